@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 
 import penstock as ps
 from penstock.ops.cli.signals import stop_on_signals
-from penstock.ops.worker.assembly import Environment, assembled, tune_gc
+from penstock.ops.worker.assembly import Environment, assemble_worker, tune_gc
 from penstock.ops.worker.preflight import prepare
 from penstock.processors.declare.categories import Category
 from penstock.transport.kafka import KafkaBus, KafkaSettings
@@ -65,7 +65,7 @@ def main(bootstrap: str, run: str, stage: str, interval_ms: str, output: str) ->
     tune_gc()
     with (
         TemporaryDirectory() as folder,
-        assembled(prepare(processor, bus), bus, Environment(Path(folder))) as worker,
+        assemble_worker(prepare(processor, bus), bus, Environment(Path(folder))) as worker,
         stop_on_signals(worker.stop),
     ):
         worker.run()

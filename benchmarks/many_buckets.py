@@ -18,7 +18,7 @@ import psutil
 
 import penstock as ps
 from penstock.ops.dev_services import running_kafka
-from penstock.ops.worker.assembly import Environment, assembled
+from penstock.ops.worker.assembly import Environment, assemble_worker
 from penstock.ops.worker.preflight import Targets, ends_of, prepare
 from penstock.processors.shard.position import StatePosition
 from penstock.state.backups.shard import newest_position
@@ -69,13 +69,13 @@ def measure(bus: KafkaBus, processor: type[ps.Stateful], keys: int, folder: Path
     place = LocalFileStore(folder / "backups")
     around = Environment(folder / "state", place, timedelta(seconds=5))
     opened = prepare(processor, bus)
-    with assembled(opened, bus, around) as worker:
+    with assemble_worker(opened, bus, around) as worker:
         began = time.monotonic()
         worker.run(lambda it: it.has_reached(targets) and is_backed_up(processor, place, targets))
         print(f"built and backed up in {time.monotonic() - began:.1f} s, {rss()}")
     size = sum(file.stat().st_size for file in around.state.rglob("*") if file.is_file())
     shutil.rmtree(around.state)
-    with assembled(opened, bus, around) as worker:
+    with assemble_worker(opened, bus, around) as worker:
         began = time.monotonic()
         worker.run(lambda it: it.has_reached(targets))
         print(

@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import penstock as ps
-from penstock.ops.worker.assembly import Environment, assembled, tune_gc
+from penstock.ops.worker.assembly import Environment, assemble_worker, tune_gc
 from penstock.ops.worker.metrics import Metrics
 from penstock.ops.worker.preflight import prepare
 from penstock.ops.worker.worker import Worker
@@ -77,6 +77,6 @@ def measured(
     tune_gc()
     with TemporaryDirectory() as folder:
         around = Environment(Path(folder), store=store)
-        with assembled(prepare(processor, bus), bus, around, at_gap=stretch.at_gap) as worker:
+        with assemble_worker(prepare(processor, bus), bus, around, at_gap=stretch.at_gap) as worker:
             worker.run(stretch.finished)
     return stretch.measured(worker)

@@ -23,7 +23,7 @@ from ..replay.replay import Plays, Replay, ReplayCallbacks, ShardReplay, one_by_
 from ..replay.saved_test import Gathered, write_test
 from ..replay.shard_replay import ReplayCounts, ShardReplayer
 from ..replay.sinks import LinesFile, ScratchCategories
-from ..worker.preflight import expect_categories, opened
+from ..worker.preflight import expect_categories, open_processor
 from .output import note, progress
 from .replay_options import EventOptions, OutputOptions, PlaybackOptions, Selection, set_options, span_options
 from .replay_report import OutputPrinter, show_differences, show_summary
@@ -104,7 +104,7 @@ class ReplayRun:
 
     def _collect(self, resources: ExitStack, collector: OutputCollector, rate: float | None) -> None:
         """Replay all shards, and collect their outputs."""
-        running = resources.enter_context(closing(opened(self.processor)))
+        running = resources.enter_context(closing(open_processor(self.processor)))
         source = self.events.open(running, self.bus, self.warehouse, self.webhdfs)
         watermarks = resources.enter_context(past_watermarks(running, self.bus))
         selection = self.selection

@@ -19,8 +19,8 @@ from ...transport.errors import BusUnreachable
 from ...transport.kafka import KafkaBus
 from ..humanize import human_duration
 from ..worker.app_processes import levels_of, penstock_command, run_together
-from ..worker.assembly import Environment, assembled, backups_of, tune_gc
-from ..worker.health import Address, Pulse, told_at
+from ..worker.assembly import Environment, assemble_worker, backups_of, tune_gc
+from ..worker.health import Address, LoopMonitor, serve_health
 from ..worker.preflight import ends_of, prepare
 from ..worker.until_end import UntilEnd
 from ..worker.worker import Worker
@@ -164,14 +164,14 @@ def _run_one(
     *,
     json: bool,
 ) -> None:
-    backups, ages, pulse = backups_of(environment), BackupAges({}, 0.0), Pulse()
+    backups, ages, monitor = backups_of(environment), BackupAges({}, 0.0), LoopMonitor()
     wait = BrokerWait(fail_fast=stop_options.fail_fast)
     with (
         exit_within(stop_options.stop_within_s, NOT_SAVED_EFFECT),
-        told_at(health, pulse),
+        serve_health(health, monitor),
         closing(wait(lambda: prepare(processor, bus))) as opened,
-        assembled(
-            opened, bus, environment, from_earliest=stop_options.from_earliest, backups=backups, when_answered=wait
+        assemble_worker(
+            opened, bus, environment, from_earliest=stop_options.from_earliest, backups=backups, call_bus=wait
         ) as worker,
         stop_on_signals(worker.stop, lambda: worker.stop(keep_place=True)),
         progress() as bars,
@@ -183,7 +183,7 @@ def _run_one(
 
         def finished(worker: Worker) -> bool:
             nonlocal ages
-            pulse.note(worker)
+            monitor.record_turn(worker)
             if backups is not None:
                 ages = backups.ages()  # at each turn, because at the end the worker no longer owns the shards
             bars.update(

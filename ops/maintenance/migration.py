@@ -33,7 +33,7 @@ from ...transport.tables.maintenance_protocol import (
     start_operation,
 )
 from ..worker.changelog_replay import changelog_of, replay
-from ..worker.resume_checks import settle_prepared
+from ..worker.resume_checks import resolve_prepared
 from .environment import MaintenanceEnvironment
 from .migration_plan import MigrationPlan, ReportProgress, ShardMigration, no_report, plan_migration, shard_name
 from .processor_positions import LocalStates, processor_positions
@@ -149,7 +149,7 @@ class _MigrationTask(MaintenanceTask):
         self._copy_state(shard, copy)
         state = open_state(copy)
         try:
-            settle_prepared(state, committed, f"{shard_name(self.processor, shard.bucket)}: a checkpoint")
+            resolve_prepared(state, committed, f"{shard_name(self.processor, shard.bucket)}: a checkpoint")
             changelog = changelog_of(self.processor)
             is_logged = changelog is not None and changelog.name in self.bus.catalog.names()
             if is_logged and state.position().is_behind(committed):

@@ -18,7 +18,7 @@ from ...state.local.rocksdb import RocksShardState
 from ...state.protocols import ShardIdentity
 from ...transport.bus import Bus
 from ...transport.tables.maintenance_log import StateLineage
-from ..worker.resume_checks import committed_by
+from ..worker.resume_checks import committed_positions
 from .reset_plan import Candidate, ShardFacts
 
 
@@ -144,4 +144,4 @@ def processor_positions(
 ) -> ProcessorPositions:
     """Read the positions of a processor's group from the bus."""
     starts = {category.name: dict(bus.catalog.describe(category.name).starts) for category in processor.inputs()}
-    return ProcessorPositions(committed_by(processor, bus), starts, lineage or StateLineage())
+    return ProcessorPositions(committed_positions(processor, bus), starts, lineage or StateLineage())

@@ -15,7 +15,7 @@ from ...state.local.rocksdb import RocksShardState, opened_read_only
 from ...transport.bus import Bus
 from ...transport.changelog import rewrite_changelog_bucket
 from ..worker.changelog_replay import changelog_of
-from ..worker.resume_checks import settle_prepared
+from ..worker.resume_checks import resolve_prepared
 from .processor_positions import LocalStates
 from .staging import open_state
 
@@ -51,7 +51,7 @@ def move_position(states: LocalStates, bucket: int, position: StatePosition, com
     identity = states.identity(bucket)
     state = RocksStateFolder(states.root).open(identity)
     try:
-        settle_prepared(state, committed, f"{identity.processor}, bucket {bucket}: a checkpoint")
+        resolve_prepared(state, committed, f"{identity.processor}, bucket {bucket}: a checkpoint")
         state.save_position(position)
     finally:
         state.close()

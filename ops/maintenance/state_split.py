@@ -22,7 +22,7 @@ from ...state.backups.fetch import fetch
 from ...state.local.folder import RocksStateFolder, current
 from ...state.local.rocksdb import RocksShardState
 from ...transport.tables.maintenance_protocol import MaintenanceRefused
-from ..worker.resume_checks import settle_prepared
+from ..worker.resume_checks import resolve_prepared
 from .processor_positions import LocalStates
 from .staging import Staging, open_state, write_entries
 
@@ -125,7 +125,7 @@ class StateSplit:
             return None
         self._states.require_closed(bucket)
         state = RocksStateFolder(self._states.root).open(self._states.identity(bucket))
-        settle_prepared(state, committed, f"{self._plan.processor.name}, bucket {bucket}: a checkpoint")
+        resolve_prepared(state, committed, f"{self._plan.processor.name}, bucket {bucket}: a checkpoint")
         return state
 
     def _complete_backup(self, bucket: int) -> RocksShardState | None:

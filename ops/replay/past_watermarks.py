@@ -39,9 +39,7 @@ class PastWatermarks:
         for bucket in {Bucket(name, number) for name in position} - self._begun:
             self._upstream.begin(bucket)
             self._begun.add(bucket)
-        return {
-            name: self._upstream.held(Bucket(name, number), offset).watermark_ms for name, offset in position.items()
-        }
+        return {name: self._upstream.at(Bucket(name, number), offset).watermark_ms for name, offset in position.items()}
 
 
 @contextmanager

@@ -1,1 +1,1 @@
-"""A worker: its loop, and all that it needs around it."""
+"""The worker, which runs a processor on the buckets that its consumer group assigns to it."""

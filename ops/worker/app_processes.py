@@ -1,4 +1,4 @@
-"""A whole app on one machine: every processor in a process of its own, watched by this one."""
+"""Processes of an app on one machine: one for each processor, supervised by this one."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ...processors.declare.processor import Processor
 from ...processors.errors import PenstockError
 
 STOP_LIMIT_S = 60.0
-"""How long a node may take for its last checkpoint."""
-LOOK_EVERY_S = 0.2
+"""How long a processor may take for its last checkpoint."""
+POLL_EVERY_S = 0.2
 
 Command = Callable[[type[Processor]], Sequence[str]]
-"""Gives the command line that runs a processor."""
+"""Returns the command line that runs a processor."""
 
 
 class NodeFailed(PenstockError):
@@ -25,7 +25,7 @@ class NodeFailed(PenstockError):
 
 
 def levels_of(app: App) -> list[list[type[Processor]]]:
-    """Group an app's processors: each level reads only what levels before it write."""
+    """Group an app's processors by level: each level reads only outputs of earlier levels."""
     levels: list[list[type[Processor]]] = []
     depth: dict[type[Processor], int] = {}
     for processor in app.processors:
@@ -37,16 +37,16 @@ def levels_of(app: App) -> list[list[type[Processor]]]:
     return levels
 
 
-def run_together(processors: Sequence[type[Processor]], command: Command, look: Callable[[], None]) -> None:
-    """Run processors until all have ended, or until one fails: then the others are stopped.
+def run_together(processors: Sequence[type[Processor]], command: Command, on_poll: Callable[[], None]) -> None:
+    """Run processors until all have ended. If one fails, stop the others.
 
     Args:
         processors: one process each.
-        command: gives the command line of one.
-        look: called while they run, a few times a second.
+        command: returns the command line of a processor.
+        on_poll: called a few times a second while they run.
 
     Raises:
-        NodeFailed: a process ended with an error; what it said is on standard error.
+        NodeFailed: a process ended with an error, which it has written to standard error.
     """
     with _started(processors, command) as nodes:
         while True:
@@ -55,12 +55,12 @@ def run_together(processors: Sequence[type[Processor]], command: Command, look: 
             if failed:
                 raise NodeFailed(
                     f"{', '.join(failed)} ended with an error (see above), so the other processors of the app were stopped. "
-                    "What they had done is saved."
+                    "Their work is saved."
                 )
-            look()
+            on_poll()
             if len(ended) == len(nodes):
                 return
-            time.sleep(LOOK_EVERY_S)
+            time.sleep(POLL_EVERY_S)
 
 
 @contextmanager

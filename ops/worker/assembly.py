@@ -1,4 +1,4 @@
-"""A worker with its environment: its identity, its states, its threads, and the tuning of its process."""
+"""Assembly of a worker from its environment: its identity, states, backups, threads and reports."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ from ...state.protocols import StateFolder
 from ...state.remote import compactor_of, remote_states
 from ...transport.bus import Bus
 from ..logs.setup import with_log_fields
+from .backup_protocol import NoBackups
 from .backups import WorkerBackups
 from .identity import worker_identity
 from .revocation_note import leave_group
-from .shard_loader import NoBackups
 from .status_reports import StatusReporter
-from .transaction_sweeper import SweepThread
+from .transaction_sweeper import sweeping
 from .worker import Worker, WorkerConfig
 
 OPENING_THREADS = 4
-"""How many shards a worker opens side by side."""
+"""The number of shards that a worker opens at a time."""
 
 
 class StoreMissing(PenstockError):
-    """A processor needs a remote store, and none was named: name it."""
+    """A processor needs a remote store, and none is configured: name it."""
 
 
 @dataclass(frozen=True)
 class Environment:
-    """What a worker of this machine has around it.
+    """Resources of a worker on this machine.
 
     Args:
         state: the folder of all states.
-        backups: where states are backed up; None for nowhere.
-        backup_every: how often.
-        store: the address of the store for remote state; may hold a password, never shown.
+        backups: the backup store of the states; None for no backups.
+        backup_every: the interval between backups.
+        store: the address of the store for remote state; may contain a password, so it is never shown.
     """
 
     state: Path
@@ -55,101 +55,90 @@ class Environment:
 
 
 @contextmanager
-def assembled(
+def assemble_worker(
     processor: Processor,
     bus: Bus,
-    around: Environment,
+    environment: Environment,
     *,
     from_earliest: bool = False,
     at_gap: Callable[[Gap], None] = lambda _: None,
     backups: WorkerBackups | None = None,
-    when_answered: Callable[[Callable[[], None]], None] = lambda ask: ask(),
+    call_bus: Callable[[Callable[[], None]], None] = lambda call: call(),
 ) -> Iterator[Worker]:
-    """Give a worker of this machine, ready to run.
+    """Yield a worker of this machine, ready to run.
 
     Args:
-        processor: opened.
-        bus: where its categories are.
-        around: what it has around it.
-        from_earliest: whether events that are gone from the bus may be left out.
+        processor: open.
+        bus: contains its categories.
+        environment: the worker's resources.
+        from_earliest: whether expired events may be skipped.
         at_gap: called in each gap of a checkpoint.
-        backups: what `backups_of` gave for these surroundings, for whoever wants to ask it meanwhile.
-        when_answered: calls Kafka at the start, again and again where no broker answers; by default once.
+        backups: the result of `backups_of` for this environment, if the caller needs it, too.
+        call_bus: calls the bus at the start; may repeat the call while no broker answers. By default it calls once.
     """
     with (
-        worker_identity(around.state, processor.name) as identity,
+        worker_identity(environment.state, processor.name) as identity,
         with_log_fields(processor=processor.name, worker=identity.name),
         ThreadPoolExecutor(OPENING_THREADS) as threads,
         ThreadPoolExecutor(1) as saver,
-        ThreadPoolExecutor(1) as asker,
-        _states(type(processor), around) as states,
+        ThreadPoolExecutor(1) as requests,
+        _states(type(processor), environment) as states,
     ):
-        backups = backups or backups_of(around)
-        if identity.letting_go.was_under_way:
-            when_answered(lambda: leave_group(type(processor), bus, identity.name))
-            identity.letting_go.end()
-        place = WorkerConfig(bus, states, identity.name, backups or NoBackups(), identity.letting_go)
-        with closing(StatusReporter(type(processor), bus, identity, backups)) as reporting:
+        backups = backups or backups_of(environment)
+        if identity.revocations.is_unfinished:
+            call_bus(lambda: leave_group(type(processor), bus, identity.name))
+            identity.revocations.end()
+        config = WorkerConfig(bus, states, identity.name, backups or NoBackups(), identity.revocations)
+        with closing(StatusReporter(type(processor), bus, identity, backups)) as reporter:
             worker = Worker(
                 processor,
-                place,
+                config,
                 threads,
                 saver,
                 from_earliest=from_earliest,
                 at_gap=at_gap,
-                after_turn=reporting.look,
-                asker=asker,
+                after_turn=reporter.report_if_due,
+                requests=requests,
             )
-            with reporting.ending(worker), _sweeping(worker):
+            with reporter.reporting_end(worker), sweeping(worker.sweeper()):
                 yield worker
 
 
 @contextmanager
-def _sweeping(worker: Worker) -> Iterator[None]:
-    """Have what others left open ended in the block."""
-    sweeper = worker.sweeper()
-    if sweeper is None:
-        yield
-        return
-    with closing(SweepThread(sweeper)):
-        yield
-
-
-@contextmanager
-def _states(processor: type[Processor], around: Environment) -> Iterator[StateFolder]:
-    """Give the states that a processor declares: in the folder, or in the store, whose partials are merged meanwhile."""
+def _states(processor: type[Processor], environment: Environment) -> Iterator[StateFolder]:
+    """Yield the states that a processor declares: in the local folder, or in a remote store, with compaction of partials."""
     if not (issubclass(processor, Aggregator) and isinstance(processor.store, RemoteStore)):
-        yield RocksStateFolder(around.state)
+        yield RocksStateFolder(environment.state)
         return
-    if around.store is None:
+    if environment.store is None:
         raise StoreMissing(
-            f"{processor.__name__} keeps its state in a remote store, and none is named. Nothing was read. Name it with --store "
+            f"{processor.__name__} keeps its state in a remote store, and none is configured. Nothing was read. Name it with --store "
             "postgresql://… or redis://…, or in the environment variable PENSTOCK_STORE."
         )
-    with closing(remote_states(around.store, processor, write_mode=processor.store.write_mode)) as states:
+    with closing(remote_states(environment.store, processor, write_mode=processor.store.write_mode)) as states:
         if processor.store.write_mode is not WriteMode.APPEND:
             yield states
             return
-        with closing(compactor_of(around.store, processor)) as compactor:
+        with closing(compactor_of(environment.store, processor)) as compactor:
             compactor.start()
             yield states
 
 
-def backups_of(around: Environment) -> WorkerBackups | None:
-    """Return what is to back up the states of one worker there; None where none are backed up."""
-    if around.backups is None:
+def backups_of(environment: Environment) -> WorkerBackups | None:
+    """Return the backups of one worker's states; None without a backup store."""
+    if environment.backups is None:
         return None
-    return WorkerBackups(around.backups, around.state, around.backup_every)
+    return WorkerBackups(environment.backups, environment.state, environment.backup_every)
 
 
 YOUNG_OBJECTS = 200_000
 
 
 def tune_gc() -> None:
-    """Let the cycle collector run seldom, in a process that does nothing but run a worker.
+    """Make Python's cyclic garbage collector run rarely, in a process that only runs a worker.
 
-    A batch makes tens of thousands of objects that are all still needed a moment later; looking at them over and over took a
-    sixth of the time of a counting worker. Circles are still found, later.
+    The collector inspects a batch's tens of thousands of objects repeatedly, although all of them are still needed. That took a sixth of the
+    time of a counting worker. Reference cycles are still collected, later.
     """
     gc.freeze()
     gc.set_threshold(YOUNG_OBJECTS, 50, 100)

@@ -1,4 +1,4 @@
-"""Backups as a worker uses them: a shard is refreshed before it is opened, and backed up while it is open."""
+"""Backups of a worker's states: restored before a shard is opened, stored while it is open."""
 
 from __future__ import annotations
 
@@ -23,45 +23,45 @@ from ...state.local.rocksdb import RocksShardState, opened_read_only
 from ...state.protocols import ShardIdentity, ShardState
 
 _LOG = logging.getLogger("penstock.state")
-ASK_AGAIN_S = 2.0
-"""How long to wait before a place that did not answer is asked again for a state that is nowhere else."""
-SAY_EVERY_S = 30.0
-"""How often it is said that a shard waits for such a place."""
+RETRY_S = 2.0
+"""The pause before an unreachable backup store is asked again for a state that exists nowhere else."""
+LOG_EVERY_S = 30.0
+"""The interval of log messages about a waiting shard."""
 LONG_WAIT_S = 60.0
-"""After how long it is said what can be done about it."""
+"""The wait after which the log message contains advice."""
 
 
 class WorkerBackups:
-    """Backs up the open shards of a worker, and restores those that it has to open.
+    """Backs up a worker's open shards, and restores outdated ones before they are opened.
 
     Args:
-        place: where backups are kept.
+        store: contains the backups.
         states: the folder of all states.
-        every: how often a shard is backed up whose position goes on.
+        every: the interval between backups of a shard whose position advances.
     """
 
-    def __init__(self, place: FileStore, states: Path, every: timedelta) -> None:
+    def __init__(self, store: FileStore, states: Path, every: timedelta) -> None:
         self._closed = Event()
-        self._place = InterruptibleFileStore(place, self._expect_open)
+        self._store = InterruptibleFileStore(store, self._expect_open)
         self._states = states
-        self._keeper = BackupScheduler(place, every)
+        self._scheduler = BackupScheduler(store, every)
 
     def refresh(
-        self, identity: ShardIdentity, committed: StatePosition, dropped: Event, *, expired: bool = False
+        self, identity: ShardIdentity, required: StatePosition, canceled: Event, *, expired: bool = False
     ) -> bool:
-        """Where the local state is missing or behind, put a newer one from a backup in its place; return whether that was done.
+        """Replace a missing or outdated local state with a newer one from a backup; return whether it was replaced.
 
-        A place that does not answer is waited for only where there is no local state to go on from. Where the group's positions have
-        expired, and so do not say what is behind, any newer backup is taken.
+        Waits for an unreachable store only without a local state. If the group's positions have expired, they do not show whether a state is
+        outdated, so any newer backup is used.
 
         Raises:
-            BackupCanceled: closed or dropped meanwhile; nothing was changed.
+            BackupCanceled: closed or canceled meanwhile; nothing was changed.
         """
         local = self._local_position(identity)
-        if not expired and not (local or StatePosition()).is_behind(committed):
+        if not expired and not (local or StatePosition()).is_behind(required):
             return False
         if local is None:
-            return self._wait_for_backup(identity, dropped)
+            return self._wait_for_backup(identity, canceled)
         try:
             return self._restore_newer(identity, local)
         except FileStoreUnreachable as error:
@@ -69,7 +69,7 @@ class WorkerBackups:
             return False
 
     def _local_position(self, identity: ShardIdentity) -> StatePosition | None:
-        """Return what the local state reflects; None where there is none, or one that was begun and never saved to."""
+        """Return the position of the local state; None if it does not exist or was never saved."""
         folder = current(shard_folder(self._states, identity))
         if folder is None:
             return None
@@ -77,17 +77,17 @@ class WorkerBackups:
             position = state.position()
             return position if position or state.prepared() is not None else None
 
-    def _wait_for_backup(self, identity: ShardIdentity, dropped: Event) -> bool:
-        # Not from the bus meanwhile: it may have dropped early events that only the backup still has.
-        waiting = OutageLog(SAY_EVERY_S)
+    def _wait_for_backup(self, identity: ShardIdentity, canceled: Event) -> bool:
+        # The state is not rebuilt from the bus meanwhile: early events may have expired there and exist only in the backup.
+        waiting = OutageLog(LOG_EVERY_S)
         while True:
             try:
                 restored = self._restore_newer(identity, StatePosition())
             except FileStoreUnreachable as error:
                 if waiting.is_due():
-                    self._say_waiting(identity, waiting.duration_s(), error)
-                if dropped.wait(ASK_AGAIN_S):
-                    raise BackupCanceled("Nobody waits for this state any more; nothing was changed.") from error
+                    self._log_waiting(identity, waiting.duration_s(), error)
+                if canceled.wait(RETRY_S):
+                    raise BackupCanceled("This state is not needed any more; nothing was changed.") from error
             else:
                 waited_s = waiting.end()
                 if waited_s is not None:
@@ -96,28 +96,28 @@ class WorkerBackups:
                     )
                 return restored
 
-    def _say_waiting(self, identity: ShardIdentity, waited_s: float, error: FileStoreUnreachable) -> None:
+    def _log_waiting(self, identity: ShardIdentity, waited_s: float, error: FileStoreUnreachable) -> None:
         _LOG.warning(
-            "%s, bucket %d waits for its backup at %s%s, for it has no state on this disk: %s",
+            "%s, bucket %d waits for its backup at %s%s, because this disk has no state of it: %s",
             identity.processor,
             identity.bucket,
-            self._place.location,
+            self._store.location,
             f" since {waited_s:.0f} s" if waited_s >= LONG_WAIT_S else "",
             error,
         )
         if waited_s >= LONG_WAIT_S:
             _LOG.warning(
-                "It goes on waiting, and its events wait on the bus, which may drop them in time. Mend the place, or name the one "
-                "that has the backups. Or stop this worker and start it without --backup: then the state is built anew from the "
-                "bus, or, if the bus no longer keeps all that it was made of, it says so and changes nothing."
+                "It continues to wait. Its events wait on the bus and may expire there. Repair the backup store, or name the one with the backups "
+                "(--backup). Or stop this worker and start it without --backup: it then rebuilds the state from the bus, or, if the bus has "
+                "not kept all events, reports that and changes nothing."
             )
 
     def _restore_newer(self, identity: ShardIdentity, local: StatePosition) -> bool:
-        newest = newest_position(self._place, identity)
+        newest = newest_position(self._store, identity)
         if newest is None or not local.is_behind(newest):
             return False
         began_s, shard = time.monotonic(), shard_folder(self._states, identity)
-        manifest = restore_shard(self._place, identity, shard, confirm=self._expect_open)
+        manifest = restore_shard(self._store, identity, shard, confirm=self._expect_open)
         if manifest is not None:
             size_bytes, took_s = sum(file.size_bytes for file in manifest.files), time.monotonic() - began_s
             _LOG.warning(
@@ -133,22 +133,22 @@ class WorkerBackups:
 
     def _expect_open(self) -> None:
         if self._closed.is_set():
-            raise BackupCanceled("The worker was stopped while it looked for a backup; nothing was changed.")
+            raise BackupCanceled("The worker was stopped while it searched for a backup; nothing was changed.")
 
     def ages(self) -> BackupAges:
-        """Return how old the newest backups of the states are that are backed up now. Any thread may call."""
-        return self._keeper.ages()
+        """Return the age of each open state's newest backup. Any thread may call."""
+        return self._scheduler.ages()
 
     def adopt(self, identity: ShardIdentity, state: ShardState) -> None:
         """Back an open state up from now on."""
         if isinstance(state, RocksShardState):
-            self._keeper.adopt(identity, state)
+            self._scheduler.adopt(identity, state)
 
     def release(self, identity: ShardIdentity) -> None:
-        """Touch a state no more."""
-        self._keeper.release(identity)
+        """Stop using a state; return at once."""
+        self._scheduler.release(identity)
 
     def close(self) -> None:
-        """Stop; what is being stored or restored is given up."""
+        """Stop, and cancel running backups and restores."""
         self._closed.set()
-        self._keeper.close()
+        self._scheduler.close()

@@ -1,4 +1,4 @@
-"""A worker's batches and time, through its shards: decoded, accepted, processed; outputs sent, rejected events set aside.
+"""Processing of a worker's batches and timers: decoding, acceptance, the processor's step, outputs and dead letters.
 
 raw batch --decode, accept--> events --shard.feed--> outputs, rejected events --OutputWriter--> bus
 """
@@ -33,12 +33,12 @@ from .watermark_tracker import WatermarkTracker
 
 
 class StopAtEvent(PenstockError):
-    """A shard stops at an event, or after a batch: save what was processed, then stop the worker.
+    """A shard stops at an event or after a batch: save the processed events, then stop the worker.
 
     Args:
         shard: the shard.
-        at: where, and why.
-        consequence: what happened to the other events; contains `{before}` where it depends on whether they could be saved.
+        at: the offset and the reason.
+        consequence: the result for the other events; contains `{before}` where it depends on whether they could be saved.
     """
 
     def __init__(self, shard: OpenShard, at: str, consequence: str) -> None:
@@ -50,7 +50,7 @@ class StopAtEvent(PenstockError):
     def rejection(self) -> EventRejected:
         """Return the error that stops the worker, after it tried to save."""
         is_saved = self.shard.saved_position == self.shard.position
-        before = "is saved" if is_saved else "will be read again, since it could not be saved just now,"
+        before = "are saved" if is_saved else "will be read again, since they could not be saved just now,"
         return EventRejected(f"{self._at} {self._consequence.replace('{before}', before)}".rstrip())
 
 
@@ -65,7 +65,7 @@ class BatchProcessor:
         time: follows event time.
         checkpoints: counts the work for the next checkpoint.
         metrics: counts it.
-        clock: says what time it is.
+        clock: returns the time.
     """
 
     def __init__(
@@ -93,10 +93,10 @@ class BatchProcessor:
         self.sizer = BatchSizer(MOST_EVENTS)
 
     def process(self, shard: OpenShard, batch: RawBatch) -> None:
-        """Process a batch, and move the position of its bucket.
+        """Process a batch, and advance the position of its bucket.
 
         Raises:
-            Deferred: the processor cannot process it now; read it again.
+            Deferred: the processor cannot process the batch now; read it again later.
             StopAtEvent: the worker stops at an event.
         """
         category, offsets = batch.bucket.category, [message.offset() for message in batch.messages]
@@ -119,11 +119,11 @@ class BatchProcessor:
                 raise self._stop(shard, batch, event) from event.cause
             if not state_only:
                 self._outputs.set_aside(shard, batch, event)
-        too_many = None if state_only else self._guard.note(batch, rejected)
+        exceeding = None if state_only else self._guard.record(batch, rejected)
         shard.reach(batch.bucket.category, batch.next_offset)
         self._count(shard, batch, result)
-        if too_many is not None:
-            raise self._stop_after(shard, batch, too_many)
+        if exceeding is not None:
+            raise self._stop_after(shard, batch, exceeding)
 
     def _accepted(self, shard: OpenShard, batch: RawBatch, category: AnyCategory) -> AcceptedBatch:
         decoded = self._codecs.of(category).decode(batch.values())
@@ -148,13 +148,13 @@ class BatchProcessor:
         try:
             fed = shard.feed(category, accepted)
         except Halted as error:
-            # At the first message: no event before it was set aside yet.
+            # At the first message, since no earlier event of the batch was rejected yet.
             raise self._stop_at(shard, batch, 0, str(error)) from error
-        self.sizer.note(len(accepted.events), self._clock.monotonic_s() - began_s)
+        self.sizer.record(len(accepted.events), self._clock.monotonic_s() - began_s)
         return fed
 
     def _count(self, shard: OpenShard, batch: RawBatch, result: StepResult) -> None:
-        self._time.heard(batch.bucket)
+        self._time.record_events(batch.bucket)
         events, size_bytes = len(batch.messages), sum(map(len, filter(None, batch.values())))
         self._checkpoints.add_work(events, size_bytes)
         shard.events_in += events
@@ -165,25 +165,25 @@ class BatchProcessor:
         self._metrics.unmatched += result.unmatched
 
     def pass_time(self, shard: OpenShard) -> None:
-        """Send the outputs that are due by upstream watermarks, idle inputs and the time of day; not while the state catches up."""
+        """Send the outputs that upstream watermarks, idle inputs and the time of day make due; none while the state catches up."""
         if shard.catching_up:
             return
         low_ms = shard.operator.time.low_ms
-        outputs = shard.pass_time(*self._time.known(shard), self._clock.now_ms())
+        outputs = shard.pass_time(*self._time.input_progress(shard), self._clock.now_ms())
         self._outputs.send(shard, outputs)
         due = len(outputs) + int(shard.operator.time.low_ms > low_ms)
         if due:
             self._checkpoints.add_work(due, 0)
-            self._time.moved(shard.number)
+            self._time.record_change(shard.number)
 
     def reach_end(self, shard: OpenShard, bucket: Bucket, end: int) -> None:
-        """Move the position past markers that only the bus has written at the end of a bucket."""
+        """Advance the position past the bus's transaction markers at the end of a bucket."""
         if end > shard.position.get(bucket.category, -1):
             shard.reach(bucket.category, end)
 
     def _stop(self, shard: OpenShard, batch: RawBatch, event: RejectedEvent) -> StopAtEvent:
         remedy = event.remedy or (
-            f"Mend {type(self._processor).__name__} or what produces such events, or let them go to "
+            f"Fix {type(self._processor).__name__} or the producer of these events, or send them to "
             f"{dead_letters_of(type(self._processor)).name} (`{event.setting}`)."
         )
         return self._stop_at(shard, batch, event.at, f"{event.reason}.", remedy)
@@ -194,7 +194,7 @@ class BatchProcessor:
         return StopAtEvent(
             shard,
             f"{batch.bucket} at offset {offset}: {reason}",
-            "All before this event {before} and nothing was skipped: the worker stops here, and comes to it again when it is started again. "
+            "All earlier events {before} and nothing was skipped. The worker stops here, and reads this event again after a restart. "
             f"{remedy}",
         )
 
@@ -202,40 +202,40 @@ class BatchProcessor:
         return StopAtEvent(
             shard,
             f"{batch.bucket} at offset {batch.messages[event.at].offset()}: {event.reason}.",
-            f"The events up to offset {batch.next_offset - 1} are processed or set aside, and nothing was skipped: the worker stops here, and goes "
-            f"on behind them when it is started again. {event.remedy}",
+            f"The events up to offset {batch.next_offset - 1} are processed or in the dead letters, and nothing was skipped. The worker stops here, "
+            f"and continues after them when you start it again. {event.remedy}",
         )
 
 
-TURN_S = 0.5
-"""How long the processor may be busy with what one poll gave."""
+TARGET_BATCH_S = 0.5
+"""How long the processor should take for the events of one poll."""
 
 
 MOST_EVENTS = 10_000
 """The most events of a poll; a reader may return fewer."""
 
 
-FIRST = 500
-"""How many events are read at first, when nobody knows how long they take."""
+FIRST_BATCH = 500
+"""The size of the first poll, before the processor's speed is known."""
 
 
-GROWTH = 4
-"""How many times more the next poll may give: some quick events say little of those after them."""
+MAX_GROWTH = 4
+"""The greatest ratio of one poll's size to the last one's: a few fast events are no proof that the next ones are fast."""
 
 
 class BatchSizer:
-    """Learns how fast a processor is. One thread.
+    """Adapts the size of polls to the processor's speed. One thread.
 
     Args:
-        most: the most events that a poll returns.
+        most: the greatest size of a poll.
     """
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self.at_most = min(FIRST, most)
+        self.at_most = min(FIRST_BATCH, most)
 
-    def note(self, events: int, seconds: float) -> None:
-        """Note how long the processor took for so many events."""
+    def record(self, events: int, seconds: float) -> None:
+        """Record how long the processor took for a number of events."""
         if events:
-            fitting = int(events * TURN_S / seconds) if seconds > 0 else self._most
-            self.at_most = max(1, min(fitting, self.at_most * GROWTH, self._most))
+            fitting = int(events * TARGET_BATCH_S / seconds) if seconds > 0 else self._most
+            self.at_most = max(1, min(fitting, self.at_most * MAX_GROWTH, self._most))

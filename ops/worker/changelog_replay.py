@@ -1,4 +1,4 @@
-"""What a worker does with the changelog: each checkpoint is told to it, and a state that is behind is brought up from it."""
+"""A worker's use of the changelog: it records each checkpoint, and replays them into an outdated state."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from .open_shard import OpenSnapshot
 
 
 def changelog_of(processor: type[Processor]) -> CategorySpec | None:
-    """Return the category that holds a processor's changelog; None where it needs none."""
+    """Return the category of a processor's changelog; None without one."""
     return changelog_spec(processor) if Step.LOG_CHANGES in steps_of(processor) else None
 
 
 def logged(snapshot: OpenSnapshot) -> Iterator[Outgoing]:
-    """Give the messages that say what a checkpoint does to a shard."""
+    """Yield the messages that describe a checkpoint's changes to a shard."""
     return logged_changes(snapshot.changes.items(), snapshot.state_position, snapshot.number)
 
 
 def replay(bus: Bus, changelog: str, number: int, state: LocalState, now_ms: int) -> None:
-    """Bring a state up to what the last committed checkpoint made of it.
+    """Bring a state up to the last committed checkpoint.
 
-    May be broken off anywhere and done again: the state's own position moves last.
+    May be interrupted and repeated: the state's position is written last.
 
     Args:
-        bus: where the changelog is.
+        bus: contains the changelog.
         changelog: its category.
-        number: which bucket.
-        state: the state, with nothing prepared.
-        now_ms: the time (milliseconds since 1970, UTC).
+        number: the bucket's number.
+        state: the state, without prepared changes.
+        now_ms: the time of day (milliseconds since 1970, UTC).
     """
     before = state.position()
     begin = before.changelog_offset
@@ -52,11 +52,11 @@ def replay(bus: Bus, changelog: str, number: int, state: LocalState, now_ms: int
 
 
 def _may_lack_deletions(bus: Bus, bucket: Bucket, begin: int, now_ms: int) -> bool:
-    """Tell whether keys may have been deleted, behind an offset, so long ago that the changelog does not say so any more.
+    """Return whether deletions of keys after an offset may have expired in the changelog.
 
-    The bus keeps that for a time, counted from when it cleans; half of it is taken, so that nobody's clock has to be right to the day.
+    The bus keeps deletions for a time after it compacts them. Half of that time counts here, so clocks need not be exact.
     """
     spec = bus.catalog.describe(bucket.category).spec
-    kept = DELETIONS if spec.delete_retention is None else spec.delete_retention
-    since = datetime.fromtimestamp(now_ms / 1000, timezone.utc) - kept / 2
+    retention = DELETIONS if spec.delete_retention is None else spec.delete_retention
+    since = datetime.fromtimestamp(now_ms / 1000, timezone.utc) - retention / 2
     return begin < bus.catalog.at_time(bucket.category, since)[bucket.number] or begin == 0

@@ -1,4 +1,4 @@
-"""A checkpoint in progress: saved beside the loop, which reads on; only effects wait.
+"""A checkpoint in progress: saved in a thread, while the loop continues to read and process; only effects wait.
 
 Source: Chen et al., "Realtime Data Processing at Facebook", 2016, section 4.3.2 and figure 9.
 """
@@ -26,17 +26,17 @@ class CheckpointCoordinator:
     checkpoint, the client lets no other thread commit.
 
     Args:
-        steps: those of a checkpoint.
-        executing: performs them.
-        saver: does so in a thread of its own.
-        at_gap: called in each gap between them.
+        steps: the steps of a checkpoint.
+        executor: performs them.
+        saver: the thread in which it does.
+        at_gap: called in each gap between two steps.
     """
 
     def __init__(
-        self, steps: Steps, executing: CheckpointExecutor, saver: Executor, at_gap: Callable[[Gap], None]
+        self, steps: Steps, executor: CheckpointExecutor, saver: Executor, at_gap: Callable[[Gap], None]
     ) -> None:
         self._step_groups = [tuple(steps) for _, steps in groupby(steps, lambda step: step is Step.COMMIT_OFFSETS)]
-        self._executing = executing
+        self._executor = executor
         self._saver = saver
         self._at_gap = at_gap
         self._shards: list[tuple[OpenShard, OpenSnapshot]] = []
@@ -59,13 +59,13 @@ class CheckpointCoordinator:
         return [snapshot for _, snapshot in self._shards]
 
     def begin(self, shards: Sequence[OpenShard]) -> None:
-        """Begin a checkpoint of these shards as they are now; the one before has ended."""
+        """Begin a checkpoint of some shards as they are now. The previous checkpoint has ended."""
         self._shards = [(shard, shard.snapshot()) for shard in shards]
         self._remaining = list(self._step_groups)
-        self._executing.begin()
+        self._executor.begin()
         self._future = _done()
 
-    def _go_on(self) -> Future[None]:
+    def _begin_steps(self) -> Future[None]:
         """Perform the next steps here, or begin them in the saver's thread."""
         steps = self._remaining.pop(0)
         if Step.COMMIT_OFFSETS not in steps:
@@ -77,7 +77,7 @@ class CheckpointCoordinator:
         shards = [snapshot for _, snapshot in self._shards]
         for step in steps:
             self._at_gap(Gap(step))
-            self._executing.perform(step, shards)
+            self._executor.perform(step, shards)
         if not self._remaining:
             self._at_gap(Gap(None))
 
@@ -86,27 +86,27 @@ class CheckpointCoordinator:
 
         Raises:
             CommitUnconfirmed: the checkpoint did not end; the next one saves the rest.
-            PenstockError: the shards have to be opened again.
+            PenstockError: the shards must be opened again.
         """
         future, self._future = self._future, None
         try:
             if future is not None:
                 future.result()
             if self._remaining:
-                self._future = self._go_on()
+                self._future = self._begin_steps()
                 return False
         except CommitUnconfirmed:
             for shard, snapshot in self._shards:
                 shard.roll_back(snapshot)
-            self._executing.end()
+            self._executor.end()
             raise
         for shard, snapshot in self._shards:
             shard.complete(snapshot)
-        self._executing.end()
+        self._executor.end()
         return True
 
     def abandon(self) -> None:
-        """Wait for the running steps, and record nothing: the shards are about to be closed."""
+        """Wait for the running steps, and record nothing, since the shards will be closed."""
         future, self._future = self._future, None
         error = None if future is None else future.exception()
         if isinstance(error, PenstockError):

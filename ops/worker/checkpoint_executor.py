@@ -1,4 +1,4 @@
-"""The steps of a checkpoint, performed: the only place where outputs, states and positions become durable."""
+"""Execution of checkpoint steps: the only place where outputs, states and positions become durable."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TRANSACTION_LIMIT_S = 10.0
 
 
 class CheckpointRefused(PenstockError):
-    """An earlier checkpoint has failed: this one would commit positions of outputs that were never sent."""
+    """An earlier checkpoint has failed, so this one would commit positions without their outputs."""
 
 
 class CheckpointExecutor:
@@ -41,7 +41,7 @@ class CheckpointExecutor:
         processor: produces the outputs.
         bus: receives them.
         identity: names its transactions.
-        threads: open writers, which takes until the bus answers.
+        threads: open writers, which waits until the bus answers.
     """
 
     def __init__(self, processor: Processor, bus: Bus, identity: str, threads: Executor) -> None:
@@ -70,14 +70,14 @@ class CheckpointExecutor:
     def _transactional_id(self, worker: str) -> str:
         return f"{self._processor}.{worker}"
 
-    def end_left_open(self, worker: str) -> None:
-        """End the open transaction of a vanished worker; a worker that still lives is fenced, and starts over. Any thread."""
+    def abort_open_transaction(self, worker: str) -> None:
+        """Abort the open transaction of a vanished worker. If that worker is alive, it is fenced and starts over. Any thread."""
         self._bus.transactional_writer(
             self._transactional_id(worker), self._reader, self.timeout_s, self.written
         ).close()
 
     def is_ready(self) -> bool:
-        """Return whether outputs can be sent; if not, continue opening a writer. Returns at once, also while the bus does not answer.
+        """Return whether outputs can be sent; if not, continue opening a writer. Return at once, even if the bus does not answer.
 
         Raises:
             BusError: no writer can be opened.
@@ -102,7 +102,7 @@ class CheckpointExecutor:
         return True
 
     def _open(self, reader: Reader) -> Writer:
-        """Open a writer. A transactional one ends the open transaction of an earlier life, before anyone reads positions."""
+        """Open a writer. A transactional one first ends the worker's earlier transaction, so that the committed positions are final."""
         if self._transactional:
             return self._bus.transactional_writer(self._identity, reader, self.timeout_s, self.written)
         return self._bus.writer()
@@ -110,13 +110,13 @@ class CheckpointExecutor:
     @property
     def _member(self) -> Reader:
         if self._reader is None:
-            raise CheckpointRefused("A worker saves nothing before it has joined its group.")
+            raise CheckpointRefused("A worker cannot save before it has joined its group.")
         return self._reader
 
     @property
     def _opened(self) -> Writer:
         if self._abandoned or self._writer is None:
-            raise CheckpointRefused("A worker that has failed sends and saves nothing any more.")
+            raise CheckpointRefused("A failed worker sends and saves nothing more.")
         return self._writer
 
     @property
@@ -131,7 +131,7 @@ class CheckpointExecutor:
     def send(self, shard: OpenShard, category: str, messages: Iterable[Outgoing]) -> None:
         """Send outputs, or hold them for their step. During a checkpoint, outputs of later events wait for its end."""
         if self._holds:
-            # Before they are saved with the state: what the bus refuses then would be sent again for ever.
+            # Checked before they are saved with the state: the worker would retry a refused message forever.
             fitting = self._sizes.fitting(category, messages)
             shard.held.extend((category, key, value) for key, value, _ in fitting)
             return
@@ -142,38 +142,36 @@ class CheckpointExecutor:
             self._opened.send(category, messages)
 
     def begin(self) -> None:
-        """Keep the outputs of later events until `end`; steps are performed meanwhile, perhaps in another thread.
+        """Queue the outputs of later events until `end`; meanwhile, steps are performed, perhaps in another thread.
 
         Raises:
-            CheckpointRefused: the checkpoint before has neither ended nor been started over.
+            CheckpointRefused: the previous checkpoint has neither ended nor been dropped by `start_over`.
         """
-        self._opened  # noqa: B018 - refused where there is none
+        self._opened  # noqa: B018 - raises without a writer
         if self._waiting is not None:
-            raise CheckpointRefused(
-                "A checkpoint has failed, and no other is begun before the shards are opened again."
-            )
+            raise CheckpointRefused("A checkpoint has failed. The next one begins after the shards are opened again.")
         self._waiting = []
         if self._transactional:
             self._transactions.enlist()
 
     def end(self) -> None:
-        """Send the outputs that waited."""
+        """Send the queued outputs."""
         waiting, self._waiting = self._waiting or [], None
         for category, messages in waiting:
             self._opened.send(category, messages)
 
     def perform(self, step: Step, shards: Sequence[OpenSnapshot]) -> None:
-        """Perform one step for these shards; it is durable on return."""
+        """Perform one step for some shards; it is durable on return."""
         writer = self._opened
         match step:
             case Step.LOG_CHANGES:
                 for shard in shards:
                     writer.send(self._changelog, self._sizes.fitting(self._changelog, logged(shard)))
             case Step.FLUSH_OUTPUTS:
-                self._flush(writer, "Nothing of this checkpoint was saved, and their input is read again.")
+                self._flush(writer, "This checkpoint was not saved, and its input is read again.")
             case Step.SEND_OUTPUTS:
                 self._send_held(shards)
-                self._flush(self._outputs, "They are missing for good: outputs at most once are not sent again.")
+                self._flush(self._outputs, "These outputs are lost: at-most-once outputs are not sent again.")
             case Step.COMMIT_OFFSETS:
                 self._member.commit(_positions(shards))
             case Step.COMMIT_TRANSACTION:
@@ -185,10 +183,10 @@ class CheckpointExecutor:
                     save_step(step, shard)
 
     def send_outbox(self, shard: OpenShard, outbox: Outbox) -> None:
-        """Send the outputs that a checkpoint had saved with a shard's state when its worker died.
+        """Send the outputs that an interrupted checkpoint has saved with a shard's state.
 
         Raises:
-            MessageRefused: a limit was lowered since; they are kept.
+            MessageRefused: the bus accepts smaller messages than before; the outputs stay in the store.
         """
         snapshot = replace(shard.snapshot(), held=list(outbox.messages))
         self.begin()
@@ -197,17 +195,17 @@ class CheckpointExecutor:
             self._commit(_positions([snapshot]))
         except MessageRefused as error:
             raise MessageRefused(
-                f"Outputs of bucket {shard.number} that were saved with its state cannot be sent: {error} They are kept in the store, and nothing "
-                "is lost. Raise those limits above what these outputs have, and start the worker again: it sends them first. Then the limits can "
-                "be lowered again."
+                f"Outputs of bucket {shard.number} that were saved with its state cannot be sent: {error} They remain in the store, so nothing is "
+                "lost. Raise the limits above the size of these outputs, and start the worker again, which sends them first. Then you can lower "
+                "the limits again."
             ) from error
         save_step(Step.CLEAR_OUTBOX, snapshot)
         shard.complete(snapshot)
         self.end()
 
     def log_state(self, shard: OpenShard) -> None:
-        """Write the whole state of a shard to its changelog, which has none of its checkpoints yet."""
-        self._opened  # noqa: B018 - refused where there is none
+        """Write the whole state of a shard to its changelog, which contains no checkpoint of it yet."""
+        self._opened  # noqa: B018 - raises without a writer
         snapshot = shard.snapshot()
         rewrite_changelog_bucket(
             self._bus,
@@ -222,9 +220,9 @@ class CheckpointExecutor:
         shard.complete(snapshot)
 
     def start_over(self, reader: Reader) -> None:
-        """Drop waiting outputs and uncommitted ones; then `is_ready` opens another writer.
+        """Drop queued and uncommitted outputs. Then `is_ready` opens another writer.
 
-        Call it after the shards of these outputs are closed.
+        Call this after the shards of these outputs are closed.
 
         Args:
             reader: the membership from now on.
@@ -233,16 +231,16 @@ class CheckpointExecutor:
         self._close_writers()
 
     def abandon(self) -> None:
-        """Send, save and commit nothing any more, in any thread. A running step ends; none follows it."""
+        """Refuse to send, save or commit from now on, in all threads. A running step ends; no step follows it."""
         self._abandoned = True
 
     @property
     def is_transactional(self) -> bool:
-        """Whether uncommitted outputs can be rolled back, all together."""
+        """Whether uncommitted outputs are rolled back together."""
         return self._transactional
 
     def close(self) -> None:
-        """Close the connections; outputs that are not flushed or committed are dropped."""
+        """Close the connections. Outputs that are neither flushed nor committed are dropped."""
         if self._opening is not None:
             self._opening.writer.add_done_callback(_discard)
         self._close_writers()
@@ -289,10 +287,10 @@ def _positions(shards: Sequence[OpenSnapshot]) -> list[Position]:
 
 
 class OutputSizes:
-    """Knows how large a category's messages may be. One thread.
+    """Checks the size of outputs against the limits of their categories. One thread.
 
     Args:
-        bus: where the categories are; it is asked once for each that gets large messages.
+        bus: contains the categories; it is asked once for each category with large messages.
     """
 
     def __init__(self, bus: Bus) -> None:
@@ -300,10 +298,10 @@ class OutputSizes:
         self._largest: dict[str, int] = {}
 
     def fitting(self, category: str, messages: Iterable[Outgoing]) -> Iterator[Outgoing]:
-        """Give messages on.
+        """Yield messages unchanged.
 
         Raises:
-            MessageRefused: one is larger than its category takes.
+            MessageRefused: a message is larger than its category accepts.
         """
         for message in messages:
             if size_of(message) > CERTAINLY_FITS_BYTES:
@@ -315,7 +313,7 @@ class OutputSizes:
             self._largest[category] = self._bus.catalog.message_limit(category)
         if size > self._largest[category]:
             raise MessageRefused(
-                f"A message for {category} has {size:,} bytes, and that category takes {self._largest[category]:,}. Nothing of its checkpoint was "
-                "saved. Make the record or the state smaller; or raise max.message.bytes of the category and message.max.bytes in "
+                f"A message for {category} has {size:,} bytes, and that category accepts {self._largest[category]:,}. Its checkpoint was not "
+                "saved. Make the record or the state smaller, or raise max.message.bytes of the category and message.max.bytes in "
                 "[kafka-settings]. Then start the worker again."
             )

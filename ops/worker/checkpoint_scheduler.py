@@ -1,4 +1,4 @@
-"""When a worker saves checkpoints: the work since the last one, and the checkpoint in progress. Two are never in progress."""
+"""Schedule of a worker's checkpoints: the work since the last one, and the checkpoint in progress. There is at most one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class CheckpointScheduler:
         outputs: sends the outputs that a checkpoint causes.
         time: publishes watermarks after a checkpoint.
         metrics: counts checkpoints.
-        clock: says when a checkpoint is due.
+        clock: determines when a checkpoint is due.
     """
 
     def __init__(
@@ -58,11 +58,11 @@ class CheckpointScheduler:
         return self._coordinator.in_progress
 
     def add_work(self, events: int, size_bytes: int) -> None:
-        """Note work that the next checkpoint saves."""
+        """Count work for the next checkpoint."""
         self._uncommitted.add(events, size_bytes)
 
     def save_if_due(self) -> None:
-        """Complete a checkpoint that was saved meanwhile, and begin one that is due."""
+        """Complete a saved checkpoint, and begin the next one when it is due."""
         self._complete_saved()
         if self._uncommitted.due(self._every, self._clock.monotonic_s()):
             self.complete()
@@ -74,19 +74,19 @@ class CheckpointScheduler:
             self._advance()
 
     def save(self) -> bool:
-        """Save a checkpoint and wait for it; return whether nothing is left to save."""
+        """Save a checkpoint and wait for it; return whether everything is saved."""
         self.complete()
         self._begin()
         self.complete()
         return not any(shard.has_news for shard in self._shards)
 
     def complete(self) -> None:
-        """Wait for the checkpoint in progress, if there is one."""
+        """Wait for the checkpoint in progress, if any."""
         while self._coordinator.in_progress:
             self._advance()
 
     def abandon(self) -> None:
-        """Wait for the running steps, and forget the checkpoint: its shards are to be closed."""
+        """Wait for the running steps, and drop the checkpoint, because its shards will be closed."""
         self._coordinator.abandon()
 
     def _begin(self) -> None:
@@ -102,7 +102,7 @@ class CheckpointScheduler:
             self._coordinator.begin(shards)
 
     def _advance(self) -> None:
-        """Perform the next steps of the checkpoint in progress; an unconfirmed commit is part of the next checkpoint."""
+        """Perform the next steps of the checkpoint in progress. The next checkpoint repeats an unconfirmed commit."""
         try:
             if self._coordinator.advance():
                 self._note_complete()
@@ -117,4 +117,4 @@ class CheckpointScheduler:
         self._metrics.saving_s = self._clock.monotonic_s() - self._began_s
         saved = self._coordinator.saved
         self._time.checkpoint_complete(saved)
-        self._shards.note_committed([snapshot.number for snapshot in saved if snapshot.reached])
+        self._shards.record_committed([snapshot.number for snapshot in saved if snapshot.reached])

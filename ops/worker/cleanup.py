@@ -1,4 +1,4 @@
-"""Calls that are all made, also if one of them fails."""
+"""Cleanup calls, all of which are made even if one fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Too many rejected events: the worker stops where setting aside goes on would drain the input into the dead letters."""
+"""The limit on dead letters: the worker stops before it drains the whole input into the dead letters."""
 
 from __future__ import annotations
 
@@ -18,67 +18,67 @@ from ...transport.offset_range import OffsetRange, read_offset_range
 
 _LOG = logging.getLogger("penstock.worker")
 LETTERS_WAIT_S = 15.0
-"""How long a bus that says nothing is waited for when earlier dead letters are asked for."""
+"""How long a read of earlier dead letters waits for a silent bus."""
 
 
 class DeadLetterGuard:
-    """Follows the rejected events of one worker's buckets.
+    """Counts the rejected events of one worker's buckets.
 
-    Buckets without any cost nothing. At the first one, the dead letters say which events before it were rejected: so a worker that is
-    started again, or takes a bucket over, goes on counting.
+    A bucket without rejected events costs nothing. At the first one, earlier rejected events are read from the dead letters, so a restarted
+    worker or a new owner continues the count.
 
     Args:
-        processor: whose limit.
-        bus: where its dead letters are.
-        codecs: read them.
+        processor: declares the limit.
+        bus: contains its dead letters.
+        codecs: decode them.
     """
 
     def __init__(self, processor: type[Processor], bus: Bus, codecs: Codecs) -> None:
         self._limit = processor.dead_letter_limit
-        self._looked_at = 0 if self._limit is None else max(self._limit.events, self._limit.consecutive)
+        self._window = 0 if self._limit is None else max(self._limit.events, self._limit.consecutive)
         self._processor = processor
         self._letters = dead_letters_of(processor)
         self._bus = bus
         self._codecs = codecs
         self._buckets: dict[Bucket, Rejections] = {}
 
-    def cut(self, batch: RawBatch, given: AcceptedBatch) -> AcceptedBatch:
-        """Return what is taken of a batch up to where there are too many."""
-        rejected = [refusal.at for refusal in given.rejected if not refusal.stops]
-        found = self._of(batch).would_exceed_at(rejected) if rejected and self._limit is not None else None
-        if found is None:
-            return given
-        stop, said = found
-        refused = [refusal for refusal in given.rejected if refusal.at <= stop]
-        refused[-1] = self._stopping(refused[-1], said)
-        pairs = [(event, at) for event, at in zip(given.events, given.at, strict=True) if at < stop]
-        return AcceptedBatch([event for event, _ in pairs], [at for _, at in pairs], refused)
+    def cut(self, batch: RawBatch, accepted: AcceptedBatch) -> AcceptedBatch:
+        """Return the part of a batch before the limit is exceeded, with a rejected event that stops the worker; or all of it."""
+        rejected_at = [event.at for event in accepted.rejected if not event.stops]
+        exceeded = self._of(batch).would_exceed_at(rejected_at) if rejected_at and self._limit is not None else None
+        if exceeded is None:
+            return accepted
+        stop, description = exceeded
+        rejected = [event for event in accepted.rejected if event.at <= stop]
+        rejected[-1] = self._stopping(rejected[-1], description)
+        pairs = [(event, at) for event, at in zip(accepted.events, accepted.at, strict=True) if at < stop]
+        return AcceptedBatch([event for event, _ in pairs], [at for _, at in pairs], rejected)
 
-    def note(self, batch: RawBatch, refused: Sequence[RejectedEvent]) -> RejectedEvent | None:
-        """Note a batch that was processed; return the rejected event at which there were too many, None where there are not."""
-        if self._limit is None or not (refused or batch.bucket in self._buckets):
+    def record(self, batch: RawBatch, rejected: Sequence[RejectedEvent]) -> RejectedEvent | None:
+        """Record a processed batch; return the rejected event that exceeded the limit, or None."""
+        if self._limit is None or not (rejected or batch.bucket in self._buckets):
             return None
         rejections = self._of(batch)
-        at = rejections.exceeded_at(len(batch.messages), [refusal.at for refusal in refused])
+        at = rejections.exceeded_at(len(batch.messages), [event.at for event in rejected])
         if at is None:
             return None
-        return self._stopping(next(refusal for refusal in refused if refusal.at == at), rejections.description)
+        return self._stopping(next(event for event in rejected if event.at == at), rejections.description)
 
     def drop(self, buckets: Collection[Bucket]) -> None:
-        """Forget buckets."""
+        """Drop the counts of buckets."""
         for bucket in buckets:
             self._buckets.pop(bucket, None)
 
-    def _stopping(self, refusal: RejectedEvent, said: str) -> RejectedEvent:
+    def _stopping(self, event: RejectedEvent, description: str) -> RejectedEvent:
         reason = (
-            f"{said} could not be processed, more than `dead_letter_limit` allows. So many are seldom bad events: the codec, the record type or "
-            f"the processor does not fit what is written. The last one: {refusal.reason}"
+            f"{description} could not be processed, more than `dead_letter_limit` allows. The cause is rarely the events: usually the codec, the "
+            f"record type or the processor does not match the written data. The last error: {event.reason}"
         )
         remedy = (
-            f"Look at them with `penstock category tail {self._letters.name} --from 0`, mend what does not fit, and start it again. If so many are "
-            f"to be expected, declare `dead_letter_limit = penstock.DeadLetterLimit(…)` on {self._processor.__name__}, or None for no limit."
+            f"Inspect them with `penstock category tail {self._letters.name} --from 0`, fix the cause, and start the worker again. If so many are "
+            f"normal, declare `dead_letter_limit = penstock.DeadLetterLimit(…)` on {self._processor.__name__}, or None for no limit."
         )
-        return refusal._replace(reason=reason, remedy=remedy, stops=True)
+        return event._replace(reason=reason, remedy=remedy, stops=True)
 
     def _of(self, batch: RawBatch) -> Rejections:
         if batch.bucket not in self._buckets and self._limit is not None:
@@ -87,23 +87,20 @@ class DeadLetterGuard:
         return self._buckets[batch.bucket]
 
     def _earlier(self, bucket: Bucket, before: int) -> list[int]:
-        """Return the offsets of the latest events of a bucket that were set aside, as the newest dead letters say."""
-        since = before - self._looked_at
+        """Return the offsets of a bucket's latest rejected events, from the newest dead letters."""
+        since = before - self._window
         try:
             found = self._read()
         except BusError as error:
-            _LOG.warning(
-                "Earlier dead letters of %s cannot be read, and are not counted: %s", self._letters.name, error
-            )
+            _LOG.warning("Earlier dead letters in %s cannot be read and are not counted: %s", self._letters.name, error)
             return []
-        return sorted(
-            {one.offset for one in found if (one.category, one.bucket) == bucket and since <= one.offset < before}
-        )
+        offsets = {letter.offset for letter in found if (letter.category, letter.bucket) == bucket}
+        return sorted(offset for offset in offsets if since <= offset < before)
 
     def _read(self) -> list[Any]:
         catalog, name = self._bus.catalog, self._letters.name
         end = catalog.stable_ends(name)[0]
-        start = max(catalog.describe(name).starts[0], end - self._looked_at)
+        start = max(catalog.describe(name).starts[0], end - self._window)
         if start >= end:
             return []
         batches = read_offset_range(self._bus, OffsetRange(Bucket(name, 0), start, end), silence_limit_s=LETTERS_WAIT_S)

@@ -1,4 +1,4 @@
-"""Asking the bus how far its buckets go, beside the loop: it may take long to answer, or not answer at all."""
+"""Requests for the end offsets of buckets, beside the loop: the bus may take long to answer, or fail."""
 
 from __future__ import annotations
 
@@ -15,57 +15,57 @@ from ..clock import Clock
 _LOG = logging.getLogger("penstock.worker")
 
 
-class Answer(NamedTuple):
-    """Where buckets ended.
+class EndOffsets(NamedTuple):
+    """The end offsets of buckets.
 
     Args:
-        asked_s: when that was asked; they may have gone on since.
-        ends: the offset after the last event of each, also of transactions that are still open.
+        asked_s: when the request began; the buckets may have grown since.
+        ends: the offset after the last event of each bucket, open transactions included.
     """
 
     asked_s: float
     ends: Mapping[Bucket, int]
 
 
-class Asking:
-    """Asks one question at a time. One thread calls.
+class EndOffsetRequest:
+    """Requests end offsets, one request at a time. One thread.
 
     Args:
-        bus: whom.
+        bus: contains the buckets.
         threads: wait for the answer.
-        clock: tells when it was asked.
+        clock: dates the request.
     """
 
     def __init__(self, bus: Bus, threads: Executor, clock: Clock) -> None:
         self._bus = bus
         self._threads = threads
         self._clock = clock
-        self._under_way: Future[Answer | None] | None = None
-        self.fails = False
-        """Whether the last question was not answered."""
+        self._future: Future[EndOffsets | None] | None = None
+        self.has_failed = False
+        """Whether the last request failed."""
 
     @property
-    def under_way(self) -> bool:
-        """Whether an answer is waited for."""
-        return self._under_way is not None
+    def in_progress(self) -> bool:
+        """Whether a request has no answer yet."""
+        return self._future is not None
 
-    def ask(self, buckets: Collection[Bucket]) -> None:
-        """Ask where these end; returns at once."""
-        self._under_way = self._threads.submit(self._answer, frozenset(buckets))
+    def begin(self, buckets: Collection[Bucket]) -> None:
+        """Request the ends of buckets; return at once."""
+        self._future = self._threads.submit(self._request, frozenset(buckets))
 
-    def answer(self) -> Answer | None:
-        """Return the answer, if it has come since the last call."""
-        if self._under_way is None or not self._under_way.done():
+    def answer(self) -> EndOffsets | None:
+        """Return the answer once; None without a new one."""
+        if self._future is None or not self._future.done():
             return None
-        answer, self._under_way = self._under_way.result(), None
-        self.fails = answer is None
+        answer, self._future = self._future.result(), None
+        self.has_failed = answer is None
         return answer
 
-    def _answer(self, buckets: Collection[Bucket]) -> Answer | None:
+    def _request(self, buckets: Collection[Bucket]) -> EndOffsets | None:
         asked_s = self._clock.monotonic_s()
         try:
-            return Answer(asked_s, self._bus.catalog.ends_of(buckets))
+            return EndOffsets(asked_s, self._bus.catalog.ends_of(buckets))
         except BusError as error:
-            if not self.fails:
-                _LOG.info("No bucket is taken for idle until the bus says again where its buckets end: %s", error)
+            if not self.has_failed:
+                _LOG.info("No bucket counts as idle until the bus returns end offsets again: %s", error)
             return None

@@ -1,9 +1,9 @@
-"""How a worker is, for whoever keeps it alive: asked over HTTP, answered beside the loop.
+"""Health of a worker over HTTP, for process supervisors and probes.
 
-    GET /health    200 while the loop turns, 503 before its first turn and when it has stood still for long
-    GET /ready     200 while it also reads all the buckets that are its own, else 503
+    GET /health    200 while the loop runs, 503 before its first turn and when a turn takes too long
+    GET /ready     200 while the worker also reads all buckets that it owns, else 503
 
-Both answer with what a `Health` says, as JSON. The loop only notes that it turned; who asks costs it nothing.
+Both return a `Health` as JSON. The loop only records its turns, so requests do not slow it down.
 """
 
 from __future__ import annotations
@@ -22,47 +22,47 @@ from ...processors.errors import PenstockError
 from .worker import Worker
 
 DEPLOYMENT_VARIABLE = "PENSTOCK_DEPLOYMENT"
-"""The variable by which a worker knows of which deployment it is: `scorer@3`."""
+"""The environment variable with the worker's deployment and version, such as `scorer@3`."""
 STUCK_S = 120.0
-"""How long a loop may take for one turn before it counts as stuck: a large batch in slow code, or a slow last checkpoint, is not."""
+"""How long one turn of the loop may take before it counts as stuck. Large batches in slow code and slow checkpoints take less."""
 LOOPBACK = "127.0.0.1"
 
 
 class HealthUnavailable(PenstockError):
-    """A worker cannot tell how it is where it was told to: name another address."""
+    """A worker cannot listen at its health address: choose another address."""
 
 
 class Address(NamedTuple):
-    """Where a worker tells how it is."""
+    """The address of a worker's health endpoint."""
 
     host: str
     port: int
 
     @staticmethod
     def parse(text: str) -> Address:
-        """Read what a user typed: a port of this machine alone, or host:port.
+        """Parse a port, which is reachable on this machine only, or host:port.
 
         Raises:
-            HealthUnavailable: it is neither.
+            HealthUnavailable: the text is neither.
         """
         host, _, port = text.rpartition(":")
         if not port.isdigit() or int(port) > 65535:
             raise HealthUnavailable(
-                f"--health {text}: give a port of this machine, as 8080, or HOST:PORT, as 0.0.0.0:8080."
+                f"--health {text} is no address. Use a port of this machine, such as 8080, or HOST:PORT, such as 0.0.0.0:8080."
             )
         return Address(host or LOOPBACK, int(port))
 
 
 class Health(msgspec.Struct, frozen=True):
-    """How a worker is.
+    """The health of a worker.
 
     Args:
-        deployment: of which deployment and version it is; empty where it is of none.
-        pid: its process.
-        since_turn_s: how long ago the loop turned, in seconds; None before its first turn.
-        settled_s: for how long it has read all the buckets that are its own; None where it does not.
-        buckets: those that are its own.
-        checkpoints: how many it has saved.
+        deployment: its deployment and version; empty without a deployment.
+        pid: its process id.
+        since_turn_s: seconds since the last turn of the loop; None before the first turn.
+        settled_s: for how many seconds it has read all buckets that it owns; None if it does not.
+        buckets: the buckets that it owns.
+        checkpoints: the number of saved checkpoints.
     """
 
     deployment: str
@@ -74,44 +74,45 @@ class Health(msgspec.Struct, frozen=True):
 
     @property
     def turns(self) -> bool:
-        """Whether the loop goes on."""
+        """Whether the loop is running, and not stuck."""
         return self.since_turn_s is not None and self.since_turn_s < STUCK_S
 
     @property
     def is_ready(self) -> bool:
-        """Whether it goes on, and reads all the buckets that are its own."""
+        """Whether the loop is running, and reads all buckets that the worker owns."""
         return self.turns and self.settled_s is not None
 
 
-class _Turn(NamedTuple):
+class _LoopState(NamedTuple):
     at_s: float
     settled_since_s: float | None
     buckets: tuple[int, ...]
     checkpoints: int
 
 
-class Pulse:
-    """Notes the turns of a loop, in its thread; tells in any other how it is.
+class LoopMonitor:
+    """Records the turns of a loop in its thread, and reports its health in any thread.
 
     Args:
-        now_s: tells the time that goes on, in seconds.
+        now_s: a monotonic clock in seconds.
     """
 
     def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
         self._now_s = now_s
-        self._last: _Turn | None = None
+        self._last: _LoopState | None = None
 
-    def note(self, worker: Worker) -> None:
-        """Note that the loop has turned."""
+    def record_turn(self, worker: Worker) -> None:
+        """Record a turn of the loop."""
         now_s, last = self._now_s(), self._last
         since_s = None
         if worker.is_settled:
-            stays = last is not None and last.buckets == worker.owned
-            since_s = last.settled_since_s if last is not None and stays and last.settled_since_s is not None else now_s
-        self._last = _Turn(now_s, since_s, worker.owned, worker.metrics.checkpoints)
+            since_s = now_s
+            if last is not None and last.buckets == worker.owned and last.settled_since_s is not None:
+                since_s = last.settled_since_s
+        self._last = _LoopState(now_s, since_s, worker.owned, worker.metrics.checkpoints)
 
     def health(self) -> Health:
-        """Return how the worker is."""
+        """Return the worker's health."""
         last, now_s, deployment = self._last, self._now_s(), os.environ.get(DEPLOYMENT_VARIABLE, "")
         if last is None:
             return Health(deployment, os.getpid(), None, None, (), 0)
@@ -120,16 +121,16 @@ class Pulse:
 
 
 @contextmanager
-def told_at(address: Address | None, pulse: Pulse) -> Iterator[None]:
-    """Answer at an address, in the block, how a worker is; nowhere, where there is none.
+def serve_health(address: Address | None, monitor: LoopMonitor) -> Iterator[None]:
+    """Serve a worker's health at an address during the block. Without an address, do nothing.
 
     Raises:
-        HealthUnavailable: the address cannot be had.
+        HealthUnavailable: the address is in use, or not one of this machine.
     """
     if address is None:
         yield
         return
-    server = _listening(address, pulse)
+    server = _http_server(address, monitor)
     thread = Thread(target=server.serve_forever, name="health", daemon=True)
     thread.start()
     try:
@@ -140,25 +141,25 @@ def told_at(address: Address | None, pulse: Pulse) -> Iterator[None]:
         thread.join()
 
 
-def _listening(address: Address, pulse: Pulse) -> ThreadingHTTPServer:
-    class Answering(BaseHTTPRequestHandler):
+def _http_server(address: Address, monitor: LoopMonitor) -> ThreadingHTTPServer:
+    class HealthHandler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            health = pulse.health()
-            good = {"/health": health.turns, "/ready": health.is_ready}.get(self.path)
-            body = b"" if good is None else msgspec.json.encode(health)
-            self.send_response(404 if good is None else 200 if good else 503)
+            health = monitor.health()
+            is_well = {"/health": health.turns, "/ready": health.is_ready}.get(self.path)
+            body = b"" if is_well is None else msgspec.json.encode(health)
+            self.send_response(404 if is_well is None else 200 if is_well else 503)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
 
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name that it has there
-            """Say nothing: probes come every few seconds."""
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
+            """Log nothing, since probes come every few seconds."""
 
     try:
-        return ThreadingHTTPServer(address, Answering)
+        return ThreadingHTTPServer(address, HealthHandler)
     except OSError as error:
         raise HealthUnavailable(
-            f"The worker cannot tell how it is at {address.host}:{address.port}: {error.strerror or error}. Nothing was read. Name "
+            f"The health endpoint cannot listen at {address.host}:{address.port}: {error.strerror or error}. Nothing was read. Choose "
             "another port with --health."
         ) from error

@@ -26,25 +26,25 @@ from .revocation_note import RevocationNotesOnDisk
 
 
 class Identity(NamedTuple):
-    """By what a worker is known.
+    """The identity of a worker.
 
     Args:
-        name: the same each time that it is started.
-        restarts_ms: when it was started again after an end that nobody had asked for, in the last day (milliseconds since 1970, UTC).
-        letting_go: where it notes that it lets go of buckets.
+        name: its name, the same after a restart.
+        restarts_ms: when it was restarted after a crash, in the last day (milliseconds since 1970, UTC).
+        revocations: notes about revocations in progress.
     """
 
     name: str
     restarts_ms: tuple[int, ...]
-    letting_go: RevocationNotesOnDisk
+    revocations: RevocationNotesOnDisk
 
 
 @contextmanager
 def worker_identity(state: Path, processor: str) -> Iterator[Identity]:
-    """Give a name that no other live worker of the processor has, and that the next one to start gets when this one ends.
+    """Reserve an identity during the block. No other live worker of the processor has it, and the next one to start reuses it.
 
     Raises:
-        StateUnwritable: the folder refuses.
+        StateUnwritable: the folder cannot be written.
     """
     folder = state / processor / "workers"
     try:
@@ -53,10 +53,10 @@ def worker_identity(state: Path, processor: str) -> Iterator[Identity]:
         place, lock = _first_free(folder)
     except OSError as error:
         raise StateUnwritable(
-            f"A worker's place in {folder} cannot be taken: {error}. Make room or give access, then start again."
+            f"The worker cannot reserve an identity in {folder}: {error}. Nothing was read. Free disk space or allow writing, then start it again."
         ) from error
     with lock, count_restart(folder / f"{place}.starts") as restarts_ms:
-        yield Identity(f"{machine}-{place}", restarts_ms, RevocationNotesOnDisk(folder / f"{place}.letting-go"))
+        yield Identity(f"{machine}-{place}", restarts_ms, RevocationNotesOnDisk(folder / f"{place}.revocation"))
 
 
 def _first_free(folder: Path) -> tuple[int, IO[str]]:
@@ -69,7 +69,7 @@ def _first_free(folder: Path) -> tuple[int, IO[str]]:
 
 
 def _machine(folder: Path) -> str:
-    """Return the folder's name, which the first worker gives it."""
+    """Return the folder's name, which the first worker chooses."""
     named = folder / "machine"
     with (folder / "machine.lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -91,41 +91,41 @@ REMEMBERED_MS = 24 * 3_600_000
 
 
 class RestartCount(msgspec.Struct, frozen=True):
-    """What is noted of the starts of one place.
+    """The restarts of one place's worker.
 
     Args:
-        running: whether its worker runs, or has ended without saying so.
-        restarts_ms: when it was started again after such an end, in the last day (milliseconds since 1970, UTC).
+        running: whether its worker runs, or has crashed.
+        restarts_ms: when it was restarted after a crash, in the last day (milliseconds since 1970, UTC).
     """
 
     running: bool = False
     restarts_ms: tuple[int, ...] = ()
 
     def started(self, now_ms: int) -> RestartCount:
-        """Return what is to be noted at a start."""
+        """Return the restarts after a start."""
         restarts = (*self.restarts_ms, now_ms) if self.running else self.restarts_ms
         return RestartCount(running=True, restarts_ms=tuple(at for at in restarts if at > now_ms - REMEMBERED_MS))
 
 
 @contextmanager
 def count_restart(notes: Path) -> Iterator[tuple[int, ...]]:
-    """Note a start, and its end where the block ends as it should; give when there were restarts.
+    """Record a start, and its end if the block ends without an error; yield the times of restarts.
 
     Args:
-        notes: where it is noted; used by one process at a time.
+        notes: the file with the record; used by one process at a time.
     """
-    starts = _noted(notes).started(SystemClock().now_ms())
-    _note(notes, starts)
+    starts = _read(notes).started(SystemClock().now_ms())
+    _write(notes, starts)
     yield starts.restarts_ms
-    _note(notes, RestartCount(running=False, restarts_ms=starts.restarts_ms))
+    _write(notes, RestartCount(running=False, restarts_ms=starts.restarts_ms))
 
 
-def _noted(notes: Path) -> RestartCount:
+def _read(notes: Path) -> RestartCount:
     try:
         return msgspec.json.decode(notes.read_bytes(), type=RestartCount)
     except (FileNotFoundError, msgspec.DecodeError):
-        return RestartCount()  # nothing that a run depends on: a torn note costs the count of restarts
+        return RestartCount()  # a damaged file only loses the count of restarts
 
 
-def _note(notes: Path, starts: RestartCount) -> None:
+def _write(notes: Path, starts: RestartCount) -> None:
     notes.write_bytes(msgspec.json.encode(starts))

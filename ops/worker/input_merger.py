@@ -1,13 +1,13 @@
-"""Where the inputs of a shard meet: what was read of them goes on in the order in which it arrived on the bus, whichever came first here.
+"""Merges the inputs of a shard by arrival time on the bus, whichever the reader fetches first.
 
-Who catches up is given each input as fast as it can be fetched, one far ahead of the other: a join would hold all of the first until the
-second comes. So what is ahead waits for what arrived before it, as long as there is any, and an input of which much waits is not read on
-meanwhile. One that is read to its end is not waited for; one that says nothing for a moment is not, either.
+    polled batches --queued by bucket--> the earliest batch, once each input has one --> processed
 
-While a state catches up with outputs that are on the bus already, each input stops where those end until all have come there: a new event
-of one among old events of another would give results that are old and new at once.
+During a catch-up, the reader fetches each input as fast as it can, so one may be far ahead of the other. A join would keep all of its events
+until the other's arrive. So an event waits for earlier events of other inputs, and an input with a long queue is paused. An input that is read
+to its end delays nothing, and one without a batch delays the others only for a moment.
 
-    polled batches --held by bucket--> the earliest of those that have one of each input --> processed
+While a state catches up without outputs, each input stops at the offset up to which outputs exist, until all inputs have reached theirs. Else a
+new event of one input would meet old events of another, and their results would mix both times.
 """
 
 from __future__ import annotations
@@ -21,173 +21,173 @@ from ...transport.bus import Reader
 from ...transport.messages import Bucket, End, Polled, Position, RawBatch
 from ..clock import Clock
 
-AT_ONCE = 500
-"""How many events of an input are given on together, though the other's next one arrived among them: shorter stretches cost more."""
-HELD = 20_000
-"""How many events of a bucket wait before it is not read on; it is when half of them are gone."""
-PATIENCE_S = 1.0
-"""How long an input is waited for that is neither here nor read to its end."""
+MIN_RUN = 500
+"""The number of events of an input that are processed together, even if another input's next event arrived among them. Fewer are slower."""
+MAX_QUEUED = 20_000
+"""The number of queued events at which a bucket is paused. It resumes at half of it."""
+MAX_WAIT_S = 1.0
+"""How long an input without a batch, which is not read to its end, delays the others."""
 
 
-class _Waiting(NamedTuple):
-    """A batch, and by when each of its events had arrived, as everything before it had."""
+class _QueuedBatch(NamedTuple):
+    """A batch, and for each event the latest arrival up to it."""
 
     batch: RawBatch
     arrived_ms: list[int]
 
 
-class _Input:
-    """What waits of one bucket."""
+class _InputQueue:
+    """The queued batches of one bucket."""
 
     def __init__(self) -> None:
-        self.waiting: deque[_Waiting] = deque()
+        self.queue: deque[_QueuedBatch] = deque()
         self.events = 0
         self.end: int | None = None
-        self.border: int | None = None
+        self.stop_offset: int | None = None
         self.is_paused = False
         self._arrived_ms = 0
-        self._given = 0
+        self._passed = 0
 
     def next_ms(self) -> int:
-        """Return when the next event that waits had arrived."""
-        return self.waiting[0].arrived_ms[0]
+        """Return the arrival of the next event."""
+        return self.queue[0].arrived_ms[0]
 
     @property
-    def may_go_on(self) -> bool:
-        """Whether something waits that does not lie behind the border."""
-        return bool(self.waiting) and (self.border is None or self._next_offset < self.border)
+    def is_ready(self) -> bool:
+        """Whether an event before the stop offset is queued."""
+        return bool(self.queue) and (self.stop_offset is None or self._next_offset < self.stop_offset)
 
     @property
-    def is_awaited(self) -> bool:
-        """Whether something may still come that belongs before what waits elsewhere."""
-        return not self.waiting and self.end is None and not self.has_arrived
+    def is_missing(self) -> bool:
+        """Whether an event may still arrive that precedes the events of other inputs."""
+        return not self.queue and self.end is None and not self.has_stopped
 
     @property
-    def has_arrived(self) -> bool:
-        """Whether all before the border went on. Behind the last event before it there may be offsets that no reader is given."""
-        if self.border is None:
+    def has_stopped(self) -> bool:
+        """Whether all events before the stop offset were processed. Before it, there may be offsets that no reader receives."""
+        if self.stop_offset is None:
             return False
-        if self.waiting:
-            return self._next_offset >= self.border
-        return max(self._given, -1 if self.end is None else self.end) >= self.border
+        if self.queue:
+            return self._next_offset >= self.stop_offset
+        return max(self._passed, -1 if self.end is None else self.end) >= self.stop_offset
 
     @property
     def _next_offset(self) -> int:
-        return self.waiting[0].batch.messages[0].offset()
+        return self.queue[0].batch.messages[0].offset()
 
-    def stop_at(self, border: int, begin: int) -> None:
-        """Give nothing from an offset on, until `go_on`; all before `begin` is not read again."""
-        self.border, self._given = border, begin
+    def stop_at(self, offset: int, start: int) -> None:
+        """Stop at an offset until `resume`; reading starts at `start`."""
+        self.stop_offset, self._passed = offset, start
 
-    def go_on(self) -> int | None:
-        """Give on what waits behind the border; return where that is, if nothing was given up to there."""
-        border, self.border = self.border, None
-        return border if border is not None and border > self._given else None
+    def resume(self) -> int | None:
+        """Continue after the stop offset; return it if no event was processed up to there."""
+        offset, self.stop_offset = self.stop_offset, None
+        return offset if offset is not None and offset > self._passed else None
 
     def add(self, batch: RawBatch) -> None:
-        """Let a batch wait, behind those that do."""
+        """Queue a batch."""
         arrived = list(accumulate(batch.arrivals_ms(), max, initial=self._arrived_ms))[1:]
         self._arrived_ms = arrived[-1]
-        self.waiting.append(_Waiting(batch, arrived))
+        self.queue.append(_QueuedBatch(batch, arrived))
         self.events += len(arrived)
         self.end = None
 
-    def take(self, until_ms: int | None) -> RawBatch:
-        """Give the next events on: those that arrived up to a time, and a few more."""
-        batch, arrived = self.waiting.popleft()
+    def pop(self, until_ms: int | None) -> RawBatch:
+        """Remove and return the next events: those that arrived until a time, and a few more."""
+        batch, arrived = self.queue.popleft()
         count = len(arrived)
         if until_ms is not None:
-            count = next((at for at in range(AT_ONCE, count) if arrived[at] > until_ms), count)
-        if self.border is not None:
-            border = self.border
-            count = min(count, sum(1 for _ in takewhile(lambda message: message.offset() < border, batch.messages)))
+            count = next((at for at in range(MIN_RUN, count) if arrived[at] > until_ms), count)
+        if self.stop_offset is not None:
+            stop = self.stop_offset
+            count = min(count, sum(1 for _ in takewhile(lambda message: message.offset() < stop, batch.messages)))
         if count < len(arrived):
-            self.waiting.appendleft(_Waiting(RawBatch(batch.bucket, batch.messages[count:]), arrived[count:]))
+            self.queue.appendleft(_QueuedBatch(RawBatch(batch.bucket, batch.messages[count:]), arrived[count:]))
         self.events -= count
-        given = RawBatch(batch.bucket, batch.messages[:count])
-        self._given = given.next_offset
-        return given
+        popped = RawBatch(batch.bucket, batch.messages[:count])
+        self._passed = popped.next_offset
+        return popped
 
 
 class InputMerger:
-    """Brings the inputs of a worker's shards together. One thread.
+    """Merges the inputs of a worker's shards. One thread.
 
     Args:
-        inputs: their names; of what arrived at one time, those of the first come first.
-        clock: tells how long an input was waited for.
+        inputs: their names; events with the same arrival time are processed in this order.
+        clock: measures how long an input delays the others.
     """
 
     def __init__(self, inputs: Sequence[str], clock: Clock) -> None:
         self._names = inputs
         self._clock = clock
-        self._inputs: defaultdict[Bucket, _Input] = defaultdict(_Input)
+        self._inputs: defaultdict[Bucket, _InputQueue] = defaultdict(_InputQueue)
         self._waits_since_s: dict[int, float] = {}
 
-    def after(self, polled: Polled) -> Polled:
-        """Take what was read; return what may be processed now, perhaps in several batches of one bucket."""
+    def merge(self, polled: Polled) -> Polled:
+        """Queue a poll's batches; return the batches to process now, perhaps several of one bucket."""
         for batch in polled.batches:
             self._inputs[batch.bucket].add(batch)
         for bucket, end in polled.ended:
             self._inputs[bucket].end = end
-        batches = [batch for number in self._numbers() for batch in self._met(number)]
+        batches = [batch for number in self._numbers() for batch in self._merged(number)]
         ended = [
-            End(bucket, one.end) for bucket, one in self._inputs.items() if one.end is not None and not one.waiting
+            End(bucket, queue.end)
+            for bucket, queue in self._inputs.items()
+            if queue.end is not None and not queue.queue
         ]
-        arrived = [end for number in self._numbers() for end in self._caught_up(number)]
-        return Polled(batches, [*ended, *arrived])
+        caught_up = [end for number in self._numbers() for end in self._resumed(number)]
+        return Polled(batches, [*ended, *caught_up])
 
-    def catch_up(self, begins: Collection[Position], borders: Mapping[str, int]) -> None:
-        """Let the inputs of a shard, which are read from these positions on, stop at borders until all have come to theirs.
+    def catch_up(self, start_positions: Collection[Position], stop_offsets: Mapping[str, int]) -> None:
+        """Stop each input of a shard at its offset until all have reached theirs.
 
         Args:
-            begins: where each is read on.
-            borders: offsets by input; those that have none wait where they begin.
+            start_positions: where reading starts.
+            stop_offsets: the offset for each input; an input without one stops where it starts.
         """
-        for bucket, begin, _ in begins:
-            self._inputs[bucket].stop_at(max(begin or 0, borders.get(bucket.category, 0)), begin or 0)
+        for bucket, start, _ in start_positions:
+            self._inputs[bucket].stop_at(max(start or 0, stop_offsets.get(bucket.category, 0)), start or 0)
 
-    def _caught_up(self, number: int) -> list[End]:
-        """Where all inputs have come to their borders, let them go on from there with the next call; say where that is."""
+    def _resumed(self, number: int) -> list[End]:
+        """If all inputs of a shard have stopped, resume them with the next call. Return the stop offsets without an event before."""
         inputs = {Bucket(name, number): self._inputs[Bucket(name, number)] for name in self._names}
-        if not all(one.has_arrived for one in inputs.values()):
+        if not all(queue.has_stopped for queue in inputs.values()):
             return []
-        return [End(bucket, border) for bucket, one in inputs.items() if (border := one.go_on()) is not None]
+        return [End(bucket, offset) for bucket, queue in inputs.items() if (offset := queue.resume()) is not None]
 
-    def hold_back(self, reader: Reader) -> None:
-        """Let the bus give no more of what is far ahead, and go on with what is not any more."""
-        ahead = [bucket for bucket, one in self._inputs.items() if one.events >= HELD and not one.is_paused]
-        behind = [bucket for bucket, one in self._inputs.items() if one.events < HELD // 2 and one.is_paused]
-        if ahead:
-            reader.pause(ahead)
-        if behind:
-            reader.resume(behind)
-        for bucket in (*ahead, *behind):
-            self._inputs[bucket].is_paused = bucket in ahead
+    def limit_queues(self, reader: Reader) -> None:
+        """Pause the buckets with long queues, and resume those whose queues have become short."""
+        full = [bucket for bucket, queue in self._inputs.items() if queue.events >= MAX_QUEUED and not queue.is_paused]
+        short = [bucket for bucket, queue in self._inputs.items() if queue.events < MAX_QUEUED // 2 and queue.is_paused]
+        if full:
+            reader.pause(full)
+        if short:
+            reader.resume(short)
+        for bucket in (*full, *short):
+            self._inputs[bucket].is_paused = bucket in full
 
     def drop(self, buckets: Collection[Bucket]) -> None:
-        """Forget what waits of these: it is read again, here or elsewhere."""
+        """Drop the queues of buckets, which are read again here or by another worker."""
         for bucket in buckets:
             self._inputs.pop(bucket, None)
 
     def _numbers(self) -> list[int]:
         return sorted({bucket.number for bucket in self._inputs})
 
-    def _met(self, number: int) -> Iterator[RawBatch]:
-        while self._may_go_on(number):
+    def _merged(self, number: int) -> Iterator[RawBatch]:
+        while self._may_continue(number):
             inputs = [self._inputs[Bucket(name, number)] for name in self._names]
-            first, *others = sorted(
-                (one for one in inputs if one.may_go_on), key=_Input.next_ms
-            )  # stable: ties by the order of names
-            yield first.take(others[0].next_ms() if others else None)
+            ready = [queue for queue in inputs if queue.is_ready]
+            first, *others = sorted(ready, key=_InputQueue.next_ms)  # stable: ties by the order of names
+            yield first.pop(others[0].next_ms() if others else None)
 
-    def _may_go_on(self, number: int) -> bool:
-        """Tell whether something waits, and nothing that arrived before it is likely to come."""
+    def _may_continue(self, number: int) -> bool:
+        """Return whether an event is ready, and no earlier event is expected."""
         inputs = [self._inputs[Bucket(name, number)] for name in self._names]
-        missing = [one for one in inputs if one.is_awaited]
-        if not any(one.may_go_on for one in inputs):
+        if not any(queue.is_ready for queue in inputs):
             return False
-        if not missing:
+        if not any(queue.is_missing for queue in inputs):
             self._waits_since_s.pop(number, None)
             return True
         since_s = self._waits_since_s.setdefault(number, self._clock.monotonic_s())
-        return self._clock.monotonic_s() - since_s >= PATIENCE_S
+        return self._clock.monotonic_s() - since_s >= MAX_WAIT_S

@@ -1,4 +1,4 @@
-"""The counts of a worker."""
+"""Metrics of a worker."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from ...processors.lookups import LookupMetrics
 
 @dataclass
 class Metrics:
-    """The counts of a worker since it started.
+    """The metrics of a worker since its start.
 
     Args:
         events_in: events read.
         events_out: records written.
-        late: events behind the watermark of their shard.
-        dropped: late events that are in no window, and were dropped or set aside, as the processor declares.
+        late: events that arrived after their shard's watermark.
+        dropped: late events that belong to no open window, and were dropped or written to the late output, as the processor declares.
         dead_letters: events that could not be processed.
         checkpoints: checkpoints saved.
-        unmatched: events that were dropped, as their processor declares, because their lookup found no row.
+        unmatched: events without a row in the lookup, which the processor declares to drop.
         bytes_in: the size of the values read.
         bytes_out: the size of the values written.
-        saved_ms: when the last checkpoint was complete (milliseconds since 1970, UTC); None before the first.
-        saving_s: how long that took.
-        lookups: the counts of lookups, for a lookup join.
+        saved_ms: when the last checkpoint was completed (milliseconds since 1970, UTC); None before the first.
+        saving_s: how long it took.
+        lookups: the metrics of lookups, for a lookup join.
     """
 
     events_in: int = 0
@@ -44,4 +44,4 @@ class Metrics:
             f"{self.events_in:,} events in, {self.events_out:,} out, {self.late:,} late, {self.dropped:,} too late, "
             f"{self.dead_letters:,} dead letters, {self.checkpoints:,} checkpoints"
         )
-        return text if self.lookups is None else f"{text}; {self.unmatched:,} left out without a row, {self.lookups}"
+        return text if self.lookups is None else f"{text}; {self.unmatched:,} dropped without a row, {self.lookups}"

@@ -1,4 +1,4 @@
-"""An open shard: its saved state, and the steps of a checkpoint that concern it."""
+"""An open shard: its state, and the checkpoint steps that change it."""
 
 from __future__ import annotations
 
@@ -33,29 +33,29 @@ def save_step(step: Step, snapshot: OpenSnapshot) -> None:
         case Step.CLEAR_OUTBOX:
             remote(snapshot.state).clear_outbox()
         case _:
-            raise TypeError(f"{step} does not concern the state")
+            raise TypeError(f"{step} does not change the state")
     if step in _STATE_IS_SAVED:
         snapshot.changes = {}
 
 
 def saved(state: ShardState | None) -> ShardState:
-    """Return the state of a shard that keeps one."""
+    """Return the state of a stateful shard."""
     if state is None:
         raise TypeError("a stateless processor has no state to save")
     return state
 
 
 def local(state: ShardState | None) -> LocalState:
-    """Return a state beside the worker."""
+    """Return a state on the worker's machine."""
     if not hasattr(state, "prepare"):
-        raise TypeError(f"{state} prepares no changes: it is not beside the worker")
+        raise TypeError(f"{state} cannot prepare changes, so it is no local state")
     return cast("LocalState", state)
 
 
 def remote(state: ShardState | None) -> RemoteState:
-    """Return a state in a store that others read."""
+    """Return a state in a remote store."""
     if not hasattr(state, "save_with_outbox"):
-        raise TypeError(f"{state} has no outbox: it is not in a remote store")
+        raise TypeError(f"{state} has no outbox, so it is no remote state")
     return cast("RemoteState", state)
 
 

@@ -9,12 +9,14 @@ from collections.abc import Callable, Collection, Iterator
 from functools import partial
 
 from ..clock import Clock
+from .backup_protocol import Backups
 from .cleanup import do_all
 from .open_shard import OpenShard, close_shard
-from .shard_loader import Backups, LoadedShard, ShardLoader
+from .shard_loader import ShardLoader
+from .shard_opener import LoadedShard
 
 Forget = Callable[[Collection[int]], None]
-"""Drops everything that is kept about some shards."""
+"""Drops all data about some shards."""
 
 
 class OpenShards:
@@ -23,8 +25,8 @@ class OpenShards:
     Args:
         loader: opens them in threads.
         backups: backs up their states while they are open.
-        clock: says when shards may be opened.
-        forget: called for shards that are closed.
+        clock: determines when shards may be opened.
+        forget: called for closed shards.
     """
 
     def __init__(self, loader: ShardLoader, backups: Backups, clock: Clock, forget: Collection[Forget]) -> None:
@@ -36,7 +38,7 @@ class OpenShards:
         self._wanted: set[int] = set()
         self._open_at_s = 0.0
         self.is_reopening = False
-        """Whether shards were closed by a failure and none is being opened again yet."""
+        """Whether a failure has closed shards, and their opening has not begun yet."""
 
     def __iter__(self) -> Iterator[OpenShard]:
         return iter(self._open.values())
@@ -58,19 +60,19 @@ class OpenShards:
         """Begin to open the wanted shards, each once.
 
         Args:
-            is_ready: whether the outputs of an earlier life are settled, so that the committed positions are final.
+            is_ready: returns whether the worker's earlier transactions have ended, so that the committed positions are final.
         """
         if self._wanted and self._clock.monotonic_s() >= self._open_at_s and is_ready():
             numbers, self._wanted, self.is_reopening = sorted(self._wanted), set(), False
             self._loader.begin(numbers)
 
     def opened(self) -> Iterator[LoadedShard]:
-        """Yield the shards that have been opened meanwhile; each counts as open from then on.
+        """Yield shards that were opened since the last call; each counts as open from then on.
 
         Raises:
             PenstockError: a shard cannot be opened.
         """
-        for loaded in self._loader.finished():
+        for loaded in self._loader.opened():
             self._open[loaded.shard.number] = loaded.shard
             yield loaded
 
@@ -80,32 +82,32 @@ class OpenShards:
         if identity is not None and shard.state is not None:
             self._backups.adopt(identity, shard.state)
 
-    def note_committed(self, numbers: Collection[int]) -> None:
-        """Record on the bus that the group has committed positions of these shards; returns at once."""
-        self._loader.note_committed(sorted(numbers))
+    def record_committed(self, numbers: Collection[int]) -> None:
+        """Record on the bus that the group has committed positions of these shards; return at once."""
+        self._loader.record_committed(sorted(numbers))
 
     def release(self, numbers: Collection[int]) -> None:
-        """Close shards that belong to another worker now, without saving, and open them no further."""
+        """Close shards that belong to another worker now, without saving, and cancel their opening."""
         self._wanted.difference_update(numbers)
-        do_all([lambda: self.close(numbers), lambda: self._loader.drop(sorted(numbers))])
+        do_all([lambda: self.close(numbers), lambda: self._loader.cancel(sorted(numbers))])
 
     def reopen(self, numbers: Collection[int], pause_s: float) -> None:
         """Close all shards without saving, and open some of them again after a pause."""
         self.is_reopening = True
-        do_all([lambda: self.close(set(self._open)), self._loader.stop])
+        do_all([lambda: self.close(set(self._open)), self._loader.cancel_all])
         self._wanted = set(numbers)
         self._open_at_s = self._clock.monotonic_s() + pause_s
 
     def close(self, numbers: Collection[int]) -> None:
         """Close shards without saving."""
-        closing = [partial(self._close_one, number) for number in set(numbers) & set(self._open)]
+        closing = [partial(self._close_shard, number) for number in set(numbers) & set(self._open)]
         do_all([*closing, *(partial(forget, numbers) for forget in self._forget)])
 
-    def _close_one(self, number: int) -> None:
+    def _close_shard(self, number: int) -> None:
         shard, identity = self._open.pop(number), self._loader.identity(number)
         release = [] if identity is None else [lambda: self._backups.release(identity)]
         do_all([*release, partial(close_shard, shard)])
 
     def stop(self) -> None:
-        """Open no shard any more."""
+        """Cancel all openings; open no shard any more."""
         self._loader.close()

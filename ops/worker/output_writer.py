@@ -1,4 +1,4 @@
-"""Outputs and dead letters on their way to the bus: routed by type, encoded in batches."""
+"""Outputs and dead letters of a worker: routed by type, encoded in batches, sent to the bus."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LOGGED_LETTERS = 20
 
 
 class OutputRefused(PenstockError):
-    """A processor returned a record that its categories do not accept: fix the program."""
+    """A processor returned a record that none of its outputs accepts: fix the program."""
 
 
 class OutputWriter:
@@ -34,7 +34,7 @@ class OutputWriter:
     Args:
         processor: produces the outputs.
         codecs: encode them.
-        executor: sends them, or holds them for their step of a checkpoint.
+        executor: sends them, or keeps them for their step of a checkpoint.
         clock: dates dead letters.
         metrics: counts them.
     """
@@ -63,7 +63,7 @@ class OutputWriter:
                 self._write(shard, category, records)
         except TypeError as error:
             raise OutputRefused(
-                f"{error} Nothing of this batch was saved; mend {self._name} and start it again."
+                f"{error} Nothing of this batch was saved. Fix {self._name} and start it again."
             ) from error
         self._metrics.events_out += len(outputs)
         shard.events_out += len(outputs)
@@ -87,4 +87,4 @@ class OutputWriter:
                 "%s at offset %d went to %s: %s", batch.bucket, message.offset(), self._letters.name, event.reason
             )
         if self._metrics.dead_letters == LOGGED_LETTERS:
-            _LOG.warning("Further dead letters are counted, not logged; they are in %s.", self._letters.name)
+            _LOG.warning("Further dead letters are counted, but not logged. Find them in %s.", self._letters.name)

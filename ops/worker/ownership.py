@@ -1,4 +1,4 @@
-"""The buckets that a worker owns: assigned, revoked, lost; and what it does after it was fenced or lost its membership."""
+"""The buckets that a worker owns: their assignment, revocation and loss, and the recovery after fencing or a lost membership."""
 
 from __future__ import annotations
 
@@ -27,31 +27,31 @@ from .revocation_note import RevocationNotes
 
 _LOG = logging.getLogger("penstock.worker")
 FENCED_PAUSE_S = 5.0
-"""How long a fenced worker waits before it opens its shards again: by then the group has told it whether it still owns them."""
+"""The pause before a fenced worker opens its shards again. By then, the group has reported whether it still owns them."""
 OUTAGE_PAUSE_S = 1.0
-"""How long it waits after an outage."""
+"""The pause after an outage."""
 REJOIN_PAUSES_S = (0.0, 1.0, 5.0, 15.0, 30.0)
-"""How long a worker waits before it opens shards after it lost its membership: the first time, the second time, and so on."""
+"""The pause before a worker opens shards after it lost its membership: the first time, the second time, and so on."""
 QUIET_S = 600.0
 """How long a membership must last for the next loss to count as the first one."""
 
 ROLLED_BACK = (Aborted, Fenced, StoreFenced, StoreUnreachable, BusUnreachable, DeliveryFailed, CommitUnconfirmed)
-"""Errors after which the shards are opened again, at the last checkpoint that took place."""
+"""Errors after which the shards are opened again, at the last complete checkpoint."""
 
 
 class Ownership:
     """The membership of one worker in its group. The bus calls `assigned`, `revoked` and `lost` during a poll. One thread.
 
     Args:
-        bus: where the group is.
+        bus: contains the group.
         group: the processor's name.
-        inputs: the categories that it reads.
+        inputs: the names of its input categories.
         identity: the worker's name, used by one process at a time.
-        shards: opened and closed as buckets come and go.
-        checkpoints: saved before buckets go.
-        executor: starts over with the shards.
+        shards: opened on assignment, closed on revocation.
+        checkpoints: saved before a revocation.
+        executor: drops uncommitted outputs after a failure.
         notes: records that buckets are being released.
-        clock: says how long a membership lasted.
+        clock: measures how long a membership lasted.
     """
 
     def __init__(
@@ -81,12 +81,12 @@ class Ownership:
         self._lost_s = 0.0
         self._has_failed = False
         self.is_saved = False
-        """Whether the last `save` left nothing to save."""
+        """Whether the last `save` saved everything."""
         self.owned: frozenset[Bucket] = frozenset()
         self.most_events = 0
         """The most events that one poll of the reader returns."""
         self.is_assigned = False
-        """Whether the group has said which buckets belong to the worker."""
+        """Whether the group has assigned buckets to the worker."""
 
     @property
     def reader(self) -> Reader:
@@ -103,7 +103,7 @@ class Ownership:
         return tuple(sorted({bucket.number for bucket in self.owned}))
 
     def assigned(self, buckets: Sequence[Bucket]) -> None:
-        """Note buckets that the worker owns now; their shards are opened with the next turn."""
+        """Record assigned buckets. The next turn of the loop opens their shards."""
         self.is_assigned = True
         self._notes.end()
         if not buckets or self._has_failed:
@@ -113,7 +113,7 @@ class Ownership:
         self._shards.want({bucket.number for bucket in buckets} - before)
 
     def revoked(self, buckets: Sequence[Bucket]) -> None:
-        """Save everything, then close the shards that go to another owner; after a failure, nothing is saved."""
+        """Save everything, then close the shards of revoked buckets. After a failure, nothing is saved."""
         if not self._has_failed:
             self._notes.begin()
             self.save()
@@ -130,7 +130,7 @@ class Ownership:
             self.start_over(None)  # the transaction contains outputs of the lost buckets beside those of the others
 
     def save(self) -> bool:
-        """Save a checkpoint and wait for it; return whether everything is saved. Unsaved work is saved later, or done again."""
+        """Save a checkpoint and wait for it; return whether everything is saved. Unsaved work is saved later or repeated."""
         is_saved = False
         with self._recovering():
             is_saved = self._checkpoints.save()
@@ -142,7 +142,7 @@ class Ownership:
         try:
             yield
         except (MembershipLost, *ROLLED_BACK) as error:
-            self.start_over(error)  # after a lost membership, the next poll fails, too, and the worker joins again
+            self.start_over(error)  # after a lost membership, the next poll fails, too, and the worker rejoins
 
     def start_over(self, error: PenstockError | None) -> None:
         """Drop everything unsaved, and continue from the last checkpoint with the buckets that the worker still owns."""
@@ -156,10 +156,10 @@ class Ownership:
         self._executor.start_over(self.reader)
 
     def rejoin(self, error: MembershipLost) -> None:
-        """Join the group again. The bus ends a membership, for example, when two processes use one identity.
+        """Join the group again after the bus has ended the membership, for example because two processes use one identity.
 
-        Repeated as often as that happens: an outage may end several memberships. Two processes with one identity take turns, with growing
-        pauses; neither does harm, since each is fenced.
+        The number of attempts is unlimited, since an outage may end several memberships. Two processes with one identity alternate, with
+        growing pauses. Fencing prevents wrong results.
         """
         now_s = self._clock.monotonic_s()
         is_recent = now_s - self._lost_s < QUIET_S
@@ -173,7 +173,7 @@ class Ownership:
         self._reopen(REJOIN_PAUSES_S[min(self._losses, len(REJOIN_PAUSES_S)) - 1])
 
     def abandon(self) -> None:
-        """Save, send and commit nothing from now on, whoever asks for it: unsaved state must not count as saved."""
+        """Refuse to save, send or commit from now on, in all threads: unsaved state must not count as saved."""
         self._has_failed = True
         self._executor.abandon()
         attempt_all([self._checkpoints.abandon, lambda: self._release(list(self.owned)), self._executor.close])
@@ -193,7 +193,7 @@ class Ownership:
         return self._has_failed
 
     def _release(self, buckets: Sequence[Bucket]) -> None:
-        self.is_assigned = False  # until the group says who owns them
+        self.is_assigned = False  # until the group's next assignment
         numbers = {bucket.number for bucket in buckets}
         self._own(frozenset(bucket for bucket in self.owned if bucket.number not in numbers))
         self._shards.release(numbers)

@@ -1,4 +1,4 @@
-"""What is looked at before the first event: that the categories exist and fit what the processor declares."""
+"""Checks before the first event: the categories exist and match the processor's declaration."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ from ...transport.tables.upstream_watermarks import WATERMARKS
 from ..monitoring.reports import REPORTS
 from .changelog_replay import changelog_of
 from .resume_checks import finished_maintenance
-from .topic_watch import expect_buckets
+from .topic_watch import expect_bucket_count
 
 
-class OtherInputs(PenstockError):
-    """A processor of the same name has read other categories: rename one of them, or remove what is left of the other."""
+class InputsChanged(PenstockError):
+    """A processor of the same name has read other categories: rename one of them, or remove the data of the other."""
 
 
 _LOG = logging.getLogger("penstock.worker")
 Targets = dict[Bucket, int]
-"""Where each input bucket ended when it was looked at."""
+"""The end offset of each input bucket at one time."""
 
 
 def prepare(processor: type[Processor], bus: Bus) -> Processor:
-    """Check a processor against the bus, create what it alone writes (dead letters, changelog), and return it opened.
+    """Check a processor against the bus, create its internal categories (dead letters, changelog), and return it open.
 
     Raises:
         MissingCategory: a category is not on the bus.
-        BucketMismatch: a category has another number of buckets than declared, or than it had when state was made of it.
-        CompactedInput: a state that is lost could not be built again from an input.
-        OtherInputs: a processor of its name has read other categories.
-        BatchesRefused: a category that it writes, or one of Penstock's own, takes too small batches.
-        ProcessorFailed: its `open` raised.
+        BucketMismatch: a category has another number of buckets than declared, or than it had when its state was built.
+        CompactedInput: a lost state could not be rebuilt from an input.
+        InputsChanged: a processor of the same name has read other categories.
+        BatchesRefused: an output or an internal category accepts only small batches.
+        ProcessorFailed: its `open` raised an exception.
     """
     processor.check()
     expect_categories(processor, (*processor.inputs(), *processor.outputs()), bus)
@@ -53,47 +53,46 @@ def prepare(processor: type[Processor], bus: Bus) -> Processor:
     written = [*(category.name for category in processor.outputs()), *(spec.name for spec in own)]
     for name in (*written, WATERMARKS.name, REPORTS.name, PROCESSORS.name):
         bus.catalog.message_limit(name)  # a batch that the broker rejects later would end the worker again and again
-    warn_of_losses(processor, bus)
-    return opened(processor)
+    warn_about_durability(processor, bus)
+    return open_processor(processor)
 
 
 def _register(processor: type[Processor], bus: Bus) -> None:
-    """Note on the bus what a processor reads, or see that it is what was noted."""
-    known = registration_of(bus, processor.name)
+    """Register a processor's inputs on the bus, or check that they equal the registered ones."""
+    registered = registration_of(bus, processor.name)
     declared = {category.name: category.buckets for category in processor.inputs()}
-    if known.inputs == declared:
+    if registered.inputs == declared:
         return
-    if known.inputs is not None and known.shards:
-        finished_maintenance(
-            bus, processor.name
-        )  # one that is half done may have changed the buckets, and is to be finished first
-        _expect_same_inputs(processor, known.inputs)
-        if processor.state_shape() is not None and any(shard.has_committed for shard in known.shards.values()):
-            _expect_same_buckets(processor, known.inputs)
+    if registered.inputs is not None and registered.shards:
+        finished_maintenance(bus, processor.name)  # an unfinished one may have changed the number of buckets
+        _expect_same_inputs(processor, registered.inputs)
+        if processor.state_shape() is not None and any(shard.has_committed for shard in registered.shards.values()):
+            _expect_same_buckets(processor, registered.inputs)
     register_inputs(bus, processor.name, declared)
 
 
 def _expect_same_inputs(processor: type[Processor], before: Mapping[str, int]) -> None:
     declared = {category.name for category in processor.inputs()}
     if declared != before.keys():
-        raise OtherInputs(
+        raise InputsChanged(
             f"{processor.__name__} reads {_listed(declared)}, but on this bus a processor called {processor.name} has read {_listed(before)}. Both "
-            "would share one group, its positions and its states, and each would spoil the other's. Nothing was started. Give one of them "
-            f'another name (`name = "…"` in the class). If it is the same processor, and its inputs were changed: `penstock undeploy '
-            f"{processor.name} --purge` removes what is left of it, and it begins anew; or choose with `penstock reset APP:PROCESSOR` where it "
-            "goes on."
+            "would share one group, its positions and its states, which would make both wrong. Nothing was started. Rename one of them "
+            f'(`name = "…"` in the class). If it is the same processor with changed inputs, start it anew after `penstock undeploy '
+            f"{processor.name} --purge`, which removes its data, or set its position with `penstock reset APP:PROCESSOR`."
         )
 
 
 def _expect_same_buckets(processor: type[Processor], before: Mapping[str, int]) -> None:
     changed = [category for category in processor.inputs() if category.buckets != before[category.name]]
     if changed:
-        sizes = ", ".join(f"{one.name} ({before[one.name]} then, {one.buckets} now)" for one in changed)
+        sizes = ", ".join(
+            f"{category.name} ({before[category.name]} then, {category.buckets} now)" for category in changed
+        )
         raise BucketMismatch(
-            f"{processor.__name__} has state that was made when its inputs had another number of buckets: {sizes}. Keys lie in other buckets now "
-            "than their state, so they would begin anew beside it. Nothing was started. Buckets are added, and state is moved along, with "
-            "`penstock category resize`; where another tool has added them, give the processor another name, and let it read a category that "
-            "a penstock.Repartition writes; or begin with an empty state (`penstock reset APP:PROCESSOR --to latest --state empty`)."
+            f"{processor.__name__} has state from a time when its inputs had another number of buckets: {sizes}. Events of some keys are now in "
+            "another bucket than their state, so those keys would start anew. Nothing was started. Add buckets only with `penstock category "
+            "resize`, which also moves state. If another tool has added them, rename the processor and make it read the output of a "
+            "penstock.Repartition, or start with an empty state (`penstock reset APP:PROCESSOR --to latest --state empty`)."
         )
 
 
@@ -101,50 +100,48 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(sorted(names))
 
 
-def warn_of_losses(processor: type[Processor], bus: Bus) -> None:
-    """Say once which categories would lose events with a broker, and of which inputs writers say when their events arrived."""
+def warn_about_durability(processor: type[Processor], bus: Bus) -> None:
+    """Log categories whose events the failure of a broker can lose, and inputs whose arrival times come from their producers."""
     inputs = {category.name for category in processor.inputs()}
     names = sorted(inputs | {category.name for category in processor.outputs()})
-    found = {name: bus.catalog.durability(name) for name in names}
-    unsafe = {name: one for name, one in found.items() if not one.is_safe}
+    durability = {name: bus.catalog.durability(name) for name in names}
+    unsafe = {name: found for name, found in durability.items() if not found.is_safe}
     if unsafe:
-        replicas, in_sync = (min(getattr(one, what) for one in unsafe.values()) for what in ("replicas", "in_sync"))
-        level = logging.WARNING if replicas > 1 else logging.INFO
+        replicas = min(found.replicas for found in unsafe.values())
         _LOG.log(
-            level,
-            "Events of %s can be lost with a broker (at the least %d replicas, of which %d must have a message that counts as written). What "
-            "is exactly once with a broker that fails needs replication factor 3, min.insync.replicas=2 and "
-            "unclean.leader.election.enable=false.",
+            logging.WARNING if replicas > 1 else logging.INFO,
+            "The failure of a broker can lose events of %s (at least %d replicas, of which %d must confirm a message). Exactly-once semantics "
+            "during such a failure need replication factor 3, min.insync.replicas=2 and unclean.leader.election.enable=false.",
             ", ".join(unsafe),
             replicas,
-            in_sync,
+            min(found.min_in_sync for found in unsafe.values()),
         )
-    claimed = [name for name, one in found.items() if name in inputs and not one.uses_arrival_time]
-    if claimed and processor.max_future is not None:
+    by_producer = [name for name, found in durability.items() if name in inputs and not found.uses_arrival_time]
+    if by_producer and processor.max_future is not None:
         _LOG.warning(
-            "When events of %s arrived is what their writers say (message.timestamp.type=CreateTime): `max_future` and the order in which "
-            "inputs meet go by that. Set message.timestamp.type=LogAppendTime on it to go by the broker's time.",
-            ", ".join(claimed),
+            "Arrival times of %s come from the producers (message.timestamp.type=CreateTime). `max_future` and the merge order of inputs depend "
+            "on them. Set message.timestamp.type=LogAppendTime on it to use the broker's time.",
+            ", ".join(by_producer),
         )
 
 
 def expect_categories(processor: type[Processor], categories: Iterable[AnyCategory], bus: Bus) -> None:
-    """Raise MissingCategory or BucketMismatch where categories are not on the bus as a processor declares them."""
+    """Raise MissingCategory or BucketMismatch if categories differ from a processor's declaration."""
     for category in categories:
-        expect_buckets(processor, category, _buckets(processor, bus, category.name))
+        expect_bucket_count(processor, category, _buckets(processor, bus, category.name))
 
 
 def _expect_rebuildable(processor: type[Processor], bus: Bus) -> None:
-    """Raise CompactedInput where a state that lies beside the worker would be built again from what a compacted input has left."""
+    """Raise CompactedInput if a local state would be rebuilt from an input that keeps only the latest event of each key."""
     if is_remote(processor) or not reads_again(processor) or processor.is_compaction_safe():
         return
     for category in processor.inputs():
         if bus.catalog.describe(category.name).spec.compacted:
             raise CompactedInput(
                 f"Category {category.name} is compacted on the bus: it keeps only the latest event of each key. If {processor.__name__} lost its "
-                "state, it would read those again, and the state would lack all earlier events without a sign. Nothing was started. If the "
-                "latest event of each key gives the same state, declare `compaction_safe = True`; otherwise keep a changelog "
-                "(`output_semantics = Semantics.EXACTLY_ONCE` with `deterministic = False`), ask for state and outputs at most once, or keep all "
+                "state, it would read only those again, and the state would lack all earlier events without an error. Nothing was started. If the "
+                "latest event of each key produces the same state, declare `compaction_safe = True`. Otherwise use a changelog "
+                "(`output_semantics = Semantics.EXACTLY_ONCE` with `deterministic = False`), declare state and outputs at most once, or keep all "
                 f"events of {category.name} (`cleanup.policy=delete`)."
             )
 
@@ -159,27 +156,27 @@ def _buckets(processor: type[Processor], bus: Bus, name: str) -> int:
         ) from error
 
 
-def opened(processor: type[Processor]) -> Processor:
-    """Return a processor, opened.
+def open_processor(processor: type[Processor]) -> Processor:
+    """Create and open a processor.
 
     Raises:
-        ProcessorFailed: its `open` raised.
+        ProcessorFailed: its constructor or `open` raised an exception.
     """
     try:
-        made = processor()
-        made.open()
+        instance = processor()
+        instance.open()
     except PenstockError:
         raise
     except Exception as error:
         raise ProcessorFailed(
-            f"{processor.__name__} could not be opened: {type(error).__name__}: {error}. Nothing was read; mend its "
-            "`open` or what it loads, and start it again."
+            f"{processor.__name__} could not be opened: {type(error).__name__}: {error}. Nothing was read. Fix its `open` or the resources that "
+            "it loads, and start it again."
         ) from error
-    return made
+    return instance
 
 
 def ends_of(categories: Iterable[AnyCategory], bus: Bus) -> Targets:
-    """Return where each bucket of the categories ends now."""
+    """Return the current end offset of each bucket of some categories."""
     return {
         Bucket(category.name, number): end
         for category in categories

@@ -1,6 +1,6 @@
-"""Preconditions for a shard to continue.
+"""Preconditions for resuming a shard.
 
-No maintenance operation is half done or newer than the state, and the bus still has the events and topics of its position.
+No maintenance operation is unfinished or newer than the state, and the bus still has the events and topics of the shard's position.
 """
 
 from __future__ import annotations
@@ -25,117 +25,130 @@ from ...transport.tables.maintenance_log import MaintenanceOperation, newest_mai
 _LOG = logging.getLogger("penstock.worker")
 
 
-def settle_prepared(state: LocalState, committed: StatePosition, what: str) -> None:
-    """Make what is prepared part of a state, or drop it, as the group's committed positions say; see `is_committed`."""
+def resolve_prepared(state: LocalState, committed: StatePosition, checkpoint: str) -> None:
+    """Apply or discard the prepared changes of a state, depending on the group's committed positions; see `is_committed`."""
     delta = state.prepared()
     if delta is None:
         return
-    if is_committed(delta.before, delta.after, committed, what):
+    if is_committed(delta.before, delta.after, committed, checkpoint):
         state.apply()
     else:
         state.discard()
 
 
-def expect_same_topics(owner: str, topic_ids: Mapping[str, str], others: Collection[str], witness: str) -> None:
-    """Refuse to go on in topics that are not those of which a position is.
+def expect_same_topics(owner: str, topic_ids: Mapping[str, str], recreated: Collection[str], witness: str) -> None:
+    """Refuse to resume a position in a topic that it does not belong to.
 
     Args:
         owner: the processor's name.
-        topic_ids: the bus's ids, by category.
-        others: the categories whose topics are others now.
-        witness: what says so, such as "its state".
+        topic_ids: the topic id of each category on the bus.
+        recreated: the categories with another topic than the position's.
+        witness: the source of the position, such as "its state".
 
     Raises:
-        TopicRecreated: there are some, and a person must choose.
+        TopicRecreated: there are such categories; the user must choose how to continue.
     """
-    if not others:
+    if not recreated:
         return
-    names = ", ".join(f"{name} (topic id {topic_ids[name]})" for name in sorted(others))
+    names = ", ".join(f"{name} (topic id {topic_ids[name]})" for name in sorted(recreated))
     raise TopicRecreated(
-        f"{owner} has read another topic of this name than the one that is on the bus now, says {witness}: {names} was deleted and created "
-        "again, or this is another cluster. Its old offsets stand for other events there: to go on from them would skip events, and count "
-        "what is gone together with what is new. The worker does not go on; its state is unchanged. Choose: begin with the first event of "
-        f"the new topic and an empty state (`penstock reset APP:PROCESSOR --to earliest`, with `--state empty` where it keeps state); name the cluster that the state "
-        "belongs to (`--kafka`), or the state that belongs to this one (`--dir`, or `--store` for remote state); or give the processor "
-        "another name, under which it reads from the first event."
+        f"{owner} has read another topic of this name, according to {witness}: {names} was deleted and created again, or this is another "
+        "cluster. The old offsets belong to other events, so resuming would skip events and mix old results with new ones. The worker stops; "
+        "its state is unchanged. Choose one: start at the first event of the new topic with an empty state (`penstock reset APP:PROCESSOR --to "
+        "earliest`, with `--state empty` if it keeps state); connect to the cluster of the state (`--kafka`); use the state of this cluster "
+        "(`--dir`, or `--store` for remote state); or rename the processor, which then reads from the first event."
     )
 
 
 class PositionsExpired(PenstockError):
-    """A group's positions are gone from the bus, and what is left does not say how far it was: a person must choose."""
+    """A group's positions have expired, and no other evidence shows where to resume: the user must choose."""
 
 
 @dataclass(frozen=True)
-class RetainedOffsets:
-    """What is left of a shard that has run, where its group's positions have expired.
+class ResumeEvidence:
+    """Evidence of a shard's position after its group's positions have expired.
 
     Args:
-        position: how far its state is, by input; empty where there is none.
-        is_last: whether nobody can have gone on behind that: nobody else has had the shard, or the state is one that all share.
-        starts: the first offset that the bus keeps, by input.
+        position: the position of its state, by input; empty without a state.
+        is_newest: whether no worker can be ahead of that: no other worker has owned the shard, or all share the state.
+        starts: the first offset that the bus still has, by input.
     """
 
     position: Offsets
-    is_last: bool
+    is_newest: bool
     starts: Offsets
 
+    @property
+    def is_conclusive(self) -> bool:
+        """Whether the evidence shows the exact position."""
+        return bool(self.position) and self.is_newest
 
-def expect_known(processor: type[Processor], number: int, left: RetainedOffsets, *, from_earliest: bool) -> None:
-    """See that what is left of a shard says where to go on, without what its semantics rule out.
+    @property
+    def has_all_events(self) -> bool:
+        """Whether the bus still has all events."""
+        return not any(self.starts.values())
+
+    def __str__(self) -> str:
+        """Return where the shard would resume, by input."""
+        offsets = {name: self.position.get(name, start) for name, start in self.starts.items()}
+        return ", ".join(f"{name} {offset:,}" for name, offset in sorted(offsets.items()))
+
+
+def expect_resumable(processor: type[Processor], number: int, evidence: ResumeEvidence, *, from_earliest: bool) -> None:
+    """Check that the evidence of a shard's position is sufficient for its semantics.
 
     Raises:
-        PositionsExpired: it does not, and a person must choose.
+        PositionsExpired: it is not; the user must choose how to continue.
     """
     may_repeat = processor.output_semantics is Semantics.AT_LEAST_ONCE
-    whole = not any(left.starts.values())
     shard = f"{processor.name}, bucket {number}"
-    at = ", ".join(f"{name} {left.position.get(name, start):,}" for name, start in sorted(left.starts.items()))
-    if from_earliest or (left.position and left.is_last) or (may_repeat and (left.position or whole)):
+    if from_earliest or evidence.is_conclusive or (may_repeat and (evidence.position or evidence.has_all_events)):
         _LOG.warning(
-            "%s: its group's committed positions are gone from the bus, as they are after a week without workers. It goes on at %s%s.",
+            "%s: its group's committed positions have expired on the bus, as they do after a week without workers. It resumes at %s%s.",
             shard,
-            at,
-            "" if left.position and left.is_last else "; outputs that it had written behind that come again",
+            evidence,
+            "" if evidence.is_conclusive else "; it writes later outputs again",
         )
         return
-    if left.position:
-        what = (
-            f"A state of it is left that is at {at}, but others may have gone on behind that, so that their outputs would come again; it "
-            f"promises them {processor.output_semantics.value.replace('_', ' ')}"
-        )
-    else:
-        again = "" if may_repeat else ", and write outputs again that are on the bus already"
-        gone = "" if whole else ", and leave out those that the bus has dropped, read or not"
-        what = (
-            f"No state of it is left here or in a backup that says how far it was: it would begin with the first events that are kept ({at})"
-            f"{again}{gone}"
-        )
     raise PositionsExpired(
-        f"{shard}: it has run before, but its group's committed positions are gone from the bus (Kafka drops them a week after the last "
-        f"worker has left: `offsets.retention.minutes`). {what}. Nothing was read or changed. Choose: start it on the machine where it ran "
-        "last, or with the place of its backups (`--backup`); say where it goes on, with `penstock reset APP:PROCESSOR --to earliest`, "
-        "`latest` or a time; accept what is said above with `penstock run … --from-earliest`; or give the processor another name, to begin anew."
+        f"{shard}: it has run before, but its group's committed positions have expired on the bus (Kafka deletes them a week after the last "
+        f"worker has left: `offsets.retention.minutes`). {_insufficient(processor, evidence)} Nothing was read or changed. Choose one: start it "
+        "on the machine where it ran last, or with its backup store (`--backup`); set its position with `penstock reset APP:PROCESSOR --to "
+        "earliest`, `latest` or a time; accept the consequence with `penstock run … --from-earliest`; or rename the processor to start anew."
     )
 
 
-def first_kept(owner: str, bucket: Bucket, begin: int, start: int, *, from_earliest: bool) -> int:
-    """Return where to read on in a bucket: at `begin`, or, where that is gone and it was agreed to, at the first event kept.
+def _insufficient(processor: type[Processor], evidence: ResumeEvidence) -> str:
+    """Describe why the evidence is insufficient, and what resuming would do."""
+    semantics = processor.output_semantics.value.replace("_", " ")
+    if evidence.position:
+        return (
+            f"Its state here is at {evidence}, but another worker may have been ahead of it. Resuming would repeat outputs, which are declared "
+            f"{semantics}."
+        )
+    repeated = "" if processor.output_semantics is Semantics.AT_LEAST_ONCE else ", and write existing outputs again"
+    skipped = "" if evidence.has_all_events else ", and skip expired events, processed or not"
+    return f"There is no state, here or in a backup. It would start at the first retained events ({evidence}){repeated}{skipped}."
+
+
+def first_available(owner: str, bucket: Bucket, begin: int, start: int, *, from_earliest: bool) -> int:
+    """Return the offset at which to resume a bucket: `begin`, or the first retained event if the user allows the gap.
 
     Args:
         owner: the processor's name.
         bucket: the bucket.
         begin: the next unread offset.
-        start: the first offset that the bus keeps.
-        from_earliest: whether events that are gone may be left out.
+        start: the first offset that the bus still has.
+        from_earliest: whether expired events may be skipped.
 
     Raises:
-        OffsetOutOfRange: events are gone, and a person must choose.
+        OffsetOutOfRange: events have expired; the user must choose how to continue.
     """
     if begin >= start:
         return begin
     if from_earliest:
         _LOG.warning(
-            "%s left out %s events of %s that are gone from the bus (offsets %s to %s), as it was told.",
+            "%s skipped %s events of %s that have expired on the bus (offsets %s to %s), as requested (`--from-earliest`).",
             owner,
             f"{start - begin:,}",
             bucket,
@@ -144,104 +157,104 @@ def first_kept(owner: str, bucket: Bucket, begin: int, start: int, *, from_earli
         )
         return start
     raise OffsetOutOfRange(
-        f"{owner} has to go on at offset {begin:,} of {bucket}, but the bus keeps that bucket only from offset {start:,} on: "
-        f"{start - begin:,} events are gone, so it does not start. Nothing was changed and nothing was skipped. Choose: restore "
-        "a backup of its state that is newer (`penstock state list`, `penstock state restore`); give it another name and fill it "
-        "from the warehouse with `penstock backfill`; or leave the missing events out with `penstock run … --from-earliest`."
+        f"{owner} must resume at offset {begin:,} of {bucket}, but the bus keeps that bucket only from offset {start:,} on: "
+        f"{start - begin:,} events have expired. Nothing was changed and nothing was skipped. Choose one: restore a newer backup of its state "
+        "(`penstock state list`, `penstock state restore`); rename the processor and build its state from the warehouse with `penstock "
+        "backfill`; or skip the missing events with `penstock run … --from-earliest`."
     )
 
 
 def expect_rebuildable(
     processor: type[Processor], bucket: Bucket, begin: int, end: int, *, from_earliest: bool
 ) -> None:
-    """Refuse to bring a state up to date from a compacted input, where that lacks events that the state needs; otherwise say so.
+    """Refuse to bring a state up to date from a compacted input that may lack events; log a warning if that is acceptable.
 
     Args:
-        processor: whose state.
+        processor: the processor.
         bucket: the bucket.
-        begin: the next offset that the state does not reflect.
-        end: the offset up to which the state had come before.
-        from_earliest: whether events that are gone may be left out.
+        begin: the first offset that the state does not reflect.
+        end: the offset up to which it must catch up.
+        from_earliest: whether missing events may be skipped.
 
     Raises:
-        CompactedInput: a person must choose.
+        CompactedInput: events may be missing; the user must choose how to continue.
     """
-    stretch = f"from offset {begin:,} to {end:,} of {bucket}"
+    offsets = f"from offset {begin:,} to {end:,} of {bucket}"
     if processor.is_compaction_safe():
         _LOG.warning(
-            "%s brings its state up to date %s, which is compacted: it reads the latest event of each key. Deletions that are older than the "
-            "topic's `delete.retention.ms` are not there any more, so a key that an older state holds may stay in it.",
+            "%s brings its state up to date %s, which is compacted: it reads the latest event of each key. Deletions older than the topic's "
+            "`delete.retention.ms` have expired, so a deleted key may remain in an older state.",
             processor.name,
-            stretch,
+            offsets,
         )
     elif from_earliest:
         _LOG.warning(
-            "%s brings its state up to date %s, which is compacted, as it was told (`--from-earliest`): all but the latest event of each key may "
-            "be missing from its state.",
+            "%s brings its state up to date %s, which is compacted, as requested (`--from-earliest`): its state may lack all but the latest event "
+            "of each key.",
             processor.name,
-            stretch,
+            offsets,
         )
     else:
         raise CompactedInput(
-            f"{processor.name} has to bring its state up to date {stretch}, but that category is compacted: all but the latest event of each key may be "
-            "gone, and would be missing from the state without a sign. Nothing was read or changed. Choose: restore a newer state; give the "
-            "processor another name, under which it begins with what is there; or accept that events are missing with `penstock run … --from-earliest`."
+            f"{processor.name} must bring its state up to date {offsets}, but that category is compacted: all but the latest event of each key "
+            "may be missing, and the state would lack them without an error. Nothing was read or changed. Choose one: restore a newer state; "
+            "rename the processor, which then starts with the existing events; or accept missing events with `penstock run … --from-earliest`."
         )
 
 
-def expect_reached(owner: str, bucket: Bucket, offset: int, end: int, witness: str) -> None:
-    """Refuse to go on in a bucket of which more was read than the bus has.
+def expect_existing(owner: str, bucket: Bucket, offset: int, end: int, witness: str) -> None:
+    """Refuse to resume beyond the end of a bucket.
 
     Args:
         owner: the processor's name.
         bucket: the bucket.
         offset: the next unread offset.
         end: the offset after the last event on the bus.
-        witness: what says so, such as "its state".
+        witness: the source of the offset, such as "its state".
 
     Raises:
-        OffsetOutOfRange: what was read is not what the bus has now, and a person must choose.
+        OffsetOutOfRange: the bucket ends before; the user must choose how to continue.
     """
     if offset <= end:
         return
     raise OffsetOutOfRange(
-        f"{owner} has read {bucket} up to offset {offset:,}, says {witness}, but on this bus that bucket ends at offset {end:,}: "
-        "this is the state of another cluster, or the category was deleted and created anew, or the bus has lost its last events. "
-        "To go on would skip whatever comes up to that offset, so it does not start. Nothing was read and no state was changed. "
-        "Choose: name the cluster that the state belongs to (`--kafka`), or the state that belongs to this one (`--dir`, or "
-        "`--store` for remote state); restore a backup from before (`penstock state list`, `penstock state restore`); or give "
-        "the processor another name, under which it reads from the first event. `penstock category list` shows what is here."
+        f"{owner} has read {bucket} up to offset {offset:,}, according to {witness}, but on this bus that bucket ends at offset {end:,}: "
+        "this is the state of another cluster, or the category was deleted and created again, or the bus has lost its last events. "
+        "Resuming would skip all events up to that offset, so it does not start. Nothing was read and no state was changed. Choose one: connect "
+        "to the cluster of the state (`--kafka`); use the state of this cluster (`--dir`, or `--store` for remote state); restore an earlier "
+        "backup (`penstock state list`, `penstock state restore`); or rename the processor, which then reads from the first event. `penstock "
+        "category list` shows the categories of this cluster."
     )
 
 
-class MoveUnfinished(PenstockError):
-    """A maintenance operation on the processor is in progress, or died: finish it."""
+class MaintenanceUnfinished(PenstockError):
+    """A maintenance operation on the processor is in progress or was interrupted: finish it."""
 
 
 class StateSuperseded(StateError):
-    """A state is from before a maintenance operation: put it away."""
+    """A maintenance operation has replaced a state: remove the old one."""
 
 
 def finished_maintenance(bus: Bus, processor: str) -> MaintenanceOperation | None:
     """Return the newest maintenance operation of a processor.
 
     Raises:
-        MoveUnfinished: it is unfinished.
+        MaintenanceUnfinished: it is in progress or was interrupted.
     """
     operation = newest_maintenance(bus, processor)
     if operation is not None and not operation.is_done:
-        raise MoveUnfinished(
-            f"{processor}: a {operation.kind} was started at {operation.started} and is unfinished, so positions and states may not fit each "
-            "other. Nothing was read or changed. Let it finish, or repeat that command, which finishes it; then start the worker."
+        raise MaintenanceUnfinished(
+            f"{processor}: a {operation.kind} was started at {operation.started} and is unfinished, so positions and states may be inconsistent. "
+            "Nothing was read or changed. Wait for it, or repeat that command, which finishes it. Then start the worker."
         )
     return operation
 
 
 def expect_current(state: ShardState, operation: MaintenanceOperation | None, processor: str, bucket: int) -> None:
-    """Check that an opened state is not from before a maintenance operation. A new state gets its initial position.
+    """Check that no maintenance operation has replaced an opened state. A new state gets its initial position.
 
     Raises:
-        StateSuperseded: it is, or a lost state cannot be rebuilt from the events of its bucket.
+        StateSuperseded: an operation has replaced it, or a lost state cannot be rebuilt from the events of its bucket.
     """
     if operation is None or not (generation := operation.lineage.generation(bucket)):
         return
@@ -262,8 +275,8 @@ def expect_current(state: ShardState, operation: MaintenanceOperation | None, pr
         )
 
 
-def committed_by(processor: type[Processor], bus: Bus) -> dict[int, StatePosition]:
-    """Return a group's committed positions by bucket, with the id of the last checkpoint where checkpoints have ids."""
+def committed_positions(processor: type[Processor], bus: Bus) -> dict[int, StatePosition]:
+    """Return a group's committed positions by bucket, with the id of the last checkpoint if the processor's checkpoints have ids."""
     committed: dict[int, StatePosition] = {}
     has_ids = have_ids(steps_of(processor))
     for category in processor.inputs():

@@ -1,10 +1,10 @@
-"""That a worker is letting go of buckets, noted on its disk for the case that it dies in that moment.
+"""Notes on disk that a worker is releasing revoked buckets, in case it dies before the group has reassigned them.
 
-A member with an identity that comes back within its session is taken for the one that died: Kafka gives out nothing anew. A bucket that it was
-told to let go of, and has not said that it did, then stays with nobody until the group changes for another reason. So a worker that finds
-such a note leaves the group before it joins: then all buckets are given out.
+A member that returns with the same identity within its session replaces the dead one, and Kafka starts no rebalance. A bucket that was revoked
+from the dead member, but not yet released, then has no owner until the group changes for another reason. So a worker that finds a note leaves
+the group before it joins, which reassigns all buckets.
 
-    <state>/<processor>/workers/0.letting-go    there while the worker of this place lets go of buckets, and until the group has gone on
+    <state>/<processor>/workers/0.revocation    exists while the worker of this place releases buckets, until the group's next assignment
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from ...transport.errors import BusUnreachable
 from ...transport.messages import Bucket
 
 POLL_S = 0.1
-LEAVING_S = 0.5
-"""How long a client is given to say that it leaves."""
+LEAVE_WAIT_S = 0.5
+"""How long the client may take to send its leave request."""
 JOIN_LIMIT_S = 60.0
-"""How long a group may take to tell a member what it has."""
+"""How long the group may take to assign buckets to a member."""
 
 
 class RevocationNotes(Protocol):
-    """Notes that a worker lets go of buckets. Both calls may be repeated."""
+    """Notes about revocations in progress. Both calls may be repeated."""
 
     def begin(self) -> None:
-        """Note that it begins."""
+        """Record that the worker begins to release buckets."""
         ...
 
     def end(self) -> None:
-        """Note that the group has given out its buckets since."""
+        """Record that the group has assigned buckets since."""
         ...
 
 
 class NoRevocationNotes:
-    """Notes nothing: for workers that never come back."""
+    """Notes of a worker whose identity never returns: none."""
 
     def begin(self) -> None:
         """Do nothing."""
@@ -50,7 +50,7 @@ class NoRevocationNotes:
 
 
 class RevocationNotesOnDisk:
-    """Notes it in a file, which outlives the process.
+    """Notes as a file, which outlives the process.
 
     Args:
         note: the file; used by one process at a time.
@@ -60,62 +60,63 @@ class RevocationNotesOnDisk:
         self._note = note
 
     @property
-    def was_under_way(self) -> bool:
-        """Whether the last worker of this place died while it let go of buckets."""
+    def is_unfinished(self) -> bool:
+        """Whether the last worker of this place died during a revocation."""
         return self._note.exists()
 
     def begin(self) -> None:
-        """Note that it begins."""
+        """Create the file."""
         self._note.touch()
 
     def end(self) -> None:
-        """Note that the group has given out its buckets since."""
+        """Delete the file."""
         self._note.unlink(missing_ok=True)
 
 
-class _Joined:
-    """A member that reads nothing of what it is given."""
+class _Membership:
+    """A membership that reads no events."""
 
     def __init__(self) -> None:
-        self.is_told = False
+        self.is_assigned = False
         self.owned: set[Bucket] = set()
 
     def assigned(self, buckets: Sequence[Bucket]) -> None:
-        """Note what is given."""
-        self.is_told = True
+        """Record assigned buckets."""
+        self.is_assigned = True
         self.owned.update(buckets)
 
     def revoked(self, buckets: Sequence[Bucket]) -> None:
-        """Note what is taken."""
+        """Record revoked buckets."""
         self.owned.difference_update(buckets)
 
     def lost(self, buckets: Sequence[Bucket]) -> None:
-        """Note what is taken."""
+        """Record lost buckets."""
         self.revoked(buckets)
 
 
 def leave_group(processor: type[Processor], bus: Bus, identity: str) -> None:
-    """Leave a processor's group in the name of a member that died, so that its buckets are given out anew.
+    """Leave a processor's group under the identity of a dead member, so that the group reassigns its buckets.
 
     Raises:
         BusUnreachable: the group does not answer.
     """
-    joined = _Joined()
+    membership = _Membership()
     deadline = time.monotonic() + JOIN_LIMIT_S
-    with closing(bus.reader(processor.name, [one.name for one in processor.inputs()], joined, identity)) as reader:
-        while not joined.is_told:
+    inputs = [category.name for category in processor.inputs()]
+    with closing(bus.reader(processor.name, inputs, membership, identity)) as reader:
+        while not membership.is_assigned:
             _expect_time(processor, deadline)
             reader.poll(POLL_S)
         reader.leave()
-        while joined.owned:  # the client says that it leaves when it has let go
+        while membership.owned:  # the client sends its leave request after the revocation
             _expect_time(processor, deadline)
             reader.poll(POLL_S)
-        reader.poll(LEAVING_S)
+        reader.poll(LEAVE_WAIT_S)
 
 
 def _expect_time(processor: type[Processor], deadline: float) -> None:
     if time.monotonic() > deadline:
         raise BusUnreachable(
-            f"Group {processor.name} has not answered for {JOIN_LIMIT_S:.0f} s, and buckets that this worker was letting go of when it died may "
-            "be with nobody. Nothing was read. Start the worker again when the brokers answer."
+            f"Group {processor.name} has not answered for {JOIN_LIMIT_S:.0f} s. This worker died while it released buckets, and they may have no "
+            "owner. Nothing was read. Start the worker again when the brokers answer."
         )

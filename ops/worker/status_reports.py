@@ -1,4 +1,4 @@
-"""A worker's reports: made in its own loop, so that a loop that hangs is one that says nothing."""
+"""Status reports of a worker. The loop sends them, so a hanging loop sends none."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ from .open_shard import OpenShard
 from .worker import Worker
 
 _LOG = logging.getLogger("penstock.worker")
-LAST_WORD_S = 5.0
-"""How long a worker that ends waits until it is known that it has."""
+CLOSE_LIMIT_S = 5.0
+"""How long an ending worker waits for the bus to accept its last report."""
 
 
 class StatusReporter:
-    """Tells the bus of one worker. One thread calls: look, any number of times; then close, once.
+    """Reports the status of one worker on the bus. One thread; close it once.
 
     Args:
-        processor: what it runs.
-        bus: where reports go; their category exists.
-        identity: by which the worker is known.
-        backups: what keeps copies of its states; None where nothing does.
+        processor: the worker's processor.
+        bus: receives the reports; their category exists.
+        identity: the worker's identity.
+        backups: the backups of its states; None without backups.
     """
 
     def __init__(
@@ -59,46 +59,46 @@ class StatusReporter:
         self._process = psutil.Process()
         self._due_s = 0.0
 
-    def look(self, worker: Worker) -> None:
-        """Report, if it is time to; returns at once."""
+    def report_if_due(self, worker: Worker) -> None:
+        """Send a report if one is due; return at once."""
         if time.monotonic() >= self._due_s:
             self._due_s = time.monotonic() + REPORT_INTERVAL_S
             self._send(worker, "")
 
     @contextmanager
-    def ending(self, worker: Worker) -> Iterator[None]:
-        """Report, when the block ends, that the worker has ended, and why."""
+    def reporting_end(self, worker: Worker) -> Iterator[None]:
+        """Report the end of the worker and its reason when the block ends."""
         try:
             yield
         except (BusUnreachable, DeliveryFailed):
-            raise  # who would have to be told by the bus that does not answer
+            raise  # the bus could not accept the report
         except (Exception, KeyboardInterrupt) as error:
-            self._say_end(worker, str(error) if isinstance(error, PenstockError) else repr(error))
+            self._report_end(worker, str(error) if isinstance(error, PenstockError) else repr(error))
             raise
-        self._say_end(worker, STOPPED)
+        self._report_end(worker, STOPPED)
 
-    def _say_end(self, worker: Worker, why: str) -> None:
-        self._send(worker, why)
-        telling = Thread(target=self._flush, daemon=True)  # a bus that does not answer keeps nobody from ending
-        telling.start()
-        telling.join(LAST_WORD_S)
+    def _report_end(self, worker: Worker, reason: str) -> None:
+        self._send(worker, reason)
+        flushing = Thread(target=self._flush, daemon=True)  # an unreachable bus does not delay the end of the worker
+        flushing.start()
+        flushing.join(CLOSE_LIMIT_S)
 
     def _flush(self) -> None:
         try:
             self._writer.flush()
         except BusError as error:
-            _LOG.info("Nobody is told that this worker has ended: %s", error)
+            _LOG.info("The end of this worker is not reported: %s", error)
 
     def _send(self, worker: Worker, ended: str) -> None:
         try:
             self._writer.send(REPORTS.name, [report_message(self._report(worker, ended))])
         except BusError as error:
-            _LOG.info("Nobody is told how this worker is doing: %s", error)
+            _LOG.info("The status of this worker is not reported: %s", error)
 
     def _report(self, worker: Worker, ended: str) -> Report:
-        tally, ages = worker.metrics, self._backups.ages() if self._backups is not None else None
-        of = {} if ages is None else ages.by_shard
-        backups_s = {identity.bucket: age.seconds for identity, age in of.items() if age.exists}
+        metrics, ages = worker.metrics, self._backups.ages() if self._backups is not None else None
+        by_state = {} if ages is None else ages.by_shard
+        backups_s = {identity.bucket: age.seconds for identity, age in by_state.items() if age.exists}
         cpu = self._process.cpu_times()
         return Report(
             node=self._node,
@@ -107,10 +107,10 @@ class StatusReporter:
             pid=os.getpid(),
             started_ms=self._started_ms,
             at_ms=SystemClock().now_ms(),
-            shards=() if ended else tuple(_of_shard(shard, backups_s) for shard in worker.shards),
-            counts=Counts(**{name: getattr(tally, name) for name in Counts.__struct_fields__}),
-            last_checkpoint_ms=tally.saved_ms,
-            checkpoint_duration_s=tally.saving_s,
+            shards=() if ended else tuple(_shard_report(shard, backups_s) for shard in worker.shards),
+            counts=Counts(**{name: getattr(metrics, name) for name in Counts.__struct_fields__}),
+            last_checkpoint_ms=metrics.saved_ms,
+            checkpoint_duration_s=metrics.saving_s,
             cpu_s=cpu.user + cpu.system,
             memory_bytes=self._process.memory_info().rss,
             restarts_ms=self._identity.restarts_ms,
@@ -120,11 +120,11 @@ class StatusReporter:
         )
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._writer.close()
 
 
-def _of_shard(shard: OpenShard, backups_s: Mapping[int, float]) -> ShardReport:
+def _shard_report(shard: OpenShard, backups_s: Mapping[int, float]) -> ShardReport:
     return ShardReport(
         shard.number,
         dict(shard.position),

@@ -1,17 +1,18 @@
-"""Transactions that nobody ends: left open in the log by a worker that never comes back, in front of everybody who reads committed data.
+"""Ends transactions that vanished workers left open, since they block all readers of committed data.
 
-The bus ends what a dead worker left open when its time is up. A broker that is killed meanwhile may take it for ended and leave it open (see
-`transport.kafka.leftovers`); the next writer of the same identity ends it. Where that worker is gone for good, with its disk or its
-machine, the others of its processor do so in its name.
+The bus aborts a dead worker's transaction after its timeout. A broker that is killed meanwhile may lose that decision and leave the transaction
+open (see `transport.kafka.leftovers`). The worker's next start aborts it. If the worker never returns, because its disk or machine is lost, the
+other workers of its processor abort it.
 
-    the last stable offset of an output stands still --longer than a transaction may be open--> silent workers, by their reports
-    --> a writer is opened in the name of each, which fences it and aborts what it left open
+    the last stable offset of an output does not advance --for longer than the timeout--> silent workers, by their status reports
+    --> a writer with the transactional id of each, which fences the worker and aborts its open transaction
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from threading import Event, Thread
 
 from ...processors.declare.processor import Processor
@@ -22,118 +23,119 @@ from ..clock import Clock, SystemClock
 from ..monitoring.reports import SILENT_AFTER_S, last_reports_ms
 
 _LOG = logging.getLogger("penstock.worker")
-LOOK_EVERY_S = 10.0
+SWEEP_EVERY_S = 10.0
 MARGIN_S = 30.0
-"""How much longer than a transaction may be open an offset stands still before it is taken for left behind."""
+"""How much longer than the transaction timeout an offset must stall before the transaction counts as abandoned."""
 
 
-class StalledTransaction:
-    """For how long the last stable offset of each bucket has stood still with something behind it. Times in seconds of one clock."""
+class StalledOffsets:
+    """How long the last stable offset of each bucket has stalled before later events. Times in seconds of one clock."""
 
     def __init__(self) -> None:
         self._since: dict[Bucket, tuple[int, float]] = {}
 
     def longest_s(self, stable: Mapping[Bucket, int], ends: Mapping[Bucket, int], now_s: float) -> float:
-        """Take what is seen now; return for how long the one that stands still longest has done so."""
-        held = {bucket: offset for bucket, offset in stable.items() if offset < ends[bucket]}
+        """Record the current offsets; return the longest stall."""
+        blocked = {bucket: offset for bucket, offset in stable.items() if offset < ends[bucket]}
         self._since = {
             bucket: before
             if (before := self._since.get(bucket)) is not None and before[0] == offset
             else (offset, now_s)
-            for bucket, offset in held.items()
+            for bucket, offset in blocked.items()
         }
         return max((now_s - since_s for _, since_s in self._since.values()), default=0.0)
 
 
 class TransactionSweeper:
-    """Ends what workers of a processor have left open that are gone. One thread.
+    """Aborts open transactions of a processor's vanished workers. One thread.
 
     Args:
-        processor: whose workers.
-        bus: where it writes.
-        name: that of the worker that sweeps.
-        writes: the categories that it writes in transactions.
-        limit_s: how long a transaction may be open.
-        end_left_open: opens a writer in the name of a worker, and closes it.
-        clock: tells the time; by default the machine's.
+        processor: the processor.
+        bus: contains its outputs.
+        worker: the name of the sweeping worker.
+        outputs: the categories that the processor writes in transactions.
+        limit_s: the transaction timeout.
+        abort_open_transaction: opens and closes a writer with the transactional id of a worker.
+        clock: the clock; the machine's by default.
     """
 
     def __init__(
         self,
         processor: type[Processor],
         bus: Bus,
-        name: str,
-        writes: Sequence[str],
+        worker: str,
+        outputs: Sequence[str],
         *,
         limit_s: float,
-        end_left_open: Callable[[str], None],
+        abort_open_transaction: Callable[[str], None],
         clock: Clock | None = None,
     ) -> None:
         self._processor = processor
         self._bus = bus
-        self._name = name
-        self._writes = writes
+        self._worker = worker
+        self._outputs = outputs
         self._limit_s = limit_s + MARGIN_S
-        self._end_left_open = end_left_open
+        self._abort_open_transaction = abort_open_transaction
         self._clock = clock or SystemClock()
-        self._standstill = StalledTransaction()
+        self._stalled = StalledOffsets()
         self._swept: set[str] = set()
 
-    def look(self) -> None:
-        """Look once; end what silent workers left open where readers wait for it.
+    def sweep(self) -> None:
+        """Check the outputs once, and abort the open transactions of silent workers if readers wait for one.
 
         Raises:
-            BusError: the bus does not answer; look again.
+            BusError: the bus does not answer; sweep again later.
         """
         stable, ends = self._offsets(self._bus.catalog.stable_ends), self._offsets(self._bus.catalog.ends)
-        # What has come since the first question is no older than a moment.
-        if self._standstill.longest_s(stable, {**stable, **ends}, self._clock.monotonic_s()) < self._limit_s:
+        # A bucket without a stable offset was created between the two requests, so it has no old transaction.
+        if self._stalled.longest_s(stable, {**stable, **ends}, self._clock.monotonic_s()) < self._limit_s:
             self._swept.clear()
             return
         silent_ms = self._clock.now_ms() - SILENT_AFTER_S * 1000
         heard = last_reports_ms(self._bus, self._processor.name)
-        for name in sorted(name for name, at_ms in heard.items() if at_ms < silent_ms and name != self._name):
-            if name not in self._swept:
-                self._end_left_open(name)
-                self._swept.add(name)
-                _LOG.warning(
-                    "%s: readers of its outputs waited for a transaction that was left open. Worker %s, which has said nothing for %.0f s, may "
-                    "have done so; what it left open is aborted, and done again by who has its buckets.",
-                    self._processor.name,
-                    name,
-                    (self._clock.now_ms() - heard[name]) / 1000,
-                )
+        for worker in sorted(name for name, at_ms in heard.items() if at_ms < silent_ms and name != self._worker):
+            if worker not in self._swept:
+                self._abort_open_transaction(worker)
+                self._swept.add(worker)
+                self._log_aborted(worker, (self._clock.now_ms() - heard[worker]) / 1000)
 
-    def _offsets(self, ask: Callable[[str], Mapping[int, int]]) -> dict[Bucket, int]:
+    def _log_aborted(self, worker: str, silent_s: float) -> None:
+        _LOG.warning(
+            "%s: readers of its outputs waited for an open transaction. It may belong to worker %s, which has not reported for %.0f s. That "
+            "worker's open transaction was aborted; the owners of its buckets process those events again.",
+            self._processor.name,
+            worker,
+            silent_s,
+        )
+
+    def _offsets(self, request: Callable[[str], Mapping[int, int]]) -> dict[Bucket, int]:
         found: dict[Bucket, int] = {}
-        for category in self._writes:
+        for category in self._outputs:
             try:
-                found |= {Bucket(category, number): offset for number, offset in ask(category).items()}
+                found |= {Bucket(category, number): offset for number, offset in request(category).items()}
             except MissingCategory:
                 _LOG.info("%s is not on the bus.", category)
         return found
 
 
-class SweepThread:
-    """Has a sweeper look again and again, beside the worker; `close` ends that.
+@contextmanager
+def sweeping(sweeper: TransactionSweeper | None) -> Iterator[None]:
+    """Sweep repeatedly in a thread during the block. Without a sweeper, do nothing."""
+    if sweeper is None:
+        yield
+        return
+    closed = Event()
 
-    Args:
-        sweeper: looks.
-    """
-
-    def __init__(self, sweeper: TransactionSweeper) -> None:
-        self._sweeper = sweeper
-        self._closed = Event()
-        # A bus that does not answer keeps no worker from ending.
-        Thread(target=self._look, name="sweeping", daemon=True).start()
-
-    def _look(self) -> None:
-        while not self._closed.wait(LOOK_EVERY_S):
+    def sweep_until_closed() -> None:
+        while not closed.wait(SWEEP_EVERY_S):
             try:
-                self._sweeper.look()
+                sweeper.sweep()
             except BusError as error:
-                _LOG.info("Whether a transaction was left open is not known until the bus answers: %s", error)
+                _LOG.info("Open transactions cannot be found until the bus answers: %s", error)
 
-    def close(self) -> None:
-        """Look no more."""
-        self._closed.set()
+    # A daemon: an unreachable bus does not delay the end of the worker.
+    Thread(target=sweep_until_closed, name="sweeping", daemon=True).start()
+    try:
+        yield
+    finally:
+        closed.set()

@@ -1,4 +1,4 @@
-"""When a worker that is to stop at the end of its input is done."""
+"""The end condition of a worker that stops at the end of its input."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ ASK_GROUP_EVERY_S = 0.5
 
 
 class UntilEnd:
-    """Whether all of a group's input is done, whoever of its members did it.
+    """Determines whether a group has processed all of its input, by any of its members.
 
-    A worker's own share is not enough: buckets may still be with a member that has died, and come to this one when the
-    group has noticed. Nor is the group's position: a window may wait for a promise that was made since, or a timer for the time of day,
-    which only who has opened the bucket finds out.
+    A worker's own share is not enough: buckets of a dead member may still move to this worker. The group's position alone is not enough
+    either: a window may wait for a newer upstream watermark, or a timer for the time of day, which only the bucket's owner can determine.
 
     Args:
-        targets: where each bucket is to be read to.
+        targets: the offset at which each bucket ends.
         group: the processor's name.
-        bus: where its input is.
+        bus: contains its input.
     """
 
     def __init__(self, targets: Targets, group: str, bus: Bus) -> None:
@@ -32,7 +31,7 @@ class UntilEnd:
         self._asked_s = 0.0
 
     def __call__(self, worker: Worker) -> bool:
-        """Look; the group is asked only now and then, when this worker's share is read and saved, or when it is known to have none."""
+        """Return whether the input is processed. The group's positions are requested rarely, after the worker has saved its share."""
         if not (worker.owns_nothing or worker.has_reached(self._targets)):
             return False
         if time.monotonic() - self._asked_s < ASK_GROUP_EVERY_S:

@@ -1,4 +1,4 @@
-"""A worker's promises: after each checkpoint it tells the consumers of its outputs how far their event time is."""
+"""Watermarks of a worker's shards, published after each checkpoint for the consumers of its outputs."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ from ...transport.bus import Bus
 from ...transport.errors import BusError
 from ...transport.tables.upstream_watermarks import WATERMARKS, WatermarkStatement, watermark_messages
 from ..clock import Clock, SystemClock
-from .watermark_age import BEAT_EVERY_S
+from .watermark_subscriber import REPEAT_EVERY_S
 
 _LOG = logging.getLogger("penstock.worker")
 
-FIRST_BEAT_S = 1.0
-"""After how long it is said again for the first time that a shard is idle: by itself, a first word cannot be dated."""
+FIRST_REPEAT_S = 1.0
+"""When the first statement of an idle shard is repeated. A single statement cannot be dated."""
 
-LAST_PROMISES_S = 5.0
-"""How long a worker that ends waits for the bus to take its last promises."""
+CLOSE_LIMIT_S = 5.0
+"""How long `close` waits for the bus to accept the last statements."""
 
 
-class _Said(NamedTuple):
-    """What was said last of a shard, without its date; when it is to be repeated, if it is idle; and its date."""
+class _Published(NamedTuple):
+    """The newest statement of a shard without its date, when to repeat it if the shard is idle, and its date."""
 
-    promise: WatermarkStatement
-    again_s: float
+    statement: WatermarkStatement
+    repeat_s: float
     as_of: int
 
 
 class WatermarkPublisher:
-    """Makes the promises of one worker, in the order in which it is asked to. One thread calls.
+    """Publishes the watermarks of one worker's shards, in the order of the calls. One thread.
 
-    A promise that does not get through is sent again, until it does or a later one of its shard takes its place.
+    A statement that fails is sent again, until it arrives or a later statement of its shard replaces it.
 
     Args:
-        processor: whose outputs.
-        bus: where they are.
-        threads: makes them, one at a time, beside the loop.
-        clock: tells when to repeat one; by default the machine's.
+        processor: produces the outputs.
+        bus: contains them.
+        threads: send statements one at a time, beside the loop.
+        clock: determines when to repeat a statement; the machine's by default.
     """
 
     def __init__(self, processor: Processor, bus: Bus, threads: Executor, clock: Clock | None = None) -> None:
@@ -54,80 +54,81 @@ class WatermarkPublisher:
         self._writer = bus.writer()
         self._outputs = [category.name for category in processor.outputs()]
         self._shards = processor.inputs()[0].buckets
-        self._said: dict[int, _Said] = {}
-        self._next: dict[int, WatermarkStatement] = {}
-        self._under_way: Future[Sequence[WatermarkStatement]] | None = None
-        self._fails = False
+        self._published: dict[int, _Published] = {}
+        self._pending: dict[int, WatermarkStatement] = {}
+        self._sending: Future[Sequence[WatermarkStatement]] | None = None
+        self._is_failing = False
 
-    def promise(self, number: int, low_ms: int, held_by: str, *, idle: bool, as_of: int = 0) -> None:
-        """Promise what holds when the outputs that were flushed before this call are on the bus; said already, only if it is due again.
+    def publish(self, number: int, low_ms: int, held_by: str, *, idle: bool, as_of: int = 0) -> None:
+        """Queue a statement that covers the outputs flushed before this call, if it is new or due to be repeated.
 
         Args:
             number: the shard's bucket number.
             low_ms: its low watermark.
-            held_by: what holds that back.
-            idle: whether nobody should wait for it.
+            held_by: a description of the limit of that watermark.
+            idle: whether consumers should ignore the shard.
             as_of: see `WatermarkStatement`.
         """
         output_watermark_ms = NEVER_MS if low_ms == NEVER_MS else self._processor.output_watermark_ms(low_ms)
-        promise = WatermarkStatement(
+        statement = WatermarkStatement(
             self._processor.name, number, self._shards, output_watermark_ms, {}, low_ms, held_by, idle
         )
-        said = self._said.get(number)
-        is_new = said is None or said.promise != promise
-        if not is_new and not (idle and self._is_due(said, as_of)):
+        published = self._published.get(number)
+        is_new = published is None or published.statement != statement
+        if not is_new and not (idle and self._is_due(published, as_of)):
             return
-        wait_s = FIRST_BEAT_S if is_new else BEAT_EVERY_S
-        self._said[number] = _Said(promise, self._clock.monotonic_s() + wait_s, as_of)
-        self._next[number] = msgspec.structs.replace(promise, as_of=as_of) if idle else promise
+        wait_s = FIRST_REPEAT_S if is_new else REPEAT_EVERY_S
+        self._published[number] = _Published(statement, self._clock.monotonic_s() + wait_s, as_of)
+        self._pending[number] = msgspec.structs.replace(statement, as_of=as_of) if idle else statement
 
-    def _is_due(self, said: _Said | None, as_of: int) -> bool:
-        return said is not None and as_of > said.as_of and self._clock.monotonic_s() >= said.again_s
+    def _is_due(self, published: _Published | None, as_of: int) -> bool:
+        return published is not None and as_of > published.as_of and self._clock.monotonic_s() >= published.repeat_s
 
-    def forget(self, numbers: Collection[int]) -> None:
-        """Promise nothing more about shards that are others' now."""
+    def drop(self, numbers: Collection[int]) -> None:
+        """Publish nothing more about shards that other workers own now."""
         for number in numbers:
-            self._said.pop(number, None)
-            self._next.pop(number, None)
+            self._published.pop(number, None)
+            self._pending.pop(number, None)
 
-    def go_on(self) -> None:
-        """Send what is to be promised, unless that is being done."""
-        if self._under_way is not None and self._under_way.done():
-            self._take_up_again(self._under_way.result())
-            self._under_way = None
-        if self._next and self._under_way is None:
-            promises, self._next = list(self._next.values()), {}
-            self._under_way = self._threads.submit(self._send, promises)
+    def send_pending(self) -> None:
+        """Send the queued statements, unless earlier ones are still being sent; return at once."""
+        if self._sending is not None and self._sending.done():
+            self._queue_again(self._sending.result())
+            self._sending = None
+        if self._pending and self._sending is None:
+            statements, self._pending = list(self._pending.values()), {}
+            self._sending = self._threads.submit(self._send, statements)
 
-    def _take_up_again(self, unsent: Sequence[WatermarkStatement]) -> None:
-        for promise in unsent:
-            if promise.bucket in self._said:
-                self._next.setdefault(promise.bucket, promise)
-        self._fails = bool(unsent)
+    def _queue_again(self, unsent: Sequence[WatermarkStatement]) -> None:
+        for statement in unsent:
+            if statement.bucket in self._published:
+                self._pending.setdefault(statement.bucket, statement)
+        self._is_failing = bool(unsent)
 
-    def _send(self, promises: Sequence[WatermarkStatement]) -> Sequence[WatermarkStatement]:
-        """Send promises; return those that are not known to have arrived."""
+    def _send(self, statements: Sequence[WatermarkStatement]) -> Sequence[WatermarkStatement]:
+        """Send statements. Return those without a confirmation."""
         try:
             ends = {name: dict(self._bus.catalog.ends(name)) for name in self._outputs}
             self._writer.send(
-                WATERMARKS.name, watermark_messages(msgspec.structs.replace(promise, ends=ends) for promise in promises)
+                WATERMARKS.name,
+                watermark_messages(msgspec.structs.replace(statement, ends=ends) for statement in statements),
             )
             self._writer.flush()
         except BusError as error:
-            if not self._fails:
-                _LOG.info("Consumers' event time stands still until the bus takes promises again: %s", error)
-            return promises
+            if not self._is_failing:
+                _LOG.info("The consumers' event time pauses until the bus accepts watermarks again: %s", error)
+            return statements
         return ()
 
     def close(self) -> None:
-        """Make the last promises; one that does not get through is made when the shard is opened again.
+        """Send the last statements. A failed one is published when the shard is opened again.
 
-        A bus that is away keeps nobody from ending: closing the writer ends what still waits for it.
+        An unreachable bus does not delay the end of the worker: closing the writer drops waiting messages.
         """
-        while self._next or self._under_way is not None:
-            if self._under_way is not None:
-                wait([self._under_way], LAST_PROMISES_S)
-                if not self._under_way.done() or self._under_way.result():
+        while self._pending or self._sending is not None:
+            if self._sending is not None:
+                wait([self._sending], CLOSE_LIMIT_S)
+                if not self._sending.done() or self._sending.result():
                     break
-            self.go_on()
+            self.send_pending()
         self._writer.close()

@@ -1,4 +1,4 @@
-"""The worker: one process's share of a processor's buckets, from the bus through the processor and back.
+"""A worker, which runs one process's share of a processor's buckets.
 
 poll --InputMerger--> batches --BatchProcessor--> shards --OutputWriter, CheckpointExecutor--> bus
 CheckpointScheduler begins checkpoints; Ownership follows the group; OpenShards opens and closes shards
@@ -20,6 +20,7 @@ from ...transport.codecs.by_category import Codecs
 from ...transport.errors import MembershipLost, MissingCategory, OffsetOutOfRange
 from ...transport.messages import Bucket, Polled, Position, RawBatch
 from ..clock import Clock, SystemClock
+from .backup_protocol import Backups, NoBackups
 from .batch_processor import BatchProcessor, StopAtEvent
 from .checkpoint_coordinator import CheckpointCoordinator
 from .checkpoint_executor import CheckpointExecutor
@@ -33,48 +34,49 @@ from .open_shards import OpenShards
 from .output_writer import OutputWriter
 from .ownership import ROLLED_BACK, Ownership
 from .revocation_note import NoRevocationNotes, RevocationNotes
-from .shard_loader import Backups, LoadedShard, NoBackups, ShardLoader
+from .shard_loader import ShardLoader
+from .shard_opener import LoadedShard
 from .topic_watch import TopicWatch
 from .transaction_sweeper import TransactionSweeper
 from .watermark_tracker import WatermarkTracker
 
 POLL_WAIT_S = 0.1
 SAVING_POLL_WAIT_S = 0.005
-"""How long a poll may take while outputs wait for the end of a checkpoint."""
+"""The longest poll while outputs wait for the end of a checkpoint."""
 
 
 @dataclass(frozen=True)
 class WorkerConfig:
-    """Where a worker runs.
+    """A worker's resources.
 
     Args:
         bus: contains its processor's categories; all of them exist.
         states: contains the states of its shards.
-        identity: the worker's name when it comes back; used by one process at a time.
+        identity: the worker's name, the same after a restart; used by one process at a time.
         backups: backs up the states.
-        letting_go: records that the worker releases buckets.
+        revocations: records that the worker is releasing buckets.
     """
 
     bus: Bus
     states: StateFolder
     identity: str
     backups: Backups = field(default_factory=NoBackups)
-    letting_go: RevocationNotes = field(default_factory=NoRevocationNotes)
+    revocations: RevocationNotes = field(default_factory=NoRevocationNotes)
 
 
 class Worker:
-    """Runs a processor on the buckets that its consumer group assigns to it. It joins the group with the first turn.
+    """Runs a processor on the buckets that its consumer group assigns to it. It joins the group in the first turn of its loop.
 
     Args:
         processor: open.
-        config: where it runs.
+        config: its resources.
         threads: open shards.
         saver: saves checkpoints, one at a time.
-        clock: says when a checkpoint is due.
+        clock: determines when a checkpoint is due.
         at_gap: called in each gap of a checkpoint; a test may raise there.
-        after_turn: called after each turn.
-        from_earliest: whether events that have expired on the bus may be skipped.
-        asker: asks the bus about watermarks and publishes them, one call at a time; by default the saver.
+        after_turn: called after each turn of the loop.
+        from_earliest: whether expired events may be skipped.
+        requests: requests end offsets and publishes watermarks, one call at a time; by default the saver.
     """
 
     def __init__(
@@ -88,7 +90,7 @@ class Worker:
         at_gap: Callable[[Gap], None] = lambda _: None,
         after_turn: Callable[[Worker], None] = lambda _: None,
         from_earliest: bool = False,
-        asker: Executor | None = None,
+        requests: Executor | None = None,
     ) -> None:
         kind, bus, clock = type(processor), config.bus, clock or SystemClock()
         self._kind = kind
@@ -113,7 +115,7 @@ class Worker:
             now_ms=clock.now_ms,
         )
         self._topics = TopicWatch(kind, bus, threads, clock)
-        self._time = WatermarkTracker(processor, bus, asker or saver, clock)
+        self._time = WatermarkTracker(processor, bus, requests or saver, clock)
         self._merger = InputMerger(self._inputs, clock)
         self._executor = CheckpointExecutor(processor, bus, config.identity, threads)
         self._outputs = OutputWriter(processor, codecs, self._executor, clock, self.metrics)
@@ -144,7 +146,7 @@ class Worker:
             shards=self._shards,
             checkpoints=self._checkpoints,
             executor=self._executor,
-            notes=config.letting_go,
+            notes=config.revocations,
             clock=clock,
         )
         self._batches = BatchProcessor(
@@ -165,11 +167,11 @@ class Worker:
         return [Bucket(name, number) for name in self._inputs for number in numbers]
 
     def run(self, finished: Callable[[Worker], bool] = lambda _: False, *, keep_place: bool = False) -> None:
-        """Work until `stop` is called or `finished` returns True, save a last checkpoint, and end.
+        """Run the loop until `stop` is called or `finished` returns True, then save a last checkpoint.
 
         Args:
             finished: called after each turn.
-            keep_place: remain a member of the group, whose buckets wait for this worker's return.
+            keep_place: remain a member of the group, whose buckets wait for this worker's restart.
         """
         try:
             while not (self._stopping or finished(self)):
@@ -178,15 +180,15 @@ class Worker:
             if not (keep_place or self._keeps_place):
                 self._ownership.reader.leave()
         except BaseException:
-            self._ownership.abandon()  # the next owner of the buckets does again everything that is not saved
+            self._ownership.abandon()  # the next owner of the buckets repeats all unsaved work
             raise
         finally:
             self._close()
 
     def run_once(self) -> None:
-        """Start reading shards that were opened, poll once, process the batches, and begin a checkpoint if one is due."""
+        """Start reading opened shards, poll once, process the batches, and begin a checkpoint if one is due."""
         try:
-            self._topics.look()
+            self._topics.check_if_due()
             self._start_reading()
             polled = self._poll()
             self._topics.expect_declared(self._ownership.owned)
@@ -204,28 +206,28 @@ class Worker:
         self._after_turn(self)
 
     def _start_reading(self) -> None:
-        """Start to read the buckets whose shards have been opened."""
+        """Start reading the buckets of opened shards."""
         reader = self._ownership.reader
         self._shards.begin_opening(self._executor.is_ready)
         for loaded in self._shards.opened():
-            self._settle_outputs(loaded)
+            self._complete_outputs(loaded)
             shard = loaded.shard
             self._shards.back_up(shard)
-            # The state may be ahead of the group, which a checkpoint says although no event comes.
+            # If the state is ahead of the group's positions, a checkpoint commits them even without new events.
             self._checkpoints.add_work(int(shard.has_news), 0)
             self._time.begin(shard)
-            self._merger.drop([position.bucket for position in loaded.begins])
+            self._merger.drop([position.bucket for position in loaded.start_positions])
             if shard.is_state_only and len(self._inputs) > 1:
-                self._merger.catch_up(loaded.begins, shard.state_only_until)
-            reader.start(loaded.begins)
+                self._merger.catch_up(loaded.start_positions, shard.state_only_until)
+            reader.start(loaded.start_positions)
 
-    def _settle_outputs(self, loaded: LoadedShard) -> None:
-        """Bring the bus up to the state of a shard: its outbox and its changelog."""
+    def _complete_outputs(self, loaded: LoadedShard) -> None:
+        """Send the outputs of a shard's last checkpoint: its outbox and its changelog."""
         self._topics.expect(loaded.topic_ids)
-        if loaded.unsent is not None:
+        if loaded.outbox is not None:
             self._checkpoints.complete()
-            self._executor.send_outbox(loaded.shard, loaded.unsent)
-        if loaded.is_unlogged:
+            self._executor.send_outbox(loaded.shard, loaded.outbox)
+        if loaded.needs_changelog:
             self._checkpoints.complete()
             self._executor.log_state(loaded.shard)
 
@@ -235,12 +237,12 @@ class Worker:
         try:
             polled = reader.poll(SAVING_POLL_WAIT_S if self._checkpoints.in_progress else POLL_WAIT_S)
         except (OffsetOutOfRange, MissingCategory):
-            self._topics.expect_same()  # its error says more, where a recreated topic is the reason
+            self._topics.expect_same()  # raises a clearer error if the topic was recreated
             raise
         if len(self._inputs) == 1:
             return polled
-        merged = self._merger.after(polled)
-        self._merger.hold_back(self._ownership.reader)
+        merged = self._merger.merge(polled)
+        self._merger.limit_queues(self._ownership.reader)
         return merged
 
     def _process(self, polled: Polled) -> None:
@@ -251,9 +253,9 @@ class Worker:
                 self._batches.reach_end(shard, bucket, end)
 
     def _process_batches(self, batches: Sequence[RawBatch]) -> set[Bucket]:
-        """Process batches up to the first that the processor defers; that one and all others are read again.
+        """Process batches up to the first one that the processor defers. That one and the rest are read again.
 
-        All of them, since each would have the worker wait in turn, and a worker has to go on polling.
+        The rest is not tried, since each batch could delay the next poll.
 
         Returns:
             The buckets that are read again.
@@ -271,25 +273,25 @@ class Worker:
         return set()
 
     def _read_again(self, batches: Sequence[RawBatch]) -> None:
-        begins = {batch.bucket: batch.messages[0].offset() for batch in reversed(batches)}
-        self._merger.drop(begins.keys())
-        self._ownership.reader.start([Position(*begin) for begin in begins.items()])
-        for bucket in begins:
-            self._time.heard(bucket)  # a bucket with waiting events is not idle
+        offsets = {batch.bucket: batch.messages[0].offset() for batch in reversed(batches)}
+        self._merger.drop(offsets.keys())
+        self._ownership.reader.start([Position(bucket, offset) for bucket, offset in offsets.items()])
+        for bucket in offsets:
+            self._time.record_events(bucket)  # a bucket with waiting events is not idle
 
     def _pass_time(self) -> None:
         self._time.read()
         for shard in self._shards:
             self._batches.pass_time(shard)
-        self._time.go_on()
+        self._time.send_pending()
 
     def save(self) -> bool:
-        """Save a checkpoint and wait for it; return whether everything is saved. Unsaved work is saved later, or done again."""
+        """Save a checkpoint and wait for it; return whether everything is saved. Unsaved work is saved later or repeated."""
         return self._ownership.save()
 
     @property
     def is_saved(self) -> bool:
-        """Whether the last `save` left nothing to save."""
+        """Whether the last `save` saved everything."""
         return self._ownership.is_saved
 
     def stop(self, *, keep_place: bool = False) -> None:
@@ -317,11 +319,11 @@ class Worker:
 
     @property
     def owns_nothing(self) -> bool:
-        """Whether other workers own all buckets; False while the group has not said so."""
+        """Whether other workers own all buckets; False until the group has assigned them."""
         return self._ownership.is_assigned and not self.owned
 
     def has_reached(self, targets: Mapping[Bucket, int]) -> bool:
-        """Return whether every owned bucket is read up to its target, and upstream watermarks are read; False without buckets."""
+        """Return whether every owned bucket is read up to its target, and all upstream watermarks are read; False without buckets."""
         owned = self._ownership.owned
         return (
             bool(owned)
@@ -334,7 +336,7 @@ class Worker:
         return shard is not None and shard.position.get(bucket.category, -1) >= target
 
     def sweeper(self) -> TransactionSweeper | None:
-        """Return what ends open transactions of the processor's vanished workers; None where it uses no transactions."""
+        """Return a sweeper for transactions of the processor's vanished workers; None if the processor uses no transactions."""
         if not self._executor.is_transactional:
             return None
         return TransactionSweeper(
@@ -343,7 +345,7 @@ class Worker:
             self._config.identity,
             self._executor.written,
             limit_s=self._executor.timeout_s,
-            end_left_open=self._executor.end_left_open,
+            abort_open_transaction=self._executor.abort_open_transaction,
             clock=self._clock,
         )
 

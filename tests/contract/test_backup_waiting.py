@@ -55,7 +55,7 @@ def test_a_missing_state_waits_for_its_place_and_says_so_seldom(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """At once, then now and then, after a while with what can be done; not at each try."""
-    for name, value in {"ASK_AGAIN_S": 0.01, "SAY_EVERY_S": 0.5, "LONG_WAIT_S": 0.6}.items():
+    for name, value in {"RETRY_S": 0.01, "LOG_EVERY_S": 0.5, "LONG_WAIT_S": 0.6}.items():
         monkeypatch.setattr(f"penstock.ops.worker.backups.{name}", value)
     back_up(claim(backups_at(watched), ME), state, tmp_path, 1)
     if begun:
@@ -65,7 +65,7 @@ def test_a_missing_state_waits_for_its_place_and_says_so_seldom(
     with refreshing(watched, tmp_path / "other") as (_, refreshed):
         wait_until(lambda: len(watched.asked) > asked + 2)
         at_once = [text for text in caplog.messages if "waits for its backup" in text]
-        wait_until(lambda: "Mend the place, or name the one" in caplog.text)
+        wait_until(lambda: "Repair the backup store, or name the one" in caplog.text)
         tries, said = len(watched.asked) - asked, caplog.text.count("waits for its backup")
         switch.on = True
         refreshed.result(30)
@@ -129,7 +129,7 @@ def test_a_shard_that_went_elsewhere_waits_for_no_place(
     with refreshing(watched, tmp_path / "other", dropped) as (_, refreshed):
         wait_until(lambda: watched.asked != [])
         dropped.set()
-        with pytest.raises(BackupCanceled, match="Nobody waits"):
+        with pytest.raises(BackupCanceled, match="not needed any more"):
             refreshed.result(30)
 
 

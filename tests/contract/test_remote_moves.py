@@ -21,7 +21,7 @@ from penstock.ops.maintenance.resize import plan_resize
 from penstock.ops.testing import InlineExecutor
 from penstock.ops.worker.assembly import StoreMissing
 from penstock.ops.worker.preflight import ends_of, prepare
-from penstock.ops.worker.resume_checks import MoveUnfinished
+from penstock.ops.worker.resume_checks import MaintenanceUnfinished
 from penstock.ops.worker.worker import Worker, WorkerConfig
 from penstock.processors.shard.checkpoints import Gap, Step
 from penstock.state.remote import read_results, remote_states
@@ -174,7 +174,7 @@ def test_a_reset_that_died_is_given_again(world: World, step: MaintenanceStep, p
     world.send(1)
     with pytest.raises(Killed):
         world.reset(Edge.LATEST, policy, die)
-    with pytest.raises(MoveUnfinished):
+    with pytest.raises(MaintenanceUnfinished):
         world.run()
     world.bus.kill_members(world.processor.name)  # its session ends
     world.reset(Edge.LATEST, policy)

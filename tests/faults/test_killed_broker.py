@@ -138,10 +138,12 @@ def test_what_a_killed_broker_left_open_neither_counts_nor_blocks(
         writer.commit([])
     blocked = bus.catalog.stable_ends("out") != bus.catalog.ends("out")
 
-    def end_left_open(worker: str) -> None:
+    def abort_open_transaction(worker: str) -> None:
         bus.transactional_writer(f"subject.{worker}", reader, 60.0, ["out"]).close()
 
-    TransactionSweeper(Subject, bus, "back", ["out"], limit_s=-MARGIN_S, end_left_open=end_left_open).look()
+    TransactionSweeper(
+        Subject, bus, "back", ["out"], limit_s=-MARGIN_S, abort_open_transaction=abort_open_transaction
+    ).sweep()
 
     assert forgotten, "the broker has forgotten nothing, so there was nothing to be tried here"
     assert blocked

@@ -234,13 +234,13 @@ def test_a_worker_waits_for_its_store_and_goes_on_by_itself(
     proxy.refuse()
     trial.until(lambda: job.said("It was retried for") > 0)
     waited_s = time.monotonic() + LONGEST_POLL_S + 1
-    trial.wait_until(lambda: job.said("reads no further in its buckets") > 0 and time.monotonic() > waited_s)
+    trial.wait_until(lambda: job.said("pauses its buckets") > 0 and time.monotonic() > waited_s)
     members = owned(job.kafka, f"{job.prefix}.subject")
     proxy.resume()
     trial.proceed()
 
     assert members == [BUCKETS]
-    assert job.said("reads no further in its buckets") == 1
+    assert job.said("pauses its buckets") == 1
     expect_each_counted(trial, store)
 
 

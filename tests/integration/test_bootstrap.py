@@ -23,9 +23,9 @@ from penstock.backfill.spark.session import spark_session
 from penstock.backfill.warehouse.layout import DAY_MS
 from penstock.backfill.warehouse.listing import Listing
 from penstock.backfill.warehouse.warehouse import Warehouse, open_warehouse
-from penstock.ops.worker.assembly import Environment, assembled
+from penstock.ops.worker.assembly import Environment, assemble_worker
 from penstock.ops.worker.preflight import ends_of, prepare
-from penstock.ops.worker.resume_checks import MoveUnfinished
+from penstock.ops.worker.resume_checks import MaintenanceUnfinished
 from penstock.processors.declare.apps import AppName
 from penstock.processors.declare.processor import Processor
 from penstock.state.files.local_files import LocalFileStore
@@ -93,7 +93,7 @@ class World:
         around = Environment(self.folder / states, self.place, timedelta(seconds=0.05))
         targets = ends_of(processor.inputs(), self.bus)
         deadline = time.monotonic() + LIMIT_S
-        with assembled(prepare(processor, self.bus), self.bus, around) as worker:
+        with assemble_worker(prepare(processor, self.bus), self.bus, around) as worker:
             worker.run(lambda it: it.has_reached(targets) or time.monotonic() > deadline)
         written = []
         for category in processor.outputs():
@@ -202,7 +202,7 @@ def test_killed_when_it_hands_over_it_is_given_again(tmp_path: Path, spark: None
         killed.bootstrap(shop.Numbered)
     killed.bus.kills = False
     begun = killed.bus.committed("numbered", "orders")
-    with pytest.raises(MoveUnfinished, match="a bootstrap was started"):
+    with pytest.raises(MaintenanceUnfinished, match="a bootstrap was started"):
         killed.run(shop.Numbered, "states")
     killed.bus.kill_members("numbered")  # its session ends
     for world in (killed, other):

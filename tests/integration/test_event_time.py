@@ -135,7 +135,7 @@ def test_a_watermark_set_from_outside_completes_windows(
     write_app(cli, prefix, "ps.watermarks.UpstreamWatermark()")
     truth = send(cli, prefix, ["a", "b"], range(60))
     worker = cli.start("run", "app.py")
-    wait_until(lambda: "nobody promises anything about it" in cli.ok("status", "app.py", "--json"))
+    wait_until(lambda: "no processor publishes a watermark for it" in cli.ok("status", "app.py", "--json"))
     assert hours(kafka, prefix) == {}
     cli.ok("watermark", "set", f"{prefix}.readings", "2023-11-14T23:00", "--as", "gateway")
     wait_until(lambda: hours(kafka, prefix) == truth)

@@ -19,7 +19,7 @@ from penstock.backfill.run.store_backfill import StoreBackfillResult, StoreTarge
 from penstock.backfill.spark.session import spark_session
 from penstock.backfill.warehouse.layout import DAY_MS
 from penstock.backfill.warehouse.warehouse import open_warehouse
-from penstock.ops.worker.assembly import Environment, assembled
+from penstock.ops.worker.assembly import Environment, assemble_worker
 from penstock.ops.worker.preflight import ends_of, prepare
 from penstock.processors.declare.aggregator import Aggregator
 from penstock.processors.declare.apps import AppName
@@ -137,7 +137,7 @@ class World:
         """Run a worker to the end of what is on the bus."""
         targets, deadline = ends_of(processor.inputs(), self.bus), time.monotonic() + LIMIT_S
         around = Environment(self.folder / "state", store=self.url)
-        with assembled(prepare(processor, self.bus), self.bus, around) as worker:
+        with assemble_worker(prepare(processor, self.bus), self.bus, around) as worker:
             worker.run(lambda it: it.has_reached(targets) or time.monotonic() > deadline)
 
     def results(self, processor: type[Aggregator]) -> Slots:

@@ -31,7 +31,7 @@ from penstock.backfill.spark.shipped_app import ShippedApp
 from penstock.backfill.warehouse.layout import DAY_MS, day_of
 from penstock.backfill.warehouse.warehouse import open_warehouse
 from penstock.ops.cli.main import app
-from penstock.ops.worker.assembly import Environment, assembled
+from penstock.ops.worker.assembly import Environment, assemble_worker
 from penstock.ops.worker.preflight import ends_of, prepare
 from penstock.processors.declare.apps import AppName
 from penstock.state.files.local_files import LocalFileStore
@@ -214,7 +214,7 @@ class World:
             for bucket in ends_of(processor.inputs(), self.bus)
         }
         deadline = time.monotonic() + LIMIT_S
-        with assembled(prepare(processor, self.bus), self.bus, around) as worker:
+        with assemble_worker(prepare(processor, self.bus), self.bus, around) as worker:
             worker.run(lambda it: it.has_reached(targets) or time.monotonic() > deadline)
         category = processor.outputs()[0]
         scanner = self.bus.scanner([Position(Bucket(category.name, 0), 0)])

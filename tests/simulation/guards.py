@@ -14,12 +14,13 @@ from support.warehouses import MemoryWarehouse
 
 import penstock as ps
 from penstock.backfill.archive import category_archive
-from penstock.ops.worker import changelog_replay, open_shards, shard_loader, topic_watch
+from penstock.ops.worker import changelog_replay, open_shards, shard_opener, topic_watch
 from penstock.ops.worker.batch_processor import BatchProcessor
+from penstock.ops.worker.bus_snapshot import BusSnapshot
 from penstock.ops.worker.checkpoint_executor import CheckpointExecutor
 from penstock.ops.worker.ownership import Ownership
 from penstock.ops.worker.transaction_sweeper import TransactionSweeper
-from penstock.ops.worker.watermark_subscriber import Board, Held, _Promiser
+from penstock.ops.worker.watermark_subscriber import BucketWatermarks, InputWatermark, _UpstreamShard
 from penstock.ops.worker.worker import Worker
 from penstock.processors.declare.categories import AnyCategory, Category, Tombstone
 from penstock.processors.operators.early_results import EarlyResults
@@ -51,10 +52,10 @@ def silence_is_idleness() -> AbstractContextManager[object]:
 def idle_before_it_is_read() -> AbstractContextManager[object]:
     """Believe a shard that is idle by now before what it had written is read."""
 
-    def is_waited_for(self: _Promiser, _: object) -> bool:
+    def is_blocking(self: _UpstreamShard, _: object) -> bool:
         return not self.newest.idle
 
-    return patch.object(_Promiser, "is_waited_for", is_waited_for)
+    return patch.object(_UpstreamShard, "is_blocking", is_blocking)
 
 
 def watermarks_are_no_news() -> AbstractContextManager[object]:
@@ -112,7 +113,7 @@ def archivers_share_an_epoch() -> AbstractContextManager[object]:
 
 def expired_positions_make_it_new() -> AbstractContextManager[object]:
     """Take a group without positions for one that has never read."""
-    return patch.object(shard_loader._Facts, "have_expired", lambda *_: False)
+    return patch.object(BusSnapshot, "have_expired", lambda *_: False)
 
 
 def deletions_are_missed() -> AbstractContextManager[object]:
@@ -122,13 +123,13 @@ def deletions_are_missed() -> AbstractContextManager[object]:
 
 def topics_go_by_their_names() -> AbstractContextManager[object]:
     """Go on in whatever has the name that a topic had."""
-    return patch.object(shard_loader, "expect_same_topics", lambda *_: None)
+    return patch.object(shard_opener, "expect_same_topics", lambda *_: None)
 
 
 def new_buckets_are_read() -> AbstractContextManager[object]:
     """Read the buckets that another tool has added to a topic, and what lies in them."""
     stack = ExitStack()
-    stack.enter_context(patch.object(topic_watch, "expect_buckets", lambda *_: None))
+    stack.enter_context(patch.object(topic_watch, "expect_bucket_count", lambda *_: None))
     stack.enter_context(patch.object(BatchProcessor, "_misplaced", lambda *_: []))
     return stack
 
@@ -209,21 +210,21 @@ def schemas_come_later() -> AbstractContextManager[object]:
 def promises_before_their_events() -> AbstractContextManager[object]:
     """Believe a promise before what was written until then is read."""
 
-    def reach(self: _Promiser, *_: object) -> None:
-        while self._waiting:
-            self.watermark_ms = max(self.watermark_ms, self._waiting.popleft().watermark_ms)
+    def reach(self: _UpstreamShard, *_: object) -> None:
+        while self._unread:
+            self.watermark_ms = max(self.watermark_ms, self._unread.popleft().watermark_ms)
 
-    return patch.object(_Promiser, "reach", reach)
+    return patch.object(_UpstreamShard, "reach", reach)
 
 
 def one_shard_speaks_for_all() -> AbstractContextManager[object]:
     """Take what the furthest of several shards upstream promises for what all do."""
 
-    def least(self: Board) -> Held:
-        last = max(self._promisers.values(), key=lambda one: one.watermark_ms)
-        return Held(last.watermark_ms, str(last))
+    def least(self: BucketWatermarks) -> InputWatermark:
+        last = max(self._upstream.values(), key=lambda one: one.watermark_ms)
+        return InputWatermark(last.watermark_ms, str(last))
 
-    return patch.object(Board, "_least", least)
+    return patch.object(BucketWatermarks, "_minimum", least)
 
 
 def leftovers_stay() -> AbstractContextManager[object]:
@@ -233,7 +234,7 @@ def leftovers_stay() -> AbstractContextManager[object]:
 
 def nobody_sweeps() -> AbstractContextManager[object]:
     """Leave open what workers have left open that never come back."""
-    return patch.object(TransactionSweeper, "look", lambda _: None)
+    return patch.object(TransactionSweeper, "sweep", lambda _: None)
 
 
 def stores_take_any_write() -> AbstractContextManager[object]:

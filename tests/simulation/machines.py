@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import penstock as ps
+from penstock.ops.worker.backup_protocol import NoBackups
 from penstock.ops.worker.backups import WorkerBackups
 from penstock.ops.worker.preflight import prepare
-from penstock.ops.worker.shard_loader import NoBackups
 from penstock.ops.worker.worker import Worker
 from penstock.ops.worker.worker import WorkerConfig as WorkerPlace
 from penstock.processors.errors import PenstockError
@@ -136,8 +136,8 @@ class Machines:
             saver,
             clock=world.clock,
             at_gap=self._at_gap,
-            after_turn=reporting.look,
-            asker=asker,
+            after_turn=reporting.report_if_due,
+            requests=asker,
         )
         machine.worker = worker
         with reporting.sweeping(worker):

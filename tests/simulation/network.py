@@ -136,4 +136,6 @@ class SimulatedLine(Network):
 
     def heartbeat_ms(self, now_ms: int) -> int:
         """Return when the process last ran; brokers that come back begin to count anew."""
-        return int(max(self._process.last_heard_ms(now_ms), self._brokers.back_ms if self._brokers.are_up else now_ms))
+        return int(
+            max(self._process.last_reports_ms(now_ms), self._brokers.back_ms if self._brokers.are_up else now_ms)
+        )

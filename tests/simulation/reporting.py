@@ -1,14 +1,14 @@
-"""What a worker says of itself in a run, and how it ends what others left open that say nothing any more."""
+"""Status reports of a simulated worker, and its sweeps of open transactions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import penstock as ps
 from penstock.ops.monitoring.reports import REPORT_INTERVAL_S, REPORTS, Counts, Report, node_of, report_message
-from penstock.ops.worker.transaction_sweeper import SweepThread
+from penstock.ops.worker.transaction_sweeper import sweeping
 from penstock.ops.worker.worker import Worker
 
 if TYPE_CHECKING:
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 class Reporting:
-    """Reports of a worker's life, without its figures.
+    """Reports that a worker is alive, without metrics.
 
     Args:
-        world: where it lives.
+        world: its world.
         machine: its machine.
-        processor: what it runs.
+        processor: its processor.
     """
 
     def __init__(self, world: World, machine: Machine, processor: type[ps.Processor]) -> None:
@@ -32,8 +32,8 @@ class Reporting:
         self._started_ms = world.clock.now_ms()
         self._due_s = 0.0
 
-    def look(self, _: Worker) -> None:
-        """Report, if that is wanted in this run, and time to."""
+    def report_if_due(self, _: Worker) -> None:
+        """Report if a report is due and the scenario contains reports."""
         now_s = self._world.clock.monotonic_s()
         if self._world.scenario.sweeps and self._world.brokers.are_up and now_s >= self._due_s:
             self._due_s = now_s + REPORT_INTERVAL_S
@@ -45,7 +45,6 @@ class Reporting:
 
     @contextmanager
     def sweeping(self, worker: Worker) -> Iterator[None]:
-        """Have what others left open ended in the block."""
-        sweeper = worker.sweeper() if self._world.scenario.sweeps else None
-        with nullcontext() if sweeper is None else closing(SweepThread(sweeper)):
+        """Abort open transactions of vanished workers during the block."""
+        with sweeping(worker.sweeper() if self._world.scenario.sweeps else None):
             yield

@@ -46,7 +46,7 @@ class Process:
     silent_since_ms: float = 0.0
     at_death: list[Callable[[], None]] = field(default_factory=list)
 
-    def last_heard_ms(self, now_ms: float) -> float:
+    def last_reports_ms(self, now_ms: float) -> float:
         """Return when it last did anything."""
         return self.silent_since_ms if self.is_dead or self.paused_until_ms > now_ms else now_ms
 

@@ -60,8 +60,8 @@ SMALL: tuple[tuple[Any, str, int], ...] = (
     (sliding_history, "CACHED_VALUES", 12),
     (early_results, "READ_AT_ONCE", 2),
     (panes, "READ_AT_ONCE", 2),
-    (input_merger, "AT_ONCE", 2),
-    (input_merger, "HELD", 8),
+    (input_merger, "MIN_RUN", 2),
+    (input_merger, "MAX_QUEUED", 8),
     (key_check, "KNOWN_KEYS", 3),
 )
 """How much the library holds, reads or gives on at once: a run has too few events to reach what is usual."""

@@ -13,8 +13,8 @@ from penstock.ops.clock import SteeredClock
 from penstock.ops.maintenance.processor_positions import LocalStates
 from penstock.ops.maintenance.state_installation import store_backup
 from penstock.ops.testing import InlineExecutor
+from penstock.ops.worker.backup_protocol import Backups, NoBackups
 from penstock.ops.worker.preflight import ends_of, prepare
-from penstock.ops.worker.shard_loader import Backups, NoBackups
 from penstock.ops.worker.worker import Worker, WorkerConfig
 from penstock.state.files.local_files import LocalFileStore
 from penstock.state.local.folder import RocksStateFolder, current

@@ -17,7 +17,7 @@ from penstock.ops.replay.initial_state import Empty, Start
 from penstock.ops.replay.outputs import Output, OutputCollector, line_of
 from penstock.ops.replay.past_watermarks import past_watermarks
 from penstock.ops.replay.replay import Replay, ReplayCallbacks, one_by_one
-from penstock.ops.worker.preflight import opened
+from penstock.ops.worker.preflight import open_processor
 from penstock.transport.bus import Bus
 
 ALL = Span(0)
@@ -56,7 +56,7 @@ class Wish:
         given: list[Output] = []
         taking = OutputCollector(self.processor, self.key, [given.append], keeps=True)
         numbers = range(self.processor.inputs()[0].buckets) if self.numbers is None else self.numbers
-        with closing(opened(self.processor)) as running, past_watermarks(running, self.bus) as promises:
+        with closing(open_processor(self.processor)) as running, past_watermarks(running, self.bus) as promises:
             past = BusEventSource(running, self.bus) if self.past is None else self.past(running)
             self.prepare(running)
             if self.key is not None:

@@ -22,7 +22,7 @@ import pytest
 
 import penstock as ps
 from penstock.ops.cli.signals import stop_on_signals
-from penstock.ops.worker.assembly import Environment, assembled
+from penstock.ops.worker.assembly import Environment, assemble_worker
 from penstock.ops.worker.preflight import ends_of, prepare
 from penstock.ops.worker.until_end import UntilEnd
 from penstock.processors.errors import PenstockError
@@ -168,7 +168,7 @@ def _work(job: Job, death: Death | None, up: Event | None = None) -> None:
     try:
         targets = ends_of(processor.inputs(), bus)
         with (
-            assembled(prepare(processor, bus), bus, job.around(), at_gap=at_gap) as worker,
+            assemble_worker(prepare(processor, bus), bus, job.around(), at_gap=at_gap) as worker,
             stop_on_signals(worker.stop),
         ):
             at_end = UntilEnd(targets, processor.name, bus)

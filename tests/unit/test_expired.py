@@ -188,7 +188,7 @@ ONCE, AGAIN = [1] * 100, [2] * 60 + [1] * 40
 def test_without_state_it_does_not_begin_anew(machine: Machine, processor: type[ps.Processor]) -> None:
     """Its outputs would come a second time; unless a person says so."""
     expired(machine, processor)
-    with pytest.raises(PositionsExpired, match=r"has run before.* outputs again that are on the bus"):
+    with pytest.raises(PositionsExpired, match=r"has run before.* write existing outputs again"):
         machine.run(processor)
     before = written(machine)
     machine.run(processor, from_earliest=True)
@@ -203,13 +203,13 @@ def test_outputs_that_may_repeat_do_where_all_events_are_there(
     """And that is said. Where the bus has dropped some, it is not known whether they were read."""
     expired(machine, Copies)
     machine.bus.start = 1  # type: ignore[attr-defined]
-    with pytest.raises(PositionsExpired, match="leave out those that the bus has dropped"):
+    with pytest.raises(PositionsExpired, match="skip expired events, processed or not"):
         machine.run(Copies)
     machine.bus.start = 0  # type: ignore[attr-defined]
     machine.run(Copies)
 
     assert written(machine) == AGAIN
-    assert "positions are gone from the bus" in caplog.text
+    assert "positions have expired on the bus" in caplog.text
 
 
 @pytest.mark.parametrize("start", [0, 50])
@@ -243,9 +243,7 @@ def test_another_machine_restores_the_backup(machine: Machine, processor: type[p
         other.run(processor, backups(other))
         assert (written(other), last(other)) == (ONCE, 100)
     else:
-        with pytest.raises(
-            PositionsExpired, match=r"A state of it is left that is at readings 60.*(at most|exactly) once"
-        ):
+        with pytest.raises(PositionsExpired, match=r"Its state here is at readings 60.*(at most|exactly) once"):
             other.run(processor, backups(other))
         assert written(other) == [1] * 80 + [0] * 20
         other.run(processor, backups(other), from_earliest=True)
@@ -268,7 +266,7 @@ def test_without_any_state_it_is_rebuilt_or_refused(machine: Machine, processor:
         other.run(processor)
         assert (written(other), last(other)) == (ONCE, 100)
     else:
-        with pytest.raises(PositionsExpired, match="No state of it is left"):
+        with pytest.raises(PositionsExpired, match="There is no state"):
             other.run(processor)
         assert written(other) == [1] * 60 + [0] * 40
 
@@ -379,5 +377,5 @@ def test_a_state_that_is_behind_what_the_bus_keeps_is_refused(machine: Machine) 
     expired(machine, Totals)
     machine.bus.start = 61  # type: ignore[attr-defined]
 
-    with pytest.raises(OffsetOutOfRange, match="1 events are gone"):
+    with pytest.raises(OffsetOutOfRange, match="1 events have expired"):
         machine.run(Totals)

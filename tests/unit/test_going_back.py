@@ -13,7 +13,7 @@ import penstock as ps
 from penstock.ops.testing import Driver, InlineExecutor, Killed
 from penstock.ops.worker.changelog_replay import changelog_of
 from penstock.ops.worker.preflight import ends_of
-from penstock.ops.worker.resume_checks import committed_by
+from penstock.ops.worker.resume_checks import committed_positions
 from penstock.ops.worker.worker import Worker, WorkerConfig
 from penstock.processors.operators import merge_of
 from penstock.processors.shard.checkpoints import Gap, Step
@@ -181,7 +181,7 @@ def test_the_groups_position_of_a_quiet_bucket_catches_up_with_its_state(
     dying.at_gap = killed_at(Gap(Step.COMMIT_OFFSETS))
     with pytest.raises(Killed):
         read_to_end(dying, driver, [arrivals])
-    assert committed_by(processor, driver.bus).get(0, StatePosition()).offsets.get("arrivals", 0) == 0
+    assert committed_positions(processor, driver.bus).get(0, StatePosition()).offsets.get("arrivals", 0) == 0
     driver.bus.kill_members("moves")
 
     worker = Worker(
@@ -191,7 +191,7 @@ def test_the_groups_position_of_a_quiet_bucket_catches_up_with_its_state(
         worker.run_once()
         driver.clock.advance(1.0)
 
-    assert committed_by(processor, driver.bus)[0].offsets == {"arrivals": 10}
+    assert committed_positions(processor, driver.bus)[0].offsets == {"arrivals": 10}
     assert worker.metrics.events_in == 0
     assert worker.metrics.checkpoints == 1
 

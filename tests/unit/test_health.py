@@ -12,7 +12,7 @@ import pytest
 import penstock as ps
 from penstock.ops.dev_services.ports import choose_ports
 from penstock.ops.testing import Driver, InlineExecutor
-from penstock.ops.worker.health import STUCK_S, Address, Health, HealthUnavailable, Pulse, told_at
+from penstock.ops.worker.health import STUCK_S, Address, Health, HealthUnavailable, LoopMonitor, serve_health
 from penstock.ops.worker.worker import Worker, WorkerConfig
 from penstock.state.protocols import MemoryStateFolder
 
@@ -67,20 +67,20 @@ def test_a_worker_is_well_as_long_as_its_loop_turns(monkeypatch: pytest.MonkeyPa
         InlineExecutor(),
         clock=driver.clock,
     )
-    pulse, address = Pulse(clock), Address("127.0.0.1", choose_ports(["health"], {})["health"])
-    with told_at(address, pulse):
+    monitor, address = LoopMonitor(clock), Address("127.0.0.1", choose_ports(["health"], {})["health"])
+    with serve_health(address, monitor):
         assert asked(address, "/health")[0] == 503
         worker.run_once()
         worker.run_once()
-        pulse.note(worker)
+        monitor.record_turn(worker)
         clock.s += 7
-        pulse.note(worker)
+        monitor.record_turn(worker)
         status, said = asked(address, "/health")
         assert status == asked(address, "/ready")[0] == 200
         assert said is not None
         assert (said.deployment, said.buckets, said.settled_s, said.since_turn_s) == ("count@3", (0, 1, 2), 7.0, 0.0)
         worker._shards.close({1})
-        pulse.note(worker)
+        monitor.record_turn(worker)
         assert (asked(address, "/health")[0], asked(address, "/ready")[0]) == (200, 503)
         clock.s += STUCK_S + 1
         assert asked(address, "/health")[0] == 503
@@ -92,13 +92,13 @@ def test_an_address_that_cannot_be_had_is_named() -> None:
     """Before anything is read."""
     address = Address("127.0.0.1", choose_ports(["health"], {})["health"])
     with (
-        told_at(address, Pulse()),
+        serve_health(address, LoopMonitor()),
         pytest.raises(HealthUnavailable, match=f"{address.port}.*another port"),
-        told_at(address, Pulse()),
+        serve_health(address, LoopMonitor()),
     ):
         pass
     assert Address.parse("8080") == ("127.0.0.1", 8080)
     assert Address.parse("0.0.0.0:80") == ("0.0.0.0", 80)  # noqa: S104 - what a pod is told
 
-    with pytest.raises(HealthUnavailable, match="give a port"):
+    with pytest.raises(HealthUnavailable, match="Use a port"):
         Address.parse("here")

@@ -15,8 +15,12 @@ from support.machines import write
 
 import penstock as ps
 from penstock.ops.testing import Driver, InlineExecutor, time_steps
-from penstock.ops.worker.watermark_age import BELIEVED_S, WatermarkAge
-from penstock.ops.worker.watermark_subscriber import Board, WatermarkSubscriber
+from penstock.ops.worker.watermark_subscriber import (
+    FRESH_FOR_S,
+    BucketWatermarks,
+    StatementFreshness,
+    WatermarkSubscriber,
+)
 from penstock.ops.worker.worker import Worker, WorkerConfig
 from penstock.processors.time.idleness import IdleDetector, IdleTimeout
 from penstock.state.protocols import MemoryStateFolder
@@ -99,26 +103,26 @@ def test_questions_come_often_enough_that_no_gap_is_seen(idle_after_s: float) ->
 
 def test_what_is_said_is_dated_by_what_the_bus_had_before() -> None:
     """It was true after a question of one's own where the bus had less then; as much may mean that it was said before an outage."""
-    dating = WatermarkAge(PATIENCE)
+    dating = StatementFreshness(PATIENCE)
     assert not dating.is_fresh(5, 0)
-    dating.note(0, 4)
-    dating.note(1, 5)
+    dating.record_end(0, 4)
+    dating.record_end(1, 5)
 
     assert [dating.is_fresh(as_of, 1) for as_of in (4, 5, 6)] == [False, True, True]
-    assert [dating.is_fresh(5, now_s) for now_s in (BELIEVED_S, BELIEVED_S + 1)] == [True, False]
-    dating.note(BELIEVED_S + 1, 5)
-    assert not dating.is_fresh(5, BELIEVED_S + 1)
+    assert [dating.is_fresh(5, now_s) for now_s in (FRESH_FOR_S, FRESH_FOR_S + 1)] == [True, False]
+    dating.record_end(FRESH_FOR_S + 1, 5)
+    assert not dating.is_fresh(5, FRESH_FOR_S + 1)
 
 
 def test_nothing_that_was_said_before_a_gap_is_fresh() -> None:
     """Also within the time for which it would be believed: what this process missed may be anything."""
     patience = IdleTimeout(3)
-    dating = WatermarkAge(patience)
-    dating.note(0, 4)
-    dating.note(0.75, 5)
+    dating = StatementFreshness(patience)
+    dating.record_end(0, 4)
+    dating.record_end(0.75, 5)
     assert dating.is_fresh(6, 1)
     assert not dating.is_fresh(6, 0.76 + patience.gap_s)
-    dating.note(4, 6)
+    dating.record_end(4, 6)
 
     assert [dating.is_fresh(as_of, 4) for as_of in (6, 7)] == [False, True]
 
@@ -136,13 +140,17 @@ def test_idleness_counts_when_all_before_it_is_read(beats: int) -> None:
     """Until then its shard holds the watermark, which is no further than if it were not idle; however often it is repeated."""
     known = [_told(1, 40, 10), _told(0, 1_000, 10), _told(1, 100, 50), _told(0, 2_000, 60)]
     known += [_told(1, 100, 60 + beat, idle=True) for beat in range(beats)]
-    board = Board(Bucket("hours", 0), known)
+    board = BucketWatermarks(Bucket("hours", 0), known)
 
-    assert [board.held(position).watermark_ms for position in (10, 50, 59)] == [40, 100, 100]
-    assert board.held(60).watermark_ms == 2_000
-    board.note(*_told(1, 100, 700, idle=True))
-    assert board.held(60).watermark_ms == 2_000
-    assert Board(Bucket("hours", 0), known).held(49).by.startswith("up/1, which is idle, but what it wrote before")
+    assert [board.at(position).watermark_ms for position in (10, 50, 59)] == [40, 100, 100]
+    assert board.at(60).watermark_ms == 2_000
+    board.record(*_told(1, 100, 700, idle=True))
+    assert board.at(60).watermark_ms == 2_000
+    assert (
+        BucketWatermarks(Bucket("hours", 0), known)
+        .at(49)
+        .held_by.startswith("up/1, which is idle, but its earlier outputs")
+    )
 
 
 def test_nor_do_repetitions_hide_what_was_said_before() -> None:
@@ -157,17 +165,17 @@ def test_nor_do_repetitions_hide_what_was_said_before() -> None:
     upstream.read()
     upstream.begin(bucket)
 
-    assert [upstream.held(bucket, position).watermark_ms for position in (10, 59, 60)] == [40, 100, 2_000]
+    assert [upstream.at(bucket, position).watermark_ms for position in (10, 59, 60)] == [40, 100, 2_000]
 
 
 @pytest.mark.parametrize("is_fresh", [True, False])
 def test_who_is_idle_and_silent_is_waited_for(*, is_fresh: bool) -> None:
     """Since it may have stopped, with work waiting for it; that is said."""
     known = [_told(0, 1_000, 10), _told(1, 100, 10), _told(1, 100, 10, idle=True)]
-    held = Board(Bucket("hours", 0), known, lambda _: is_fresh).held(10)
+    held = BucketWatermarks(Bucket("hours", 0), known, lambda _: is_fresh).at(10)
 
     assert held.watermark_ms == (1_000 if is_fresh else 100)
-    assert ("has not been heard from since it stopped" in held.by) == (not is_fresh)
+    assert ("has not been heard from since it stopped" in held.held_by) == (not is_fresh)
 
 
 class Order(ps.Record, frozen=True):
@@ -496,7 +504,7 @@ def test_it_is_said_that_nobody_knows_who_is_idle(monkeypatch: pytest.MonkeyPatc
     plant.pass_time(3)
 
     held = watermarks_on(plant.driver.bus)["join", 0].held_by
-    assert held.startswith("big_payments/0: the bus does not say where it ends")
+    assert held.startswith("big_payments/0: the bus does not return its end offset")
 
 
 @settings(deadline=None)

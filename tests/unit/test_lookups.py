@@ -141,7 +141,7 @@ def test_events_without_a_row_may_be_left_out() -> None:
 
     assert names(driver) == [("1", "Kennedy")]
     assert driver.metrics(kind).unmatched == 2
-    assert "2 left out without a row" in str(driver.metrics(kind))
+    assert "2 dropped without a row" in str(driver.metrics(kind))
     assert driver.dead_letters(kind) == []
 
 

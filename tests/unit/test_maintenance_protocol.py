@@ -14,7 +14,7 @@ from support.maintenance import Killed, dying, environment, worker_backups
 import penstock as ps
 from penstock.ops.maintenance.reset import perform_reset, plan_reset
 from penstock.ops.maintenance.reset_target import ExplicitOffsets
-from penstock.ops.worker.resume_checks import MoveUnfinished
+from penstock.ops.worker.resume_checks import MaintenanceUnfinished
 from penstock.transport.errors import BucketMismatch, GroupInUse
 from penstock.transport.messages import Bucket
 from penstock.transport.tables.maintenance_log import (
@@ -166,7 +166,7 @@ def test_a_dead_operation_is_finished_by_repeating_it(
     with pytest.raises(Killed):
         scenario.perform(machine, dying(step, bucket))
     for declared in dict.fromkeys((scenario.before, scenario.after)):
-        with pytest.raises((MoveUnfinished, BucketMismatch)):
+        with pytest.raises((MaintenanceUnfinished, BucketMismatch)):
             machine.run(declared)
     scenario.perform(machine, no_gap)
     newest = newest_maintenance(machine.bus, scenario.after.name)

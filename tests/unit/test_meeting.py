@@ -44,13 +44,13 @@ def test_each_input_keeps_its_order_and_neither_runs_ahead(
     met = InputMerger(["left", "right"], SteeredClock(0))
     found: list[tuple[str, int, int]] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(input_merger, "AT_ONCE", at_once)
+        patch.setattr(input_merger, "MIN_RUN", at_once)
         for begin in range(0, max(len(left), len(right), 1), size):
             parts = [(LEFT, left[begin : begin + size]), (RIGHT, right[begin : begin + size])]
             batches = [batch(bucket, part, begin) for bucket, part in parts if part]
             ends = [End(bucket, begin) for bucket, part in parts if not part]
-            found += given_on(met.after(Polled(batches, ends)))
-        found += given_on(met.after(Polled([], [End(LEFT, len(left)), End(RIGHT, len(right))])))
+            found += given_on(met.merge(Polled(batches, ends)))
+        found += given_on(met.merge(Polled([], [End(LEFT, len(left)), End(RIGHT, len(right))])))
 
     for name, arrived in (("left", left), ("right", right)):
         assert [(offset, time) for category, offset, time in found if category == name] == list(enumerate(arrived))
@@ -68,13 +68,13 @@ def test_an_input_that_is_neither_here_nor_at_its_end_is_waited_for_a_moment() -
     clock = SteeredClock(0)
     met = InputMerger(["left", "right"], clock)
 
-    assert given_on(met.after(Polled([batch(LEFT, [5])], []))) == []
-    clock.advance(input_merger.PATIENCE_S / 2)
-    assert given_on(met.after(Polled([], []))) == []
-    clock.advance(input_merger.PATIENCE_S / 2)
-    assert given_on(met.after(Polled([], []))) == [("left", 0, 5)]
-    assert given_on(met.after(Polled([batch(RIGHT, [7])], [End(LEFT, 1)]))) == [("right", 0, 7)]
-    ended = met.after(Polled([batch(LEFT, [9], 1)], [End(RIGHT, 1)]))
+    assert given_on(met.merge(Polled([batch(LEFT, [5])], []))) == []
+    clock.advance(input_merger.MAX_WAIT_S / 2)
+    assert given_on(met.merge(Polled([], []))) == []
+    clock.advance(input_merger.MAX_WAIT_S / 2)
+    assert given_on(met.merge(Polled([], []))) == [("left", 0, 5)]
+    assert given_on(met.merge(Polled([batch(RIGHT, [7])], [End(LEFT, 1)]))) == [("right", 0, 7)]
+    ended = met.merge(Polled([batch(LEFT, [9], 1)], [End(RIGHT, 1)]))
     assert (given_on(ended), ended.ended) == ([("left", 1, 9)], [End(RIGHT, 1)])
 
 
@@ -95,13 +95,13 @@ class Valve:
 
 def test_what_is_far_ahead_is_not_read_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """Until half of it has gone on; what was given up is not held back any more."""
-    monkeypatch.setattr(input_merger, "HELD", 10)
-    monkeypatch.setattr(input_merger, "AT_ONCE", 1)
+    monkeypatch.setattr(input_merger, "MAX_QUEUED", 10)
+    monkeypatch.setattr(input_merger, "MIN_RUN", 1)
     met, valve = InputMerger(["left", "right"], SteeredClock(0)), Valve()
 
     def after(*batches: RawBatch) -> set[Bucket]:
-        met.after(Polled(batches, []))
-        met.hold_back(valve)  # type: ignore[arg-type]  # as much of a reader as it needs
+        met.merge(Polled(batches, []))
+        met.limit_queues(valve)  # type: ignore[arg-type]  # as much of a reader as it needs
         return set(valve.paused)
 
     assert after(batch(LEFT, range(10))) == {LEFT}
@@ -109,7 +109,7 @@ def test_what_is_far_ahead_is_not_read_on(monkeypatch: pytest.MonkeyPatch) -> No
     assert after(batch(RIGHT, [8], 1)) == set()
     assert after(batch(LEFT, range(20, 40), 10)) == {LEFT}
     met.drop([LEFT])
-    assert given_on(met.after(Polled([batch(LEFT, [1])], [End(RIGHT, 2)]))) == [("left", 0, 1)]
+    assert given_on(met.merge(Polled([batch(LEFT, [1])], [End(RIGHT, 2)]))) == [("left", 0, 1)]
 
 
 def test_an_input_that_is_ahead_waits_at_its_border() -> None:
@@ -117,9 +117,9 @@ def test_an_input_that_is_ahead_waits_at_its_border() -> None:
     met = InputMerger(["left", "right"], SteeredClock(0))
     met.catch_up([Position(LEFT, 0), Position(RIGHT, 2)], {"left": 3})
 
-    first = met.after(Polled([batch(LEFT, [1]), batch(RIGHT, [0, 0], 2)], []))
-    second = met.after(Polled([batch(LEFT, [2, 9], 1), batch(LEFT, [9], 4)], []))
-    then = met.after(Polled([], [End(LEFT, 5), End(RIGHT, 4)]))
+    first = met.merge(Polled([batch(LEFT, [1]), batch(RIGHT, [0, 0], 2)], []))
+    second = met.merge(Polled([batch(LEFT, [2, 9], 1), batch(LEFT, [9], 4)], []))
+    then = met.merge(Polled([], [End(LEFT, 5), End(RIGHT, 4)]))
 
     assert (given_on(first), first.ended) == ([("left", 0, 1)], [])
     assert (given_on(second), second.ended) == ([("left", 1, 2), ("left", 2, 9)], [])
@@ -127,7 +127,7 @@ def test_an_input_that_is_ahead_waits_at_its_border() -> None:
 
     met.drop([LEFT, RIGHT])
     met.catch_up([Position(LEFT, 0), Position(RIGHT, 2)], {"left": 3})
-    gap = met.after(Polled([batch(LEFT, [1, 1]), batch(LEFT, [1], 4), batch(RIGHT, [0], 2)], []))
+    gap = met.merge(Polled([batch(LEFT, [1, 1]), batch(LEFT, [1], 4), batch(RIGHT, [0], 2)], []))
     assert (given_on(gap), gap.ended) == ([("left", 0, 1), ("left", 1, 1)], [End(LEFT, 3)])
 
 
@@ -168,7 +168,7 @@ class Balance(ps.Stateful):
 
 def test_a_worker_with_much_to_catch_up_reads_its_inputs_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
     """As they arrived: neither comes first as a whole."""
-    monkeypatch.setattr(input_merger, "HELD", 2_000)
+    monkeypatch.setattr(input_merger, "MAX_QUEUED", 2_000)
     driver = Driver(Balance)
     writer, codecs = driver.bus.writer(), Codecs(driver.bus)
     categories: list[tuple[ps.Category[Any], type[Step]]] = [(steps, Step), (others, Other)]
@@ -181,4 +181,4 @@ def test_a_worker_with_much_to_catch_up_reads_its_inputs_side_by_side(monkeypatc
     balances = [one.by for one in driver.read(aheads)]
 
     assert len(balances) == 80_000
-    assert max(map(abs, balances)) <= 1_000 + input_merger.AT_ONCE
+    assert max(map(abs, balances)) <= 1_000 + input_merger.MIN_RUN

@@ -8,7 +8,7 @@ from itertools import pairwise
 import penstock as ps
 from penstock.ops.clock import SteeredClock
 from penstock.ops.testing import InlineExecutor
-from penstock.ops.worker.batch_processor import FIRST, TURN_S, BatchSizer
+from penstock.ops.worker.batch_processor import FIRST_BATCH, TARGET_BATCH_S, BatchSizer
 from penstock.ops.worker.worker import Worker, WorkerConfig
 from penstock.processors.declare.dead_letters import dead_letters_of
 from penstock.state.protocols import MemoryStateFolder
@@ -65,9 +65,9 @@ def test_a_slow_processor_is_given_few_events_at_a_time() -> None:
         worker.run_once()
     first, *others = [later - earlier for earlier, later in pairwise(read) if later > earlier]
 
-    assert first == FIRST
-    assert max(others) <= TURN_S / EVENT_S
-    assert bus.committed("slow", "readings")[0] > FIRST
+    assert first == FIRST_BATCH
+    assert max(others) <= TARGET_BATCH_S / EVENT_S
+    assert bus.committed("slow", "readings")[0] > FIRST_BATCH
 
 
 def test_a_quick_one_gets_all_that_a_poll_gives() -> None:
@@ -75,9 +75,9 @@ def test_a_quick_one_gets_all_that_a_poll_gives() -> None:
     pace = BatchSizer(10_000)
     seen = []
     for _ in range(4):
-        pace.note(pace.at_most, 0.001)
+        pace.record(pace.at_most, 0.001)
         seen.append(pace.at_most)
-    pace.note(10_000, 50.0)
+    pace.record(10_000, 50.0)
 
     assert seen == [2_000, 8_000, 10_000, 10_000]
     assert pace.at_most == 100
@@ -86,8 +86,8 @@ def test_a_quick_one_gets_all_that_a_poll_gives() -> None:
 def test_however_slow_one_event_is_read() -> None:
     """Nothing would go on otherwise; and what was never asked says nothing."""
     pace = BatchSizer(10)
-    pace.note(0, 60.0)
+    pace.record(0, 60.0)
     assert pace.at_most == 10
 
-    pace.note(1, 60.0)
+    pace.record(1, 60.0)
     assert pace.at_most == 1

@@ -17,7 +17,7 @@ import penstock as ps
 from penstock.ops.testing import Crash, Driver, InlineExecutor
 from penstock.ops.worker import watermark_publisher
 from penstock.ops.worker.watermark_publisher import WatermarkPublisher
-from penstock.ops.worker.watermark_subscriber import Board, WatermarkSubscriber
+from penstock.ops.worker.watermark_subscriber import BucketWatermarks, WatermarkSubscriber
 from penstock.processors.declare.partitioner import bucket_of
 from penstock.processors.shard.checkpoints import Step, steps_of
 from penstock.processors.time.watermarks import NEVER_MS
@@ -203,11 +203,11 @@ def _promise(promiser: str, watermark_ms: int, **ends: int) -> WatermarkStatemen
 
 def test_a_promise_holds_when_its_offsets_are_read() -> None:
     """Not before: what lies below them is still to come."""
-    board = Board(Bucket("long_calls", 1), [])
-    board.note(("filter", 0), _promise("filter", 10, _1=5))
-    board.note(("filter", 0), _promise("filter", 20, _1=8))
+    board = BucketWatermarks(Bucket("long_calls", 1), [])
+    board.record(("filter", 0), _promise("filter", 10, _1=5))
+    board.record(("filter", 0), _promise("filter", 20, _1=8))
 
-    assert [board.held(position).watermark_ms for position in (4, 5, 7, 8)] == [NEVER_MS, 10, 10, 20]
+    assert [board.at(position).watermark_ms for position in (4, 5, 7, 8)] == [NEVER_MS, 10, 10, 20]
 
 
 def test_who_catches_up_goes_by_what_was_promised_on_the_way() -> None:
@@ -222,32 +222,32 @@ def test_who_catches_up_goes_by_what_was_promised_on_the_way() -> None:
         upstream.read()
     upstream.begin(bucket)
 
-    assert [upstream.held(bucket, position).watermark_ms for position in (0, 1, 17, 30)] == [NEVER_MS, 10, 170, 300]
+    assert [upstream.at(bucket, position).watermark_ms for position in (0, 1, 17, 30)] == [NEVER_MS, 10, 170, 300]
 
 
 def test_a_shard_that_has_promised_nothing_is_waited_for() -> None:
-    """It is named; so is a category about which nobody promises anything."""
-    board = Board(Bucket("long_calls", 1), [])
-    assert board.held(0).by == "long_calls: nobody promises anything about it"
-    board.note(("filter", 1), WatermarkStatement("filter", 1, 2, 10, {"long_calls": {1: 0}}))
+    """It is named; so is a category without upstream watermarks."""
+    board = BucketWatermarks(Bucket("long_calls", 1), [])
+    assert board.at(0).held_by == "long_calls: no processor publishes a watermark for it"
+    board.record(("filter", 1), WatermarkStatement("filter", 1, 2, 10, {"long_calls": {1: 0}}))
 
-    assert board.held(0) == (NEVER_MS, "filter/0: it has promised nothing yet")
+    assert board.at(0) == (NEVER_MS, "filter/0: it has published no watermark yet")
 
 
 @given(marks=st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), min_size=1, max_size=300))
 def test_many_promises_are_thinned_and_none_holds_too_early(marks: list[tuple[int, int]]) -> None:
     """A watermark is given only if it was promised for no more than what is read; at the end, the greatest is."""
-    board, promised = Board(Bucket("long_calls", 0), []), []
+    board, promised = BucketWatermarks(Bucket("long_calls", 0), []), []
     offset = 0
     for watermark, step in marks:
         offset += step
         promised.append((watermark, offset))
-        board.note(("filter", 0), _promise("filter", max(mark for mark, _ in promised), _0=offset))
+        board.record(("filter", 0), _promise("filter", max(mark for mark, _ in promised), _0=offset))
 
     for position in range(0, offset + 1, 7):
-        found = board.held(position).watermark_ms
+        found = board.at(position).watermark_ms
         assert found == NEVER_MS or any(mark == found and end <= position for mark, end in promised)
-    assert board.held(offset).watermark_ms == max(mark for mark, _ in promised)
+    assert board.at(offset).watermark_ms == max(mark for mark, _ in promised)
 
 
 @pytest.mark.parametrize(
@@ -435,18 +435,18 @@ def test_a_promise_that_did_not_get_through_is_made_again(later: int | None, mon
     """Though nothing else changes; where something does, the later one takes its place."""
     driver = Driver([Filter])
     making = WatermarkPublisher(Filter(), driver.bus, InlineExecutor())
-    making.promise(1, 10_005, "", idle=False)
-    making.go_on()
+    making.publish(1, 10_005, "", idle=False)
+    making.send_pending()
     with monkeypatch.context() as away:
         away.setattr(driver.bus, "ends", _no_broker)
-        making.promise(0, 10_010, "", idle=True)
-        making.promise(1, 10_010, "", idle=False)
+        making.publish(0, 10_010, "", idle=True)
+        making.publish(1, 10_010, "", idle=False)
         for _ in range(3):
-            making.go_on()
+            making.send_pending()
     if later is not None:
-        making.promise(0, 10_000 + later, "", idle=False)
+        making.publish(0, 10_000 + later, "", idle=False)
     for _ in range(3):
-        making.go_on()
+        making.send_pending()
 
     found = watermarks_on(driver.bus)
     assert found["filter", 0].watermark_ms - Filter.output_watermark_ms(0) == 10_000 + (later or 10)
@@ -460,17 +460,17 @@ def test_a_shard_that_is_anothers_now_is_promised_nothing_about(monkeypatch: pyt
     making = WatermarkPublisher(Filter(), driver.bus, InlineExecutor())
     with monkeypatch.context() as away:
         away.setattr(driver.bus, "ends", _no_broker)
-        making.promise(0, 10, "", idle=False)
-        making.promise(1, 10, "", idle=False)
-        making.go_on()
-        making.forget([0])
-        making.go_on()
-    making.go_on()
-    making.go_on()
+        making.publish(0, 10, "", idle=False)
+        making.publish(1, 10, "", idle=False)
+        making.send_pending()
+        making.drop([0])
+        making.send_pending()
+    making.send_pending()
+    making.send_pending()
     assert watermarks_on(driver.bus).keys() == {("filter", 1)}
     with monkeypatch.context() as away:
         away.setattr(driver.bus, "ends", _no_broker)
-        making.promise(1, 20, "", idle=False)
+        making.publish(1, 20, "", idle=False)
         making.close()
 
     assert watermarks_on(driver.bus)["filter", 1].low_ms == 10
@@ -485,10 +485,10 @@ class Never(Executor):
 
 def test_a_bus_that_never_answers_keeps_nobody_from_ending(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its last promises are made when its shards are opened again."""
-    monkeypatch.setattr(watermark_publisher, "LAST_PROMISES_S", 0.01)
+    monkeypatch.setattr(watermark_publisher, "CLOSE_LIMIT_S", 0.01)
     driver = Driver([Filter])
     making = WatermarkPublisher(Filter(), driver.bus, Never())
-    making.promise(0, 10, "", idle=False)
+    making.publish(0, 10, "", idle=False)
     making.close()
 
     assert watermarks_on(driver.bus) == {}

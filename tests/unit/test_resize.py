@@ -32,7 +32,7 @@ from penstock.ops.maintenance.reset_plan import StatePolicy
 from penstock.ops.maintenance.reset_target import Edge, parse_offsets
 from penstock.ops.maintenance.resize import MisplacedKeys
 from penstock.ops.worker.backups import WorkerBackups
-from penstock.ops.worker.resume_checks import MoveUnfinished, StateSuperseded
+from penstock.ops.worker.resume_checks import MaintenanceUnfinished, StateSuperseded
 from penstock.processors.declare.partitioner import bucket_of
 from penstock.transport.codecs.by_category import Codecs
 from penstock.transport.errors import GroupInUse
@@ -158,7 +158,7 @@ def test_events_in_the_wrong_buckets_are_told(machine: Machine, monkeypatch: pyt
 
     with pytest.raises(MisplacedKeys, match=r"orders: \d+ events of \d+ keys"):
         resize(machine, Numbered, 6, write_meanwhile)
-    with pytest.raises(MoveUnfinished):
+    with pytest.raises(MaintenanceUnfinished):
         machine.run(with_buckets(Numbered, 6))
     with pytest.raises(MisplacedKeys):
         resize(machine, Numbered, 6)

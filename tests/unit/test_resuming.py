@@ -11,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.subjects import EXACT, LEAST, MOST, Subject
 
-from penstock.ops.worker.resume_checks import expect_reached, first_kept
-from penstock.ops.worker.shard_loader import LoadedShard, NoBackups, ShardLoader
+from penstock.ops.worker.backup_protocol import NoBackups
+from penstock.ops.worker.resume_checks import expect_existing, first_available
+from penstock.ops.worker.shard_loader import ShardLoader
+from penstock.ops.worker.shard_opener import LoadedShard
 from penstock.processors.shard.checkpoints import next_id
 from penstock.processors.shard.overlay import Overlay
 from penstock.processors.shard.position import Offsets, StatePosition
@@ -82,19 +84,23 @@ def test_a_checkpoint_that_nobody_can_decide_is_said_to_be_so() -> None:
 
 def test_events_that_are_gone_are_left_out_only_when_told_so() -> None:
     """Otherwise it is said how many there are."""
-    assert first_kept("p", BUCKET, 7, 5, from_earliest=False) == 7
-    assert first_kept("p", BUCKET, 5, 1005, from_earliest=True) == 1005
-    with pytest.raises(OffsetOutOfRange, match="1,000 events are gone"):
-        first_kept("p", BUCKET, 5, 1005, from_earliest=False)
+    assert first_available("p", BUCKET, 7, 5, from_earliest=False) == 7
+    assert first_available("p", BUCKET, 5, 1005, from_earliest=True) == 1005
+    with pytest.raises(OffsetOutOfRange, match="1,000 events have expired"):
+        first_available("p", BUCKET, 5, 1005, from_earliest=False)
 
 
 def test_a_position_that_the_bus_never_came_to_is_refused() -> None:
     """At the end of a bucket one may stand; beyond it, what was read is not what the bus has."""
-    expect_reached("p", BUCKET, 1000, 1000, "its state")
+    expect_existing("p", BUCKET, 1000, 1000, "its state")
     with pytest.raises(OffsetOutOfRange) as refused:
-        expect_reached("p", BUCKET, 1001, 1000, "its state")
+        expect_existing("p", BUCKET, 1001, 1000, "its state")
 
-    for words in ("p has read x.events/0 up to offset 1,001, says its state", "ends at offset 1,000", "created anew"):
+    for words in (
+        "p has read x.events/0 up to offset 1,001, according to its state",
+        "ends at offset 1,000",
+        "created again",
+    ):
         assert words in str(refused.value)
 
 
@@ -165,7 +171,7 @@ def opened(
         found: list[LoadedShard] = []
 
         def is_open() -> bool:
-            found.extend(opening.finished())
+            found.extend(opening.opened())
             return bool(found)
 
         wait_until(is_open)
@@ -227,11 +233,11 @@ def test_a_store_that_does_not_answer_is_asked_again(
     assert states.asked == 5
     said = [record.message for record in caplog.records if "It is away" in record.message]
     assert len(said) == 1
-    assert said[0].startswith("x.subject reads no further")
+    assert said[0].startswith("x.subject pauses its buckets")
     assert "nothing is lost" in said[0]
 
 
-@pytest.mark.parametrize("end", [lambda it: it.drop([BUCKET.number]), ShardLoader.close], ids=["dropped", "closed"])
+@pytest.mark.parametrize("end", [lambda it: it.cancel([BUCKET.number]), ShardLoader.close], ids=["canceled", "closed"])
 def test_a_store_is_not_asked_for_a_shard_that_nobody_wants(
     end: Callable[[ShardLoader], None],
     openings: Callable[[StateFolder], ShardLoader],
@@ -247,7 +253,7 @@ def test_a_store_is_not_asked_for_a_shard_that_nobody_wants(
     end(opening)
     wait_until(lambda: "was not opened: It is away." in caplog.text)
 
-    assert list(opening.finished()) == []
+    assert list(opening.opened()) == []
 
 
 def test_a_store_that_refuses_is_not_asked_again(opened: Callable[[StateFolder], LoadedShard]) -> None:

@@ -10,7 +10,7 @@ from support.subjects import EXACT, Subject
 
 from penstock.ops.clock import SteeredClock
 from penstock.ops.monitoring.reports import REPORTS, SILENT_AFTER_S, report_message
-from penstock.ops.worker.transaction_sweeper import MARGIN_S, StalledTransaction, TransactionSweeper
+from penstock.ops.worker.transaction_sweeper import MARGIN_S, StalledOffsets, TransactionSweeper
 from penstock.transport.category_spec import CategorySpec
 from penstock.transport.internal_topics import create_missing_categories
 from penstock.transport.memory import MemoryBus
@@ -22,7 +22,7 @@ LIMIT_S = 11.0
 
 def test_only_an_offset_that_stands_still_with_something_behind_it_is_timed() -> None:
     """One that moves begins anew, and so does one behind which nothing was left for a while."""
-    standstill = StalledTransaction()
+    standstill = StalledOffsets()
     seen = [
         standstill.longest_s({OUT: stable}, {OUT: end}, now_s)
         for stable, end, now_s in [
@@ -57,7 +57,7 @@ class Blocked:
         self.open.flush()
         self.ended: list[str] = []
         self.sweeper = TransactionSweeper(
-            kind, self.bus, "own", ["out"], limit_s=LIMIT_S, end_left_open=self.ended.append, clock=self.clock
+            kind, self.bus, "own", ["out"], limit_s=LIMIT_S, abort_open_transaction=self.ended.append, clock=self.clock
         )
 
 
@@ -65,11 +65,11 @@ def test_what_silent_workers_left_open_is_ended_once_it_is_older_than_a_transact
     """Not in the name of the one that sweeps, nor of one that was heard from lately; and once for each standstill."""
     silent = SILENT_AFTER_S + LIMIT_S + MARGIN_S
     blocked = Blocked({"own": silent, "gone": silent, "there": -LIMIT_S - MARGIN_S})
-    blocked.sweeper.look()
+    blocked.sweeper.sweep()
     early = list(blocked.ended)
     blocked.clock.advance(LIMIT_S + MARGIN_S)
-    blocked.sweeper.look()
-    blocked.sweeper.look()
+    blocked.sweeper.sweep()
+    blocked.sweeper.sweep()
 
     assert (early, blocked.ended) == ([], ["gone"])
 
@@ -82,6 +82,6 @@ def test_nothing_is_ended_where_transactions_come_and_go() -> None:
         blocked.open.send("out", [Outgoing(b"k", b"v")])
         blocked.open.flush()
         blocked.clock.advance(LIMIT_S + MARGIN_S)
-        blocked.sweeper.look()
+        blocked.sweeper.sweep()
 
     assert blocked.ended == []

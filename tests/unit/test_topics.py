@@ -15,8 +15,8 @@ from penstock.ops.maintenance.reset import perform_reset, plan_reset
 from penstock.ops.maintenance.reset_plan import StatePolicy
 from penstock.ops.maintenance.reset_target import Edge
 from penstock.ops.testing import Driver
-from penstock.ops.worker.preflight import OtherInputs
-from penstock.ops.worker.topic_watch import LOOK_EVERY_S, MISSING_LOOKS
+from penstock.ops.worker.preflight import InputsChanged
+from penstock.ops.worker.topic_watch import CHECK_EVERY_S, MISSING_CHECKS
 from penstock.processors.shard.position import StatePosition
 from penstock.state.files.local_files import LocalFileStore
 from penstock.transport.category_spec import CategorySpec
@@ -150,7 +150,7 @@ def test_a_running_worker_notices_a_topic_created_again(processor: type[ps.Proce
     driver = Driver(processor)
     driver.send(readings, made(100))
     created_again(driver.bus, readings)
-    driver.clock.advance(LOOK_EVERY_S)
+    driver.clock.advance(CHECK_EVERY_S)
 
     with pytest.raises(TopicRecreated, match=r"deleted and created again while .* ran"):
         looked(driver, processor, 2)
@@ -168,10 +168,10 @@ def test_a_running_worker_notices_a_deleted_topic() -> None:
         return {name: topic for name, topic in topics(names).items() if name != readings.name}
 
     driver.bus.topics = without_readings  # type: ignore[method-assign]
-    looked(driver, Copies, MISSING_LOOKS - 1)
+    looked(driver, Copies, MISSING_CHECKS - 1)
     with pytest.raises(TopicRecreated, match="was deleted while"):
         looked(driver, Copies, 3)
-    assert looks == MISSING_LOOKS
+    assert looks == MISSING_CHECKS
 
 
 def looked(driver: Driver, processor: type[ps.Processor], times: int) -> None:
@@ -179,7 +179,7 @@ def looked(driver: Driver, processor: type[ps.Processor], times: int) -> None:
     worker = driver._workers[processor]
     for _ in range(times):
         worker.run_once()
-        driver.clock.advance(LOOK_EVERY_S)
+        driver.clock.advance(CHECK_EVERY_S)
 
 
 @pytest.mark.parametrize("processor", KINDS)
@@ -202,7 +202,7 @@ def test_a_worker_without_new_buckets_stops_too() -> None:
         worker = driver._workers[Totals]
         worker._ownership.reader.poll = lambda timeout_s: EMPTY  # type: ignore[method-assign]
         driver.bus.resize(grown.name, 3)
-        driver.clock.advance(LOOK_EVERY_S)
+        driver.clock.advance(CHECK_EVERY_S)
 
         with pytest.raises(BucketMismatch, match=f"{grown.name} has 3 buckets"):
             looked(driver, Totals, 2)
@@ -274,7 +274,7 @@ def test_two_processors_of_one_name_are_told_apart(machine: Machine, processor: 
     machine.run(processor)
     other = type("Other", (OtherTotals,), {"name": processor.name, "__doc__": "Another."})
 
-    with pytest.raises(OtherInputs, match=f"reads refunds, but .* called {processor.name} has read readings"):
+    with pytest.raises(InputsChanged, match=f"reads refunds, but .* called {processor.name} has read readings"):
         machine.run(other)
     write(machine.bus, readings, made(20, 100))
     machine.run(processor)

@@ -11,7 +11,7 @@ import pytest
 import penstock as ps
 from penstock.ops.cli import waiting
 from penstock.ops.cli.waiting import BrokerWait
-from penstock.ops.worker.assembly import Environment, assembled
+from penstock.ops.worker.assembly import Environment, assemble_worker
 from penstock.ops.worker.preflight import prepare
 from penstock.transport.bus import Ownership
 from penstock.transport.category_spec import CategorySpec
@@ -65,7 +65,7 @@ def late_group(folder: Path) -> LateGroup:
     """Return a bus for a worker whose predecessor died while it left its group."""
     bus = LateGroup()
     bus.create(CategorySpec.of(WORDS))
-    note = folder / "state" / Discard.name / "workers" / "0.letting-go"
+    note = folder / "state" / Discard.name / "workers" / "0.revocation"
     note.parent.mkdir(parents=True)
     note.touch()
     return bus
@@ -74,7 +74,7 @@ def late_group(folder: Path) -> LateGroup:
 def assemble(bus: LateGroup, folder: Path, *, fail_fast: bool) -> None:
     """Start and stop a worker."""
     environment = Environment(folder / "state")
-    with assembled(prepare(Discard, bus), bus, environment, when_answered=BrokerWait(fail_fast=fail_fast)):
+    with assemble_worker(prepare(Discard, bus), bus, environment, call_bus=BrokerWait(fail_fast=fail_fast)):
         pass
 
 
@@ -89,7 +89,7 @@ def test_a_worker_waits_until_its_predecessor_has_left_the_group(
     assert bus.attempts == 3  # the third leaves the group
     assert "Waiting for Kafka" in caplog.text
     assert "Kafka answers" in caplog.text
-    assert not list(tmp_path.rglob("*.letting-go"))
+    assert not list(tmp_path.rglob("*.revocation"))
 
 
 def test_with_fail_fast_the_command_fails(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_with_fail_fast_the_command_fails(tmp_path: Path) -> None:
     with pytest.raises(BusUnreachable, match="The group does not answer"):
         assemble(late_group(tmp_path), tmp_path, fail_fast=True)
 
-    assert list(tmp_path.rglob("*.letting-go"))
+    assert list(tmp_path.rglob("*.revocation"))
 
 
 def test_a_rejection_is_not_retried() -> None:

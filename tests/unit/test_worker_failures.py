@@ -471,7 +471,7 @@ def test_an_outbox_that_became_too_large_is_kept_until_it_can_be_sent() -> None:
     site.bus.cluster.message_limit = 1_000
     error = site.live()
     assert isinstance(error, MessageRefused)
-    assert "They are kept in the store" in str(error)
+    assert "They remain in the store" in str(error)
     site.bus.cluster.message_limit = MESSAGE_LIMIT
     site.live_through()
 

@@ -1,0 +1,58 @@
+"""The protocol between a worker and the backups of its states."""
+
+from __future__ import annotations
+
+from threading import Event
+from typing import Protocol
+
+from ...processors.shard.position import StatePosition
+from ...state.protocols import ShardIdentity, ShardState
+
+
+class Backups(Protocol):
+    """Backs up the states of shards, and restores them. Any thread may call."""
+
+    def refresh(
+        self, identity: ShardIdentity, required: StatePosition, canceled: Event, *, expired: bool = False
+    ) -> bool:
+        """Replace a missing or outdated local state with a newer one from a backup; return whether it was replaced.
+
+        Waits no longer than until `canceled` is set. If the group's positions have expired, any newer backup is used.
+        """
+        ...
+
+    def adopt(self, identity: ShardIdentity, state: ShardState) -> None:
+        """Back up an open state from now on."""
+        ...
+
+    def release(self, identity: ShardIdentity) -> None:
+        """Stop using a state; return at once."""
+        ...
+
+    def close(self) -> None:
+        """Stop all backups and restores."""
+        ...
+
+
+class NoBackups:
+    """Backups of a worker without a backup store: none."""
+
+    def refresh(
+        self,
+        identity: ShardIdentity,  # noqa: ARG002 - no backups
+        required: StatePosition,  # noqa: ARG002 - no backups
+        canceled: Event,  # noqa: ARG002 - no backups
+        *,
+        expired: bool = False,  # noqa: ARG002 - no backups
+    ) -> bool:
+        """Do nothing."""
+        return False
+
+    def adopt(self, identity: ShardIdentity, state: ShardState) -> None:
+        """Do nothing."""
+
+    def release(self, identity: ShardIdentity) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""
