@@ -1,1 +1,1 @@
-"""From the bus into the warehouse."""
+"""The archiver, which copies categories from the bus into the warehouse."""

@@ -1,4 +1,4 @@
-"""Offsets up to which the buckets of a category are archived, while archivers may be running."""
+"""The archiver's consumer group, and the offsets up to which a category is archived while archivers may be running."""
 
 from __future__ import annotations
 
@@ -7,17 +7,21 @@ from ...transport.messages import Bucket
 from ..errors import BackfillRefused
 from ..warehouse.owners import bucket_notes
 from ..warehouse.warehouse import Warehouse
-from .category_archive import group_of
+
+
+def group_of(category: str) -> str:
+    """Return the consumer group that archives a category."""
+    return f"archiver.{category}"
 
 
 def archived_ends(bus: Bus, warehouse: Warehouse, category: str) -> dict[int, int]:
     """Return by bucket the offset before which every event is in the warehouse; without buckets that were never archived.
 
     This is the archiver's committed position. A new owner of the bucket may be rewriting files beyond it. If the position has expired, the
-    next archiver starts at the first event in Kafka, so only earlier events are settled.
+    next archiver starts at the first event in Kafka, so only files with earlier events are final.
 
     Raises:
-        BackfillRefused: the warehouse does not confirm that it has those events.
+        BackfillRefused: the warehouse does not confirm that it contains those events.
         MissingCategory: the category is not on the bus.
         WarehouseError: the warehouse does not answer.
     """
@@ -36,7 +40,7 @@ def archived_ends(bus: Bus, warehouse: Warehouse, category: str) -> dict[int, in
         if noted < end:
             raise BackfillRefused(
                 f"{Bucket(category, number)}: the archiver has committed offset {end}, but the warehouse {warehouse.location} does not record "
-                "that it has the events before. Nothing was started. Check that this bus is archived to this warehouse. If so, run the "
-                "archiver once (penstock archive run) to record its progress."
+                "that it contains all earlier events. Nothing was started. Check that this bus is archived to this warehouse. If so, run the "
+                "archiver once (`penstock archive run`) to record its progress."
             )
     return ends

@@ -34,11 +34,11 @@ class RowBatch(NamedTuple):
 
     Args:
         batch: a row for each event.
-        left_out: the reason for each message without a row, by its index.
+        excluded: the reason for each message without a row, by its index.
     """
 
     batch: pa.RecordBatch
-    left_out: Mapping[int, str]
+    excluded: Mapping[int, str]
 
 
 class ArchivedRows:
@@ -90,7 +90,7 @@ class ArchivedRows:
 
 
 def archive_schema(columns: Columns) -> pa.Schema:
-    """Return the columns of an archived category: those of its record, and the origin of each event."""
+    """Return the columns of an archived category: its record's, and the origin of each event."""
     return pa.schema([*columns.schema, *MARKS])
 
 

@@ -18,7 +18,8 @@ from ...transport.elapsed import elapsed_s
 from ...transport.messages import Bucket
 from ..warehouse.layout import By
 from ..warehouse.warehouse import Warehouse
-from .category_archive import ArchiveMetrics, ArchiveOptions, CategoryArchive
+from .archive_options import ArchiveMetrics, ArchiveOptions
+from .category_archive import CategoryArchive
 from .completeness import LatenessAllowance
 
 SEGMENT_EVENTS = 250_000
@@ -28,7 +29,7 @@ OUTAGE_LIMIT = timedelta(minutes=4)
 """Below Kafka's limit between two polls, so that the archiver keeps its buckets."""
 RETRY_PAUSES_S = 0.25, 10.0
 OUTAGE_ADVICE = (
-    "No position was committed for events that are not in the warehouse, so none is lost. Start the archiver again: it continues from "
+    "Committed positions cover only events in the warehouse, so no event is lost. Start the archiver again: it continues from "
     "there, and archives every event once."
 )
 
@@ -40,7 +41,7 @@ class Archiver:
         bus: the bus; all categories exist on it.
         categories: their declarations.
         warehouse: the destination.
-        segment_events: the number of offsets of a bucket in a segment. It must not change during the life of a category.
+        segment_events: the number of offsets of a bucket in a segment. It is fixed for a category.
         by: the time that assigns events to days; chosen once for a category.
         patience: how long a day stays open for late events.
         write_every: the greatest delay before events are written. A file that has grown is rewritten.
@@ -70,7 +71,7 @@ class Archiver:
     ) -> None:
         if segment_events < 1:
             raise DeclarationError(f"A segment cannot have {segment_events} events. Use 1 or more.")
-        self.tally = ArchiveMetrics()
+        self.metrics = ArchiveMetrics()
         self._write_every_s = write_every.total_seconds()
         self._monotonic_s = monotonic_s
         self._written_s = monotonic_s()
@@ -79,15 +80,15 @@ class Archiver:
         options = ArchiveOptions(segment_events, by, patience, accept_gaps, now_ms, monotonic_s)
         retry = Retry(outage_limit.total_seconds(), *RETRY_PAUSES_S, is_stopping=lambda: self._stopping)
         retrying = Warehouse(RetryingFileStore(warehouse.files, retry, OUTAGE_ADVICE))
-        self._archives = [CategoryArchive(bus, category, retrying, options, self.tally) for category in categories]
+        self._archives = [CategoryArchive(bus, category, retrying, options, self.metrics) for category in categories]
 
     def run(self, finished: Callable[[Archiver], bool] = lambda _: False) -> None:
-        """Work until `stop` is called or `finished` returns True. Then write all events and leave the groups."""
+        """Archive until `stop` is called or `finished` returns True. Then write all events and leave the groups."""
         try:
             while not self._stopping:
                 if finished(self) and self.save():
                     break
-                self.turn()
+                self.run_once()
             else:
                 self.save()
         except BaseException:
@@ -97,24 +98,24 @@ class Archiver:
         for archive in self._archives:
             archive.close()
 
-    def turn(self) -> None:
+    def run_once(self) -> None:
         """Poll every category once, and write events when due."""
-        # Wait only if the last round was idle: a quiet category must not delay the others.
+        # Wait only if the last turn was idle: a quiet category must not delay the others.
         wait_s = POLL_WAIT_S / len(self._archives) if self._idle else 0.0
-        received = [archive.turn(wait_s) for archive in self._archives]
+        received = [archive.run_once(wait_s) for archive in self._archives]
         self._idle = not any(received)
         if self._monotonic_s() - self._written_s >= self._write_every_s:
             self.save()
 
     def save(self) -> bool:
         """Write all events and commit the positions. Return whether all positions are committed."""
-        heard = [archive.listen() for archive in self._archives]
+        refreshed = [archive.refresh_idle() for archive in self._archives]
         saved = [archive.save() for archive in self._archives]
         self._written_s = self._monotonic_s()
-        return all(heard) and all(saved)
+        return all(refreshed) and all(saved)
 
     def stop(self) -> None:
-        """Ask `run` to end after the current round. Safe in a signal handler."""
+        """Ask `run` to end after the current turn. Safe in a signal handler."""
         self._stopping = True
 
     def has_reached(self, targets: Mapping[Bucket, int]) -> bool:

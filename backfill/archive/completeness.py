@@ -3,8 +3,8 @@
     events --BucketTime--> the bucket's watermark --recorded with the position--> the minimum over the category's buckets
     the minimum has passed a day -> each owner closes it at its own position -> all have closed it -> _SUCCESS
 
-A bucket's closing is recorded before any reader relies on it, and is final. Events from that offset on are late additions, whoever owns the
-bucket then. So several archivers need not agree on a moment.
+A bucket's closing is recorded before any reader relies on it, and is final. Events from that offset on are late additions for every later
+owner of the bucket. So several archivers need not agree on a time.
 """
 
 from __future__ import annotations
@@ -47,18 +47,18 @@ class BucketDays:
 
     def __init__(self, patience: LatenessAllowance, note: BucketNote | None, offset: int) -> None:
         marks = () if note is None else note.marks
-        begun = max((mark for mark in marks if mark.offset <= offset), key=lambda mark: mark.offset, default=None)
-        progress = BucketProgress() if begun is None else begun.progress
+        reached = max((mark for mark in marks if mark.offset <= offset), key=lambda mark: mark.offset, default=None)
+        progress = BucketProgress() if reached is None else reached.progress
         self._time = BucketTime(patience.watermark, progress)
         self._committed = self._next = Mark(offset, progress)
-        self._noted: BucketNote | None = None
+        self._stored: BucketNote | None = None
         self.closings: tuple[Closing, ...] = () if note is None else note.closings
         self._committed_closings = self.closings
 
-    def take(self, times: list[int], arrived_ms: list[int]) -> None:
+    def observe(self, times: list[int], arrived_ms: list[int]) -> None:
         """Observe the times of the next events. Times far ahead of their arrival are ignored."""
-        out = {*out_of_range(times, _AHEAD), *too_far_ahead(times, arrived_ms, _AHEAD)}
-        self._time.observe([time for at, time in enumerate(times) if at not in out] if out else times)
+        ignored = {*out_of_range(times, _MAX_FUTURE), *too_far_ahead(times, arrived_ms, _MAX_FUTURE)}
+        self._time.observe([time for at, time in enumerate(times) if at not in ignored] if ignored else times)
 
     def reach(self, offset: int) -> None:
         """Record that all observed events are before an offset, and in the warehouse."""
@@ -77,17 +77,17 @@ class BucketDays:
         return BucketNote(marks, self.closings)
 
     @property
-    def unnoted(self) -> BucketNote | None:
+    def unstored_note(self) -> BucketNote | None:
         """The current note, if it is not stored yet."""
         note = self.note
-        return None if note == self._noted else note
+        return None if note == self._stored else note
 
-    def noted(self, note: BucketNote) -> None:
+    def record_stored(self, note: BucketNote) -> None:
         """Record that a note is stored."""
-        self._noted = note
+        self._stored = note
 
-    def committed(self) -> None:
-        """Record a commit of the position. It also confirms that the owner that closed days was still the owner."""
+    def record_commit(self) -> None:
+        """Record a commit of the position. It also confirms that this archiver still owned the bucket when it closed days."""
         self._committed = self._next
         self._committed_closings = self.closings
 
@@ -97,7 +97,7 @@ class BucketDays:
         return self.closings != self._committed_closings
 
 
-_AHEAD = Processor.max_future or timedelta.max
+_MAX_FUTURE = Processor.max_future or timedelta.max
 
 
 def day_passed(notes: Mapping[int, BucketNote], buckets: int, idle: Collection[int] = ()) -> str | None:
@@ -106,7 +106,7 @@ def day_passed(notes: Mapping[int, BucketNote], buckets: int, idle: Collection[i
     Args:
         notes: the notes of the buckets.
         buckets: their number.
-        idle: buckets that are not waited for. If all are idle, the greatest watermark counts.
+        idle: idle buckets, which do not hold back the others. If all are idle, the greatest watermark counts.
     """
     if len(notes) < buckets:
         return None
@@ -132,10 +132,10 @@ class CompleteDays:
         self._marked: set[str] = set()
         self._until: str | None = None
 
-    def look(self) -> Listing:
+    def list_days(self) -> Listing:
         """List the days and their marks; delete superseded files.
 
-        Any archiver may do this. Of files with the same segments, the counting one stays until another replaces it.
+        Any archiver may do this. Of files with the same segments, the one with the highest epoch stays.
         """
         listing = Listing.of(self._warehouse, self._category)
         for file in listing.superseded:
@@ -144,7 +144,7 @@ class CompleteDays:
         self._unmarked = set(listing.days) - self._marked
         return listing
 
-    def have(self, days: Iterable[str]) -> None:
+    def add(self, days: Iterable[str]) -> None:
         """Record that days have events."""
         self._unmarked |= set(days) - self._marked
 
@@ -154,7 +154,7 @@ class CompleteDays:
         if until is None:
             return
         if until != self._until:
-            self.look()  # other archivers have written days, too
+            self.list_days()  # other archivers have written days, too
         for day in sorted(day for day in self._unmarked if day <= until):
             positions = {number: late_from(notes[number].closings, day) or 0 for number in range(buckets)}
             create_note(self._warehouse, Note(self._category, SUCCESS, day), Success(now_ms, positions))

@@ -1,7 +1,7 @@
-"""Segments: ranges of a bucket's offsets that share a file name, held in memory until they are full.
+"""Segments: ranges of a bucket's offsets that share a file name, kept in memory until they are full.
 
 A bucket is split at multiples of a fixed number of offsets, so every owner writes the same segments. A segment has one file for each day of
-its events. An owner writes all events of a day under its own epoch, including those that earlier owners have written.
+its events. An owner writes all events of a day under its own epoch, including the events that earlier owners have written.
 """
 
 from __future__ import annotations
@@ -53,14 +53,27 @@ class Segment:
         self._epoch = epoch
         self._schema = schema
         self._clock = clock
-        self._done = {file.day for file in compacted if file.holds(bucket, start)}
+        self._compacted = list(compacted)
+        self._compacted_days = {file.day for file in self._compacted if file.contains(bucket, start)}
         self._days: dict[str, list[pa.RecordBatch]] = {}
         self._unwritten: set[str] = set()
+
+    def starting_at(self, start: int) -> Segment:
+        """Return an empty segment of the same bucket."""
+        return Segment(
+            self._category,
+            self._bucket,
+            start,
+            self._epoch,
+            self._schema,
+            clock=self._clock,
+            compacted=self._compacted,
+        )
 
     def restore(self, files: Iterable[StoredFile], warehouse: Warehouse, before: int) -> None:
         """Restore the written events of this segment before an offset. Later events are read again."""
         for file in files:
-            if file.is_compacted or not file.holds(self._bucket, self.start):
+            if file.is_compacted or not file.contains(self._bucket, self.start):
                 continue
             table = fitted(table_of(warehouse.read(file)), self._schema, file)
             kept = table.filter(pc.less(table.column("_offset"), pa.scalar(before, pa.int64())))
@@ -71,16 +84,16 @@ class Segment:
     def add(self, batch: pa.RecordBatch) -> None:
         """Append events in offset order."""
         days = days_of(batch.column(self._clock))
-        found = cast("list[str]", days.unique().to_pylist())
-        for day in found:
-            if day in self._done:
+        distinct = cast("list[str]", days.unique().to_pylist())
+        for day in distinct:
+            if day in self._compacted_days:
                 continue
-            part = batch if len(found) == 1 else batch.filter(pc.equal(days, pa.scalar(day)))
-            held = self._days.setdefault(day, [])
-            held.append(part)
+            part = batch if len(distinct) == 1 else batch.filter(pc.equal(days, pa.scalar(day)))
+            batches = self._days.setdefault(day, [])
+            batches.append(part)
             self._unwritten.add(day)
-            if len(held) > _LOOSE_BATCHES:
-                held[:] = pa.Table.from_batches(held, self._schema).combine_chunks().to_batches()
+            if len(batches) > _LOOSE_BATCHES:
+                batches[:] = pa.Table.from_batches(batches, self._schema).combine_chunks().to_batches()
 
     def unwritten(self) -> list[str]:
         """Return the days that have changed since they were last written."""
@@ -100,7 +113,7 @@ class Segment:
         warehouse.write(file, content_of(table))
         if late_from is not None:
             additions = table.filter(pc.greater_equal(table.column("_offset"), pa.scalar(late_from, pa.int64())))
-            late.note(day, self.start, self._addition(additions.column("_arrived")))
+            late.record(day, self.start, self._addition(additions.column("_arrived")))
         self._unwritten.discard(day)
         return file
 
@@ -110,7 +123,7 @@ class Segment:
         return Addition(self.start, len(arrived), pc.min(arrived).as_py(), pc.max(arrived).as_py())
 
 
-class Unwritten(NamedTuple):
+class UnwrittenSegment(NamedTuple):
     """A segment with possible changes, and its late additions.
 
     Args:
@@ -128,14 +141,14 @@ class Unwritten(NamedTuple):
         return self.segment.write(day, warehouse, self.late, late_from(self.closings, day))
 
 
-def write_changed(segments: Iterable[Unwritten], warehouse: Warehouse) -> list[StoredFile]:
+def write_changed(segments: Iterable[UnwrittenSegment], warehouse: Warehouse) -> list[StoredFile]:
     """Write the changed days of segments. Return the files.
 
     Several are written at a time, since each one waits for its disk or network: on HDFS this is four times as fast.
     """
-    changed = [(one, day) for one in segments for day in one.segment.unwritten()]
+    changed = [(unwritten, day) for unwritten in segments for day in unwritten.segment.unwritten()]
     with ThreadPoolExecutor(WRITERS) as pool:
-        return list(pool.map(lambda file: file[0].write(file[1], warehouse), changed))
+        return list(pool.map(lambda change: change[0].write(change[1], warehouse), changed))
 
 
 class LateAdditions:
@@ -146,28 +159,30 @@ class LateAdditions:
         category: the category's name.
         bucket: the bucket's number.
         epoch: the owner.
-        noted: the epoch of the previous owner's note by day.
+        note_epochs: the epoch of the previous owner's note by day.
     """
 
-    def __init__(self, warehouse: Warehouse, category: str, bucket: int, epoch: int, noted: Mapping[str, int]) -> None:
+    def __init__(
+        self, warehouse: Warehouse, category: str, bucket: int, epoch: int, note_epochs: Mapping[str, int]
+    ) -> None:
         self._warehouse = warehouse
         self._category = category
         self._bucket = bucket
         self._epoch = epoch
-        self._noted = dict(noted)
+        self._note_epochs = dict(note_epochs)
 
-    def note(self, day: str, segment: int, addition: Addition | None) -> None:
-        """Record a segment's additions to a day, in place of earlier ones; None for none."""
-        before = self._noted.get(day)
-        place = late_note(self._category, day, self._bucket, before or self._epoch)
-        noted = read_note(self._warehouse, place, Late) or Late(self._bucket, ())
-        additions = {one.segment: one for one in noted.additions if one.segment != segment}
+    def record(self, day: str, segment: int, addition: Addition | None) -> None:
+        """Replace a segment's additions to a day; None for no additions."""
+        old_epoch = self._note_epochs.get(day)
+        old_note = late_note(self._category, day, self._bucket, old_epoch or self._epoch)
+        old = read_note(self._warehouse, old_note, Late) or Late(self._bucket, ())
+        additions = {other.segment: other for other in old.additions if other.segment != segment}
         if addition is not None:
             additions[segment] = addition
-        now = Late(self._bucket, tuple(additions[one] for one in sorted(additions)))
-        if now == noted:
+        new = Late(self._bucket, tuple(additions[start] for start in sorted(additions)))
+        if new == old:
             return
-        write_note(self._warehouse, late_note(self._category, day, self._bucket, self._epoch), now)
-        self._noted[day] = self._epoch
-        if before not in {None, self._epoch}:
-            self._warehouse.delete(place)
+        write_note(self._warehouse, late_note(self._category, day, self._bucket, self._epoch), new)
+        self._note_epochs[day] = self._epoch
+        if old_epoch not in {None, self._epoch}:
+            self._warehouse.delete(old_note)

@@ -169,7 +169,7 @@ def _of_batch(stored: StoredCategory, category: AnyCategory, days: Sequence[str]
 def _of_live(live: StreamSide, within: Days, days: frozenset[str], key: str | None) -> Iterator[Result]:
     first = Days.of(min(days), min(days)).start_ms
     for (of_key, time), record in live(first).items():
-        if within.holds(time) and day_of(time) in days and key in (None, of_key):
+        if within.contains(time) and day_of(time) in days and key in (None, of_key):
             yield Result(of_key, time, record, "live")
 
 

@@ -170,10 +170,10 @@ def _decoded(decoding: Decoding, batches: Batches) -> Batches:
     for received in filter(None, map(_messages, batches)):
         made = rows.of(received)
         place = place or (decoding.category, received.bucket, received.offsets[0])
-        if made.left_out:
-            at = min(made.left_out)
-            first = undecodable or UndecodableMessages(0, received.offsets[at], made.left_out[at])
-            undecodable = first._replace(messages=first.messages + len(made.left_out))
+        if made.excluded:
+            at = min(made.excluded)
+            first = undecodable or UndecodableMessages(0, received.offsets[at], made.excluded[at])
+            undecodable = first._replace(messages=first.messages + len(made.excluded))
         yield made.batch
     if place and undecodable:
         decoding.undecodable.add({place: undecodable})

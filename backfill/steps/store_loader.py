@@ -73,7 +73,7 @@ class StoreLoad:
 
     def includes(self, start_ms: int) -> bool:
         """Return whether a window that begins at a time is computed."""
-        return self.within is None or self.within.holds(start_ms)
+        return self.within is None or self.within.contains(start_ms)
 
     def is_computed(self, slot: bytes) -> bool:
         """Return whether a slot of the store is computed."""

@@ -1,1 +1,1 @@
-"""Files by category and day: where they lie, what they hold, and what is noted beside them."""
+"""The warehouse: the paths, contents and notes of files by category and day."""

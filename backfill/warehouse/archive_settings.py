@@ -37,7 +37,7 @@ class ResolvedSettings:
     is_recorded: bool
     widens: bool
 
-    def note(self, warehouse: Warehouse, category: str) -> None:
+    def record(self, warehouse: Warehouse, category: str) -> None:
         """Record the settings."""
         write_note(warehouse, Note(category, ARCHIVE), self.settings)
 
@@ -58,7 +58,7 @@ def resolve_settings(
         warehouse: the warehouse.
         category: its name.
         files: its files.
-        by: the time that shall assign events to days.
+        by: the requested time that assigns events to days.
         segment_events: the number of offsets of a segment.
         schema: the columns of its record type.
         topic_id: the id of its topic.
@@ -75,8 +75,8 @@ def resolve_settings(
     _expect_same_settings(category, settings, by, segment_events)
     try:
         wider = merged(settings.arrow, schema)
-    except ColumnTypeMismatch as other:
-        raise _incompatible_columns(warehouse, category, files, other) from other
+    except ColumnTypeMismatch as mismatch:
+        raise _incompatible_columns(warehouse, category, files, mismatch) from mismatch
     wanted = ArchiveSettings.of(by, segment_events, wider, topic_id or settings.topic_id)
     return ResolvedSettings(wanted, wanted == settings, is_widened(settings.arrow, wider))
 
@@ -106,11 +106,11 @@ def _inferred_settings(
     """Infer the settings of an archive without recorded ones: by event time, with the columns of its files."""
     schema: pa.Schema | None = None
     for file in files:
-        own = table_of(warehouse.read(file)).schema.remove_metadata()
+        stored = table_of(warehouse.read(file)).schema.remove_metadata()
         try:
-            schema = own if schema is None else merged(schema, own)
-        except ColumnTypeMismatch as other:
-            raise _incompatible_columns(warehouse, category, [file], other) from other
+            schema = stored if schema is None else merged(schema, stored)
+        except ColumnTypeMismatch as mismatch:
+            raise _incompatible_columns(warehouse, category, [file], mismatch) from mismatch
     return None if schema is None else ArchiveSettings.of(By.EVENT_TIME, segment_events, schema)
 
 
@@ -128,13 +128,13 @@ def _expect_same_settings(category: str, settings: ArchiveSettings, by: By, segm
 
 
 def _incompatible_columns(
-    warehouse: Warehouse, category: str, files: Iterable[StoredFile], other: ColumnTypeMismatch
+    warehouse: Warehouse, category: str, files: Iterable[StoredFile], mismatch: ColumnTypeMismatch
 ) -> ArchiveRefused:
-    top = other.column.partition(".")[0].partition("[")[0]
-    holds = (file.path for file in files if top in table_of(warehouse.read(file)).column_names)
-    where = next(holds, f"category={category}")
+    top = mismatch.column.partition(".")[0].partition("[")[0]
+    with_column = (file.path for file in files if top in table_of(warehouse.read(file)).column_names)
+    path = next(with_column, f"category={category}")
     return ArchiveRefused(
-        f"{where}: column {other.column} has type {other.stored}, but the record has {other.wanted}. Fields may be added, removed, made "
+        f"{path}: column {mismatch.column} has type {mismatch.stored}, but the record has {mismatch.wanted}. Fields may be added, removed, made "
         "optional, or changed from int to float. Nothing was changed. Rename the field, or archive the new record type as another category."
     )
 

@@ -71,14 +71,14 @@ class StoredFile(NamedTuple):
         """The first offset of its last segment."""
         return max(self.segment, self.last)
 
-    def holds(self, bucket: int, segment: int) -> bool:
+    def contains(self, bucket: int, segment: int) -> bool:
         """Return whether the file contains a segment's events of this day."""
         return self.bucket == bucket and self.segment <= segment <= self.last_segment
 
     def supersedes(self, other: StoredFile) -> bool:
         """Return whether readers use this file instead of another one of the category. More segments win, then the higher epoch."""
         if self.day != other.day or not (
-            self.holds(other.bucket, other.segment) and self.holds(other.bucket, other.last_segment)
+            self.contains(other.bucket, other.segment) and self.contains(other.bucket, other.last_segment)
         ):
             return False
         same_segments = (self.segment, self.last_segment) == (other.segment, other.last_segment)
@@ -200,7 +200,7 @@ class Days(NamedTuple):
         """Return whether a day, YYYY-MM-DD, is in the range."""
         return str(self.first) <= day <= str(self.last)
 
-    def holds(self, time_ms: int) -> bool:
+    def contains(self, time_ms: int) -> bool:
         """Return whether a time (milliseconds since 1970) is in the range."""
         return self.start_ms <= time_ms < self.end_ms
 

@@ -9,7 +9,7 @@ paused and lost its membership has either the lower epoch or no files under its 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ..errors import WarehouseFileMissing
@@ -75,37 +75,39 @@ def bucket_notes(warehouse: Warehouse, category: str) -> dict[int, BucketNote]:
     Raises:
         WarehouseError: the warehouse failed, or a note is unreadable.
     """
-    return settled_notes(warehouse, category, only_settled=False)
+    return _notes(warehouse, category, lambda _bucket, _owners: True)
 
 
-def settled_notes(warehouse: Warehouse, category: str, *, only_settled: bool = True) -> dict[int, BucketNote]:
+def final_notes(warehouse: Warehouse, category: str) -> dict[int, BucketNote]:
     """Return the notes of buckets without a later claim.
 
     A paused archiver may write a note about a bucket that it has lost. Its successor reads that note after its own claim, but perhaps
     before the paused archiver writes it.
     """
-    for _ in range(_TRIES - 1):
+    return _notes(warehouse, category, lambda bucket, owners: owners.noted(bucket) == owners.newest(bucket))
+
+
+def _notes(warehouse: Warehouse, category: str, wanted: Callable[[int, Owners], bool]) -> dict[int, BucketNote]:
+    for attempts_left in reversed(range(_TRIES)):
         owners = Owners.of(warehouse, category)
         try:
-            return _notes(warehouse, owners, only_settled=only_settled)
+            return {
+                bucket: note_of(warehouse, category, bucket, epochs[-1])
+                for bucket, epochs in owners.notes.items()
+                if wanted(bucket, owners)
+            }
         except WarehouseFileMissing:
-            continue  # a later owner has replaced it since
-    return _notes(warehouse, Owners.of(warehouse, category), only_settled=only_settled)
-
-
-def _notes(warehouse: Warehouse, owners: Owners, *, only_settled: bool) -> dict[int, BucketNote]:
-    return {
-        bucket: note_of(warehouse, owners.category, bucket, epochs[-1])
-        for bucket, epochs in owners.notes.items()
-        if not only_settled or epochs[-1] == owners.newest(bucket)
-    }
+            if not attempts_left:
+                raise
+            # A later owner has replaced the note since the listing.
+    raise AssertionError("the last attempt returns or raises")
 
 
 def note_of(warehouse: Warehouse, category: str, bucket: int, epoch: int) -> BucketNote:
     """Return an owner's note about its bucket.
 
     Raises:
-        WarehouseFileMissing: there is none.
+        WarehouseFileMissing: the note does not exist.
         WarehouseError: the warehouse failed, or the note is unreadable.
     """
     place = bucket_note(category, bucket, epoch)

@@ -91,7 +91,7 @@ def run(
         bar = bars.add_task("archive", total=sum(targets.values()) if until_end else None)
 
         def finished(archiver: Archiver) -> bool:
-            bars.update(bar, completed=archiver.tally.events)
+            bars.update(bar, completed=archiver.metrics.events)
             return until_end and archiver.has_reached(targets)
 
         archiver.run(finished)
@@ -100,7 +100,7 @@ def run(
             f"The run was shorter than --idle-after {idle_after}, so buckets without new events still delay the completion of days. "
             "No event is missing. If no more events arrive, run it again with --idle-after 0s; otherwise, leave `penstock archive run` running."
         )
-    _show_metrics(archiver.tally, location, json=json)
+    _show_metrics(archiver.metrics, location, json=json)
 
 
 def _show_metrics(metrics: ArchiveMetrics, location: str, *, json: bool) -> None:

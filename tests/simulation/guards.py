@@ -13,7 +13,7 @@ from support.subjects import MOST
 from support.warehouses import MemoryWarehouse
 
 import penstock as ps
-from penstock.backfill.archive import category_archive
+from penstock.backfill.archive import bucket_opener
 from penstock.ops.worker import changelog_replay, open_shards, shard_opener, topic_watch
 from penstock.ops.worker.batch_processor import BatchProcessor
 from penstock.ops.worker.bus_snapshot import BusSnapshot
@@ -108,7 +108,7 @@ def saved_after_a_failure() -> AbstractContextManager[object]:
 
 def archivers_share_an_epoch() -> AbstractContextManager[object]:
     """Let an archiver that was paused write over what its successor has written."""
-    return patch.object(category_archive, "claim", lambda *_: 1)
+    return patch.object(bucket_opener, "claim", lambda *_: 1)
 
 
 def expired_positions_make_it_new() -> AbstractContextManager[object]:

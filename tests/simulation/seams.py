@@ -16,7 +16,7 @@ from unittest.mock import patch
 
 from support import kinds
 
-from penstock.backfill.archive import archiver, category_archive, segments
+from penstock.backfill.archive import archiver, bucket_opener, segments
 from penstock.backfill.warehouse import archive_settings
 from penstock.ops.worker import (
     backups,
@@ -132,7 +132,7 @@ def steered(scheduler: Scheduler, seed: int) -> Iterator[None]:
         (backups, "restore_shard", ours.restore),
         (backups, "BackupScheduler", ours.Keeper),
         (backups, "RocksShardState", SimulatedState),
-        (category_archive, "ThreadPoolExecutor", OneByOne),
+        (bucket_opener, "ThreadPoolExecutor", OneByOne),
         (segments, "ThreadPoolExecutor", OneByOne),
         (archive_settings, "ThreadPoolExecutor", OneByOne),
         (archiver, "Retry", _retry(scheduler)),

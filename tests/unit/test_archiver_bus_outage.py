@@ -11,9 +11,9 @@ import pytest
 from support.warehouses import MemoryWarehouse
 
 import penstock as ps
-from penstock.backfill.archive.archived_ends import archived_ends
+from penstock.backfill.archive.archived_ends import archived_ends, group_of
 from penstock.backfill.archive.archiver import Archiver
-from penstock.backfill.archive.category_archive import FENCED_PAUSE_S, group_of
+from penstock.backfill.archive.category_archive import FENCED_PAUSE_S
 from penstock.backfill.warehouse.listing import Listing
 from penstock.backfill.warehouse.schema_evolution import table_of
 from penstock.transport.category_spec import CategorySpec
@@ -122,9 +122,9 @@ def test_an_archiver_that_is_asked_to_stop_in_an_outage_stops() -> None:
 
     archiver = Archiver(Failing(bus, fail), [READINGS], warehouse, segment_events=6)
     for _ in range(3):
-        archiver.turn()
+        archiver.run_once()
     is_away[0] = True
-    archiver.turn()
+    archiver.run_once()
     archiver.stop()
     archiver.run()
     assert bus.committed(group_of("readings"), "readings") == {0: 18, 1: 18}
@@ -144,11 +144,11 @@ def test_a_bucket_that_moves_in_an_outage_is_given_up_without_its_position() -> 
 
     first = Archiver(Failing(bus, fail), [READINGS], warehouse, segment_events=6)
     for _ in range(3):
-        first.turn()
+        first.run_once()
     is_away[0] = True
     second = Archiver(bus, [READINGS], warehouse, segment_events=6)
     for archiver in (second, first, second, second, first):
-        archiver.turn()
+        archiver.run_once()
     is_away[0] = False
     for archiver in (first, second):
         archiver.save()

@@ -15,6 +15,6 @@ def test_with_no_patience_a_bucket_is_idle_as_soon_as_it_is_read_to_its_end() ->
     bus.create(CategorySpec("words", 2))
     silences = IdleBuckets(bus, "words", timedelta(0), lambda: 100.0)
     silences.interrupt([0])
-    silences.ask({0: 0, 1: 0}, at_once=True)
+    silences.refresh({0: 0, 1: 0})
 
     assert silences.idle() == {0, 1}

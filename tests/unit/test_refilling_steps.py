@@ -101,7 +101,7 @@ def test_values_include_the_events_before_each_shards_position(
     truth: dict[tuple[int, str, int], tuple[str, int]] = {}
     for bucket, offset, word in said:
         slot = bucket, word.speaker, word.at - word.at % HOUR_MS
-        if offset < POSITIONS.get(bucket, {}).get("heard", 0) and (within is None or within.holds(word.at)):
+        if offset < POSITIONS.get(bucket, {}).get("heard", 0) and (within is None or within.contains(word.at)):
             truth[slot] = (word.word, truth.get(slot, ("", 0))[1] + 1)
     assert given == truth
     assert step.counters.events_in.value == 65

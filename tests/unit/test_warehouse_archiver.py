@@ -15,9 +15,9 @@ import pytest
 from support.warehouses import Killed, MemoryWarehouse, dying_warehouse
 
 import penstock as ps
-from penstock.backfill.archive import category_archive, segments
+from penstock.backfill.archive import bucket_opener, segments
+from penstock.backfill.archive.archived_ends import group_of
 from penstock.backfill.archive.archiver import Archiver
-from penstock.backfill.archive.category_archive import group_of
 from penstock.backfill.errors import ArchiveGap, ArchiveRefused
 from penstock.backfill.warehouse.layout import DAY_MS, StoredFile
 from penstock.backfill.warehouse.listing import Listing
@@ -116,7 +116,7 @@ def values(warehouse: Warehouse) -> list[int]:
 def test_every_event_is_archived_with_where_it_lay(tmp_path: Path) -> None:
     """The file of an event follows from its bucket, its offset and its event time alone."""
     bus, warehouse = bus_with(readings(0, 1000)), open_warehouse(tmp_path)
-    tally = archive(bus, warehouse).tally
+    tally = archive(bus, warehouse).metrics
     table = pq.read_table(BytesIO(warehouse.read(files_of(warehouse)[0])), partitioning=None)
 
     assert values(warehouse) == list(range(1000))
@@ -131,7 +131,7 @@ def test_every_event_is_archived_with_where_it_lay(tmp_path: Path) -> None:
 def test_a_kill_at_any_call_of_the_warehouse_changes_nothing_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """The next archiver takes up files and notes as of the committed position, and reads the rest again."""
     monkeypatch.setattr(segments, "WRITERS", 1)
-    monkeypatch.setattr(category_archive, "WRITERS", 1)
+    monkeypatch.setattr(bucket_opener, "WRITERS", 1)
     undisturbed = MemoryWarehouse()
     archive(bus_with(readings(0, 110)), undisturbed, segment_events=SHORT_SEGMENT)
     for calls in count(1):
@@ -182,7 +182,7 @@ def test_a_gap_is_refused_until_it_is_accepted(tmp_path: Path) -> None:
     with pytest.raises(ArchiveGap, match=r"offsets have expired .*`accept_gaps=True`"):
         archive(bus, warehouse)
     bus.kill_members(group_of("readings"))
-    tally = archive(bus, warehouse, accept_gaps=True).tally
+    tally = archive(bus, warehouse, accept_gaps=True).metrics
 
     assert tally.expired == 300 - len(values(warehouse)) > 0
 
@@ -193,7 +193,7 @@ def test_a_category_created_again_is_not_written_over_the_archive(tmp_path: Path
     bus, warehouse = bus_with(readings(0, 300)), open_warehouse(tmp_path)
     archiver = Archiver(bus, [READINGS], warehouse, segment_events=SEGMENT)
     for _ in range(3):
-        archiver.turn()
+        archiver.run_once()
     archiver.save()
     before = rows(warehouse)
     if not running:
@@ -212,7 +212,7 @@ def test_what_has_no_columns_is_counted_and_told(tmp_path: Path, caplog: pytest.
     """A message that does not decode, or holds a number beyond 64 bits, is not lost in silence."""
     bad = [b"{", b'{"sensor":"s0","at":1,"value":123456789012345678901234}']
     bus, warehouse = bus_with([*readings(0, 20), *bad, *readings(20, 20)]), open_warehouse(tmp_path)
-    tally = archive(bus, warehouse).tally
+    tally = archive(bus, warehouse).metrics
 
     assert (tally.events, tally.undecodable) == (40, 2)
     assert values(warehouse) == list(range(40))
@@ -223,10 +223,10 @@ def test_archivers_share_the_buckets(tmp_path: Path) -> None:
     """A bucket that moves is written by its old owner before the new one takes up its open segment."""
     bus, warehouse = bus_with(readings(0, 400)), open_warehouse(tmp_path)
     first = Archiver(bus, [READINGS], warehouse, segment_events=SEGMENT)
-    first.turn()
+    first.run_once()
     second = Archiver(bus, [READINGS], warehouse, segment_events=SEGMENT)
     for archiver in (second, first, second):
-        archiver.turn()
+        archiver.run_once()
     send(bus, readings(400, 200))
     for archiver in (second, first):
         archiver.run(
@@ -247,9 +247,9 @@ def test_what_is_held_is_written_when_it_is_due(tmp_path: Path) -> None:
         write_every=timedelta(minutes=5),
         monotonic_s=lambda: now_s[0],
     )
-    archiver.turn()
+    archiver.run_once()
     before = values(warehouse)
     now_s[0] = 301.0
-    archiver.turn()
+    archiver.run_once()
 
     assert (before, values(warehouse)) == ([], list(range(30)))

@@ -9,8 +9,8 @@ import pytest
 from support.warehouses import Killed, MemoryWarehouse, dying_warehouse
 
 import penstock as ps
+from penstock.backfill.archive.archived_ends import group_of
 from penstock.backfill.archive.archiver import Archiver
-from penstock.backfill.archive.category_archive import group_of
 from penstock.backfill.archive.compaction import compact
 from penstock.backfill.archive.completeness import LatenessAllowance
 from penstock.backfill.errors import ArchiveRefused

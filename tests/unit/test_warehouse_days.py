@@ -12,9 +12,9 @@ import pytest
 from support.warehouses import Killed, MemoryWarehouse, dying_warehouse
 
 import penstock as ps
-from penstock.backfill.archive import category_archive, segments
+from penstock.backfill.archive import bucket_opener, segments
+from penstock.backfill.archive.archived_ends import group_of
 from penstock.backfill.archive.archiver import Archiver
-from penstock.backfill.archive.category_archive import group_of
 from penstock.backfill.archive.completeness import LatenessAllowance
 from penstock.backfill.archive.status import archive_status
 from penstock.backfill.errors import ArchiveRefused
@@ -118,7 +118,7 @@ class Site:
         """Let an archiver work for a while, with a turn each second."""
         for _ in range(seconds):
             self.sleep(1)
-            archiver.turn()
+            archiver.run_once()
 
     def sleep(self, seconds: int) -> None:
         """Let time pass."""
@@ -302,7 +302,7 @@ def test_late_additions_are_archived_and_noted(site: Site) -> None:
 def test_a_kill_at_any_call_changes_neither_days_nor_late_additions(monkeypatch: pytest.MonkeyPatch) -> None:
     """What closed a day is noted before anybody relies on it, and what came late is counted from there."""
     monkeypatch.setattr(segments, "WRITERS", 1)
-    monkeypatch.setattr(category_archive, "WRITERS", 1)
+    monkeypatch.setattr(bucket_opener, "WRITERS", 1)
 
     def play(calls: int) -> tuple[bool, Site]:
         site = Site()
@@ -337,7 +337,7 @@ def test_two_archivers_complete_a_day_together(site: Site) -> None:
     archivers = [site.archiver(), site.archiver()]
     for _ in range(4):
         for archiver in archivers:
-            archiver.turn()
+            archiver.run_once()
     archivers[0].save()
     first = site.complete
     for archiver in (archivers[1], *archivers):

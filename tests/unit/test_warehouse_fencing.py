@@ -14,10 +14,10 @@ import pytest
 from support.warehouses import MemoryWarehouse
 
 import penstock as ps
-from penstock.backfill.archive import category_archive, segments
-from penstock.backfill.archive.archived_ends import archived_ends
+from penstock.backfill.archive import bucket_opener, segments
+from penstock.backfill.archive.archived_ends import archived_ends, group_of
 from penstock.backfill.archive.archiver import Archiver
-from penstock.backfill.archive.category_archive import FENCED_PAUSE_S, group_of
+from penstock.backfill.archive.category_archive import FENCED_PAUSE_S
 from penstock.backfill.archive.compaction import compact
 from penstock.backfill.archive.completeness import LatenessAllowance
 from penstock.backfill.warehouse.layout import DAY_MS, Note, day_of
@@ -146,7 +146,7 @@ class Site:
         """Let an archiver work for a while."""
         for _ in range(turns):
             self.now_s += FENCED_PAUSE_S
-            archiver.turn()
+            archiver.run_once()
         archiver.save()
 
     def offsets(self) -> Counter[tuple[int, int]]:
@@ -188,8 +188,8 @@ class Site:
 def reads(site: Site) -> Archiver:
     """The successor has read, and saved nothing yet."""
     archiver = site.archiver()
-    archiver.turn()
-    archiver.turn()
+    archiver.run_once()
+    archiver.run_once()
     return archiver
 
 
@@ -211,7 +211,7 @@ def goes_on(site: Site) -> Archiver:
 @pytest.fixture(autouse=True)
 def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segments, "WRITERS", 1)
-    monkeypatch.setattr(category_archive, "WRITERS", 1)
+    monkeypatch.setattr(bucket_opener, "WRITERS", 1)
 
 
 def paused_archivers(successor: Callable[[Site], Archiver], every: int) -> Iterator[Site]:
@@ -322,7 +322,7 @@ def test_positions_that_have_expired_are_those_of_the_warehouse() -> None:
     archiver = site.archiver()
     site.run(archiver)
 
-    assert archiver.tally.events == BUCKETS
+    assert archiver.metrics.events == BUCKETS
     assert site.bus.committed(GROUP, "readings") == {0: 5, 1: 5}
     site.expect_whole()
 

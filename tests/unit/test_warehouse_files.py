@@ -42,7 +42,12 @@ def test_a_range_of_days_includes_both() -> None:
     """A range of one day holds that day from its first millisecond to its last."""
     days = Days(date(1970, 1, 2), date(1970, 1, 2))
 
-    assert [days.holds(time) for time in (DAY_MS - 1, DAY_MS, 2 * DAY_MS - 1, 2 * DAY_MS)] == [False, True, True, False]
+    assert [days.contains(time) for time in (DAY_MS - 1, DAY_MS, 2 * DAY_MS - 1, 2 * DAY_MS)] == [
+        False,
+        True,
+        True,
+        False,
+    ]
 
 
 def test_what_is_written_is_read_listed_and_replaced(tmp_path: Path) -> None:

@@ -447,7 +447,7 @@ def test_an_output_or_a_state_that_is_too_large_is_refused_before_it_is_saved(pr
     error = site.live()
 
     assert isinstance(error, MessageRefused)
-    assert "Nothing of its checkpoint was saved" in str(error)
+    assert "Its checkpoint was not saved" in str(error)
     assert site.bus.committed(processor.name, "readings") == {}
 
 
