@@ -60,5 +60,5 @@ def _day_status(
         sum(events[file] for file in files),
         sum(listing.sizes[file] for file in files),
         None if success is None else success.complete_since_ms,
-        tuple(addition for one in late if one for addition in one.additions),
+        tuple(addition for note in late if note for addition in note.additions),
     )

@@ -174,8 +174,8 @@ class RecordComparer(NamedTuple):
                     unmatched.append(record)
                 else:
                     yield RecordPair(key, event_time, record, right_rest.pop(index), [])
-        for one, other in zip_longest(unmatched, right_rest):
-            yield self.pair(key, event_time, one, other)
+        for unpaired, other in zip_longest(unmatched, right_rest):
+            yield self.pair(key, event_time, unpaired, other)
 
 
 def writes_updates(processor: type[Processor], category: str) -> bool:

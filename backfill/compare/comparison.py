@@ -89,7 +89,7 @@ def compare(
     written = [_Written.of(app, category) for category in _outputs(app)]
     days = Days(first, last)
     incomplete = check_coverage(
-        warehouse, [WantedDays(one.category, days, days) for one in written], allow_missing=allow_missing
+        warehouse, [WantedDays(category.category, days, days) for category in written], allow_missing=allow_missing
     )
     with (
         spark_session(master) as spark,
@@ -99,13 +99,15 @@ def compare(
         stream, batch = Source(spark, warehouse), Source(spark, open_warehouse(output))
         shipped = ship(spark.sparkContext, app_name, ())
         present = check_outputs(
-            app, [one.category for one in written], *(Folders(spark, side.location) for side in (stream, batch))
+            app,
+            [category.category for category in written],
+            *(Folders(spark, side.location) for side in (stream, batch)),
         )
         return [
-            _CategoryComparison(one, ComparedCategory(shipped, one.name), days, stream, batch, present[one.name]).run(
-                file, incomplete.get(one.name, "")
-            )
-            for one in written
+            _CategoryComparison(
+                category, ComparedCategory(shipped, category.name), days, stream, batch, present[category.name]
+            ).run(file, incomplete.get(category.name, ""))
+            for category in written
         ]
 
 
@@ -192,7 +194,10 @@ def check_outputs(
     """
     names = [category.name for category in written]
     present = {name: OutputsPresent(archive.has(name), batch.has(name)) for name in names}
-    in_stream, in_batch = any(one.stream for one in present.values()), any(one.batch for one in present.values())
+    in_stream, in_batch = (
+        any(sides.stream for sides in present.values()),
+        any(sides.batch for sides in present.values()),
+    )
     if in_stream != in_batch:
         raise BackfillRefused(
             f"{(batch if in_stream else archive).root} has no {', '.join(names)}. Nothing was compared. Archive the stream's outputs and "

@@ -4,6 +4,10 @@
 
 Each transaction contains records and a mark with the number of records sent so far. After a crash, the next sender takes over the
 transactional id, which aborts the open transaction, reads the mark, and continues from there.
+
+    penstock.backfills, compacted    key  a category    value  its mark, as JSON
+
+The mark is no position of a consumer group, since a broker deletes those some days after the last commit.
 """
 
 from __future__ import annotations
@@ -19,21 +23,24 @@ import pyarrow as pa
 
 from ...processors.declare.categories import AnyCategory
 from ...transport.bus import Bus
+from ...transport.category_spec import CategorySpec
 from ...transport.codecs.by_category import Codecs
 from ...transport.errors import BusError
 from ...transport.internal_topics import create_missing_categories
 from ...transport.messages import Outgoing
+from ...transport.tables.bus_table import TEXT_KEY, BusTable
 from ..errors import BackfillFailed, BackfillRefused
 from ..warehouse.columns import OUTPUT_MARKS, Columns
 from ..warehouse.footers import footer_of
 from ..warehouse.layout import Days, EventFile
 from ..warehouse.stored import StoredCategory
 from ..warehouse.warehouse import WRITERS, Warehouse
-from .sent_marks import MARKS, begun, marks_on
 
 CHUNK_RECORDS = 50_000
 """The number of records in a transaction, or up to twice as many."""
 TRANSACTION_LIMIT_S = 60.0
+MARKS = CategorySpec("penstock.backfills", buckets=1, compacted=True)
+"""The category of marks."""
 
 BatchSender = Callable[[str, int, int], None]
 """Receives a category, the number of its records on the bus, and their total."""
@@ -54,6 +61,91 @@ class SentCategory:
     sent_before: int
 
 
+class SentMark(msgspec.Struct, frozen=True):
+    """The progress of sending a category.
+
+    Args:
+        batch: the identity of the last batch.
+        first: the first UTC day of its request.
+        last: the last UTC day.
+        records: the number of its records on the bus, in the order of sending.
+        total: the number of its records.
+        before: the ranges of days of earlier batches.
+    """
+
+    batch: str
+    first: str
+    last: str
+    records: int
+    total: int
+    before: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def days(self) -> Days:
+        """The requested days of the batch."""
+        return Days.of(self.first, self.last)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of its records are on the bus."""
+        return self.records == self.total
+
+    def overlapping(self, days: Days) -> Days | None:
+        """Return an earlier batch's range of days that overlaps others; None without one."""
+        earlier = (Days.of(*ends) for ends in ((self.first, self.last), *self.before))
+        return next((sent for sent in earlier if sent.first <= days.last and days.first <= sent.last), None)
+
+    def outgoing(self, category: str) -> Outgoing:
+        """Return the message of the mark."""
+        return _TABLE.put(category, self)
+
+
+_TABLE: BusTable[str, SentMark] = BusTable(MARKS, TEXT_KEY, msgspec.json.Decoder(SentMark).decode)
+
+
+def _marks_on(bus: Bus) -> dict[str, SentMark]:
+    """Return the current mark of each category; wait for open transactions."""
+    return _TABLE.read(bus, wait_for_transactions=True)
+
+
+def _mark_to_continue(category: str, mark: SentMark | None, batch: str, total: int, days: Days) -> SentMark:
+    """Return the mark from which a batch is sent.
+
+    Args:
+        category: the category's name.
+        mark: its current mark.
+        batch: the identity of the batch.
+        total: the number of its records.
+        days: the requested days.
+
+    Raises:
+        BackfillRefused: another batch has sent some of these records or days.
+    """
+    if mark is None:
+        return SentMark(batch, str(days.first), str(days.last), 0, total)
+    if mark.batch == batch and mark.days == days:
+        return mark
+    if not mark.is_whole and mark.batch == batch:
+        raise BackfillRefused(
+            f"{category}: this batch was requested for {mark.days}, and {mark.records:,} of its {mark.total:,} records are on the bus. Nothing was "
+            "sent. Repeat the backfill of those days, which continues after them."
+        )
+    if not mark.is_whole:
+        raise BackfillRefused(
+            f"{category}: {mark.records:,} of {mark.total:,} records of an earlier batch, of {mark.days}, are on the bus, and the folder contains "
+            "another batch. Nothing was sent: records cannot be removed from a bus, so it would contain parts of both. Put the earlier batch back "
+            "into its folder, and send all of it; or write this batch to files."
+        )
+    overlapping = mark.overlapping(days)
+    if overlapping:
+        raise BackfillRefused(
+            f"{category}: the batch of {overlapping} is on the bus already. Nothing was sent: records cannot be removed from a bus, not even with "
+            "`--overwrite`, so they would be there twice. Choose days that were not sent, or write the batch to files."
+        )
+    before = ((mark.first, mark.last), *mark.before)
+    return SentMark(batch, str(days.first), str(days.last), 0, total, before)
+
+
 def must_compute(bus: Bus, folder: Warehouse, categories: Sequence[AnyCategory], days: Days) -> bool:
     """Return whether a batch must be computed before it is sent; not if the folder has it and a part was sent.
 
@@ -62,10 +154,10 @@ def must_compute(bus: Bus, folder: Warehouse, categories: Sequence[AnyCategory],
     """
     if not categories:
         raise BackfillRefused("None of the processors writes to a category. Nothing was started or sent.")
-    marks = marks_on(bus)
-    known = [(marks[one.name], _Batch.of(folder, one)) for one in categories if one.name in marks]
-    sent = [begun(batch.category.name, mark, batch.digest, batch.records, days) for mark, batch in known]
-    before = [mark for mark, (earlier, _) in zip(sent, known, strict=True) if mark is earlier]
+    marks = _marks_on(bus)
+    marked = [(marks[category.name], _Batch.of(folder, category)) for category in categories if category.name in marks]
+    sent = [_mark_to_continue(batch.category.name, mark, batch.digest, batch.records, days) for mark, batch in marked]
+    before = [mark for mark, (earlier, _) in zip(sent, marked, strict=True) if mark is earlier]
     if len(before) == len(categories) and all(mark.is_whole for mark in before):
         raise BackfillRefused(
             f"All {sum(mark.total for mark in before):,} records of the batch of {days} are on the bus already. Nothing was sent: records "
@@ -94,7 +186,7 @@ def send_batch(bus: Bus, folder: Warehouse, category: AnyCategory, days: Days, s
     written = [category.name, MARKS.name]
     with closing(bus.transactional_writer(f"backfill.{category.name}", None, TRANSACTION_LIMIT_S, written)) as writer:
         # Only after the writer is open: until then an earlier sender may still commit.
-        mark = begun(category.name, marks_on(bus).get(category.name), batch.digest, batch.records, days)
+        mark = _mark_to_continue(category.name, _marks_on(bus).get(category.name), batch.digest, batch.records, days)
         sent = sent_before = mark.records
         try:
             for records in batch.parts(sent_before):
@@ -136,7 +228,9 @@ class _Batch:
         files, sizes = stored.listing.all_files, stored.listing.sizes
         with ThreadPoolExecutor(WRITERS) as pool:
             footers = pool.map(lambda file: footer_of(folder, file, sizes[file]), files)
-            return _Batch(category, stored, {file: one.num_rows for file, one in zip(files, footers, strict=True)})
+            return _Batch(
+                category, stored, {file: footer.num_rows for file, footer in zip(files, footers, strict=True)}
+            )
 
     @property
     def digest(self) -> str:

@@ -52,10 +52,9 @@ class NodeResult:
     Args:
         processor: the name of its class.
         kind: stateless, stateful or aggregator.
-        events_in: events processed, without those that only warmed up its state.
+        events_in: events processed, without the ones that only warmed up its state.
         events_out: records written.
-        set_aside: events it raised for and that were left out, as it asks (`on_error = ErrorPolicy.DEAD_LETTER`), or that found no row
-            where it looks one up.
+        rejected: events that were skipped under its error policy (`on_error = ErrorPolicy.DEAD_LETTER`), or that have no row in a lookup.
         seconds: the duration.
         note: a remark for the reader; may be empty.
     """
@@ -154,7 +153,7 @@ def _checked_inputs(
     wanted: Sequence[WantedDays], warehouse: Warehouse, elsewhere: Mapping[str, Warehouse], *, allow_missing: bool
 ) -> dict[str, str]:
     """Check the days to read; return notes by category."""
-    archived = [one for one in wanted if one.category.name not in elsewhere]
+    archived = [input_days for input_days in wanted if input_days.category.name not in elsewhere]
     return external_input_notes(elsewhere, wanted) | check_coverage(warehouse, archived, allow_missing=allow_missing)
 
 

@@ -219,10 +219,10 @@ class _StateBuild:
         """Build and store the states; return them by bucket, in order."""
         events = merged_inputs(self.processor, self.source, first)
         reach = _reach(events, self.processor, self.source.ends)
-        handoff.require_same_buckets({bucket: one.first_offsets for bucket, one in reach.items()})
+        handoff.require_same_buckets({bucket: resumed.first_offsets for bucket, resumed in reach.items()})
         ends = {
-            bucket: StatePosition(one.position, generation=handoff.number, topic_ids=topic_ids)
-            for bucket, one in reach.items()
+            bucket: StatePosition(resumed.position, generation=handoff.number, topic_ids=topic_ids)
+            for bucket, resumed in reach.items()
         }
         target = BackupTarget(destination.place.location, destination.webhdfs, ends)
         rows = by_arrival(events, self.processor.inputs()[0].buckets)
@@ -279,10 +279,10 @@ def refuse_if_started(processor: type[Processor], bus: Bus) -> None:
     move = newest_maintenance(bus, processor.name)
     if move is not None and not move.is_done and isinstance(move.kind, Bootstrap):
         return
-    begun, known = committed_by(processor, bus), registration_of(bus, processor.name)
-    if any(begun.values()) or any(shard.has_committed for shard in known.shards.values()):
+    committed, registration = committed_by(processor, bus), registration_of(bus, processor.name)
+    if any(committed.values()) or any(shard.has_committed for shard in registration.shards.values()):
         raise BackfillRefused(
-            f"{processor.__name__} has run already: its group {processor.name} is at {begun}. Nothing was started. Give the processor "
+            f"{processor.__name__} has run already: its group {processor.name} is at {committed}. Nothing was started. Give the processor "
             "another name to run both side by side; or pass `--overwrite` to replace its state and positions, including the state on its "
             "workers' disks."
         )
@@ -333,4 +333,6 @@ def _archive_only(processor: type[Processor], warehouse: Warehouse, bus: Bus) ->
     Raises:
         BackfillRefused: events are missing between the archive and the bus, so that no worker could continue.
     """
-    return {one.name: handoff_offsets(bus, warehouse, one.name).archive_only() for one in processor.inputs()}
+    return {
+        category.name: handoff_offsets(bus, warehouse, category.name).archive_only() for category in processor.inputs()
+    }

@@ -73,7 +73,7 @@ class StoreBackfillResult:
         processor: the name of its class.
         shards: one for each bucket with values or archived events.
         events: the number of archived events processed.
-        set_aside: events skipped under the processor's error policy.
+        rejected: events skipped under the processor's error policy.
         seconds: the duration.
         note: a remark for the reader; may be empty.
     """
@@ -110,10 +110,10 @@ def backfill_store(
     allow_missing: bool = False,
     progress: Progress = no_progress,
 ) -> StoreBackfillResult:
-    """Compute the windows that begin on some days anew, and put them in the place of what an aggregator's store has.
+    """Compute the windows that begin on some days again, and replace the values in an aggregator's store.
 
-    They are computed of exactly the events that the store has counted, which are those before its positions, and a run that died is
-    started again. Of a window that never ends, all events count. What the aggregator writes to a category is not sent again.
+    The values include exactly the events before the store's positions, which the store has counted, too. A crashed run can be repeated. A
+    window that never ends includes all events. The aggregator's outputs are not sent again.
 
     Args:
         app_name: one aggregator of an app, with a remote store.
@@ -137,7 +137,7 @@ def backfill_store(
     endless = isinstance(processor.window, GlobalWindow)
     read = ALL_DAYS if endless else days_read(processor, None, days)
     missing = check_coverage(
-        warehouse, [WantedDays(one, read, days) for one in processor.inputs()], allow_missing=allow_missing
+        warehouse, [WantedDays(category, read, days) for category in processor.inputs()], allow_missing=allow_missing
     )
     operation_to_replace(processor, destination.bus, Bootstrap())
     require_idle(processor, destination.bus)
@@ -151,8 +151,8 @@ def backfill_store(
         )
     _refuse_behind(processor, positions, _ends(processor, destination.bus, warehouse))
     load = StoreLoad(destination.url, positions, None if endless else days)
-    what = "its window never ends and includes all events" if endless else "windows that begin on these days"
-    store_backfill = _StoreBackfill(app_name, processor, load, read, joined_notes(missing, processor.inputs(), what))
+    scope = "its window never ends and includes all events" if endless else "windows that begin on these days"
+    store_backfill = _StoreBackfill(app_name, processor, load, read, joined_notes(missing, processor.inputs(), scope))
     return store_backfill.run(warehouse, master, progress)
 
 
@@ -193,7 +193,7 @@ def bootstrap_store(
         refuse_if_started(processor, destination.bus)
     read = Days(first or date.min, date.max)
     missing = check_coverage(
-        warehouse, [WantedDays(one, read, read) for one in processor.inputs()], allow_missing=allow_missing
+        warehouse, [WantedDays(category, read, read) for category in processor.inputs()], allow_missing=allow_missing
     )
     operation_to_replace(processor, destination.bus, Bootstrap())
     require_idle(processor, destination.bus)

@@ -93,7 +93,7 @@ class BusPart:
             yield from self._undecodable_note(category)
 
     def _undecodable_note(self, category: str) -> Iterator[str]:
-        found = sorted((place, one) for place, one in self.undecodable.value.items() if place[0] == category)
+        found = sorted((place, error) for place, error in self.undecodable.value.items() if place[0] == category)
         if found:
             (_, bucket, _), first = found[0]
             yield (
@@ -189,5 +189,7 @@ def _messages(batch: pa.RecordBatch) -> Messages | None:
 
 @cache
 def _rows_of(app: ShippedApp, category: str, bootstrap: str, further: tuple[tuple[str, str], ...]) -> ArchivedRows:
-    declared = next(one for one in app.load().categories() if one.name == category)
+    declared = next(
+        category_declared for category_declared in app.load().categories() if category_declared.name == category
+    )
     return ArchivedRows(declared, Codecs(KafkaBus(KafkaSettings(bootstrap, dict(further)))).of(declared))

@@ -72,7 +72,7 @@ class Coverage:
             for before, after in pairwise(self.stored)
             if ONE_DAY < after - before <= OUTLYING
         )
-        return [gap for one in between if (gap := _common(one, days))]
+        return [gap for days_between in between if (gap := _common(days_between, days))]
 
     def unfinished(self, days: Days) -> list[Days]:
         """Return the incomplete days before a complete one."""
@@ -96,7 +96,7 @@ class Coverage:
         first, last = self.stored[0], max(self.stored[-1], self.closed or date.min)
         before = _common(days, Days(date.min, first - ONE_DAY)) if first > date.min else None
         after = _common(days, Days(last + ONE_DAY, date.max)) if last < date.max else None
-        return [one for one in (before, after) if one]
+        return [days_outside for days_outside in (before, after) if days_outside]
 
     def _among(self, days: Days) -> list[date]:
         return [day for day in self.stored if days.first <= day <= days.last]
@@ -117,17 +117,20 @@ def check_coverage(warehouse: Warehouse, wanted: Sequence[WantedDays], *, allow_
         WarehouseError: the warehouse cannot be read.
     """
     checked: list[tuple[WantedDays, _CategoryCoverage]] = []
-    for one in wanted:
-        terms, listing = settings_of(warehouse, one.category.name), Listing.of(warehouse, one.category.name)
+    for input_days in wanted:
+        terms, listing = (
+            settings_of(warehouse, input_days.category.name),
+            Listing.of(warehouse, input_days.category.name),
+        )
         by_arrival = terms is not None and terms.by is By.ARRIVAL
-        _refuse_empty_files(warehouse, listing, ALL_DAYS if by_arrival else one.read)
+        _refuse_empty_files(warehouse, listing, ALL_DAYS if by_arrival else input_days.read)
         if listing.all_files and not by_arrival:
-            checked.append((one, _CategoryCoverage.at(warehouse, one.category, listing, terms)))
+            checked.append((input_days, _CategoryCoverage.at(warehouse, input_days.category, listing, terms)))
     if not allow_missing:
-        for one, found in checked:
-            found.refuse(one.read)
+        for input_days, found in checked:
+            found.refuse(input_days.read)
         _refuse_unarchived(checked)
-    notes = {one.category.name: _note(found.coverage, one) for one, found in checked}
+    notes = {input_days.category.name: _note(found.coverage, input_days) for input_days, found in checked}
     return {name: note for name, note in notes.items() if note}
 
 
@@ -202,7 +205,9 @@ def _lost_offsets(warehouse: Warehouse, listing: Listing) -> int | None:
 
 def _refuse_unarchived(checked: Sequence[tuple[WantedDays, _CategoryCoverage]]) -> None:
     """Raise BackfillRefused if the requested days lie outside the archive of every category."""
-    if not checked or not all(found.coverage.beyond(one.asked) == [one.asked] for one, found in checked):
+    if not checked or not all(
+        found.coverage.beyond(input_days.asked) == [input_days.asked] for input_days, found in checked
+    ):
         return
     there = "; ".join(
         f"{found.coverage.category} from {found.coverage.stored[0]} to {found.coverage.stored[-1]}"
@@ -243,8 +248,8 @@ def _ranges(days: Iterable[date]) -> list[Days]:
     return found
 
 
-def _common(one: Days, other: Days) -> Days | None:
-    both = Days(max(one.first, other.first), min(one.last, other.last))
+def _common(days: Days, other: Days) -> Days | None:
+    both = Days(max(days.first, other.first), min(days.last, other.last))
     return both if both.first <= both.last else None
 
 

@@ -66,9 +66,9 @@ def external_input_notes(elsewhere: Mapping[str, Warehouse], wanted: Iterable[Wa
         BackfillRefused: a file is empty; nothing was started.
     """
     notes: dict[str, str] = {}
-    for one in wanted:
-        name = one.category.name
+    for input_days in wanted:
+        name = input_days.category.name
         if name in elsewhere:
-            days = check_coverage(elsewhere[name], [one], allow_missing=True).get(name)
+            days = check_coverage(elsewhere[name], [input_days], allow_missing=True).get(name)
             notes[name] = f"{name} is read from {elsewhere[name].location}" + (f"; {days}" if days else "")
     return notes

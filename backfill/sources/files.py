@@ -132,10 +132,10 @@ def _as_wanted(batch: pa.RecordBatch, wanted: pa.Schema, file: StoredFile) -> pa
     if own == wanted.remove_metadata():
         return batch
     fields: list[pa.Field[Any]] = [
-        own.field(one.name)
-        if one.name in own.names and is_same(own.field(one.name).type, one.type)
-        else one.with_nullable(True)
-        for one in wanted
+        own.field(field.name)
+        if field.name in own.names and is_same(own.field(field.name).type, field.type)
+        else field.with_nullable(True)
+        for field in wanted
     ]
     [*found] = fitted(pa.Table.from_batches([batch]), pa.schema(fields), file).to_batches() or [batch.slice(0, 0)]
     return found[0]

@@ -87,7 +87,7 @@ class HandoffOffsets:
     def offset_ranges(self, offsets: int) -> list[OffsetRange]:
         """Return the ranges to read from the bus, each of at most `offsets` offsets."""
         whole = (OffsetRange(Bucket(self.category, n), *handoff) for n, handoff in sorted(self.by_bucket.items()))
-        return [piece for one in whole for piece in one.cut(offsets)]
+        return [piece for offset_range in whole for piece in offset_range.cut(offsets)]
 
 
 def handoff_offsets(bus: Bus, warehouse: Warehouse, category: str) -> HandoffOffsets:
@@ -116,9 +116,12 @@ def handoff_offsets(bus: Bus, warehouse: Warehouse, category: str) -> HandoffOff
     }
     _refuse_others(category, files - starts.keys(), len(starts), warehouse)
     by_bucket = {
-        number: handoff_offset(Bucket(category, number), one, warehouse.location) for number, one in found.items()
+        number: handoff_offset(Bucket(category, number), progress, warehouse.location)
+        for number, progress in found.items()
     }
-    dropped = sum(one.start for one in found.values() if one.committed is None and one.noted is None)
+    dropped = sum(
+        progress.start for progress in found.values() if progress.committed is None and progress.noted is None
+    )
     return HandoffOffsets(category, by_bucket, terms.segment_events if terms else 0, dropped)
 
 

@@ -136,7 +136,10 @@ class Source(NamedTuple):
         """Return an archived category in the columns of the current record type."""
         stored = stored_as(schema, terms.arrow)
         found = self._read(folder, stored, open_from).select(
-            *(F.col(f"`{one.name}`").cast(from_arrow_type(relaxed(one.type))).alias(one.name) for one in schema),
+            *(
+                F.col(f"`{field.name}`").cast(from_arrow_type(relaxed(field.type))).alias(field.name)
+                for field in schema
+            ),
             DAY_COLUMN,
         )
         if terms.by is By.EVENT_TIME:

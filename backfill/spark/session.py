@@ -107,7 +107,9 @@ def wait_for_tasks(session: SparkSession) -> None:
     deadline = time.monotonic() + TASKS_END_LIMIT_S
     with suppress(Py4JError):  # with a dead JVM, no task runs
         tracker: Any = session.sparkContext._jsc.sc().statusTracker()  # noqa: SLF001 - PySpark's tracker lacks it
-        while any(one.numRunningTasks() for one in tracker.getExecutorInfos()) and time.monotonic() < deadline:
+        while (
+            any(executor.numRunningTasks() for executor in tracker.getExecutorInfos()) and time.monotonic() < deadline
+        ):
             time.sleep(0.05)
 
 

@@ -130,7 +130,7 @@ _imported: dict[Path, str] = {}
 
 def _unload_others(folder: Path, version: str) -> None:
     """Unload the modules of other apps, and of another version of this one."""
-    for other in [one for one, imported in _imported.items() if (one, imported) != (folder, version)]:
+    for other in [path for path, imported in _imported.items() if (path, imported) != (folder, version)]:
         sys.path[:] = [entry for entry in sys.path if Path(entry) != other]
         for name in [name for name, module in sys.modules.items() if belongs_to_app(module, other)]:
             del sys.modules[name]

@@ -1,7 +1,7 @@
-"""A shard over its archived bucket, in the order of arrival: the results of the stream.
+"""Processing of an archived bucket in order of arrival, which reproduces the stream's results.
 
-The shard's own engine runs, with the watermark that follows from the events, late events included. Its saved state is a RocksDB of the
-task's own, so that a bucket's keys need not fit in memory.
+The shard's own engine runs, with the watermark that the events determine, late events included. Its state is a temporary RocksDB, so a
+bucket's keys need not fit in memory.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _NO_LIMIT = timedelta(days=36_500)
 
 
 def arrival_order_step(inputs: Inputs, within: Days) -> Transform:
-    """Return the step as Spark runs it, on partitions of whole buckets, sorted by bucket and arrival.
+    """Return the step for Spark, on partitions of complete buckets, sorted by bucket and arrival.
 
     Args:
         inputs: the processor's inputs.
@@ -51,7 +51,7 @@ def _run(inputs: Inputs, within: Days, batches: Batches) -> Batches:
 
 
 def _by_bucket(inputs: Inputs, within: Days, batches: Batches) -> Batches:
-    for bucket, events in groupby(inputs.events(batches), key=lambda one: one.bucket):
+    for bucket, events in groupby(inputs.events(batches), key=lambda event: event.bucket):
         with scratch_state(inputs.processor, bucket) as state:
             for outputs in outputs_of(inputs, bucket, state, events):
                 yield from inputs.steps[0].output_rows(outputs_within(inputs, outputs, within))
@@ -71,7 +71,7 @@ def outputs_of(
     """Run a shard over its events; yield its outputs, and leave its final state in `state`.
 
     Raises:
-        BackfillFailed: an event at which the processor stops.
+        BackfillFailed: the processor stops at an event.
     """
     every = CheckpointInterval(events=DRAINED_EVENTS, time=_NO_LIMIT)
     driver = ShardDriver(new_shard(inputs.processor, bucket, state), Scratch(state.save, every, in_memory=0))
@@ -91,7 +91,7 @@ def _count(inputs: Inputs, driven: Driven, events: SourceEvents) -> None:
 
 
 def _slices(inputs: Inputs, bucket: int, events: Iterator[InputEvent]) -> Iterator[TimeSlice]:
-    """Cut events into batches, and where an input becomes idle."""
+    """Split events into batches, also wherever an input becomes idle."""
     idle_inputs, idle = IdleInputs(inputs.processor), frozenset[str]()
     for chunk in chunks(events, BATCH_EVENTS):
         begin = 0
@@ -105,16 +105,16 @@ def _slices(inputs: Inputs, bucket: int, events: Iterator[InputEvent]) -> Iterat
 
 
 def _slice(inputs: Inputs, bucket: int, events: Sequence[InputEvent]) -> TimeSlice:
-    runs = [list(run) for _, run in groupby(events, key=lambda one: one.input)]
+    runs = [list(run) for _, run in groupby(events, key=lambda event: event.input)]
     return TimeSlice(
         events[0].arrived,
         [
             SourceEvents(
                 inputs.steps[run[0].input].input,
                 bucket,
-                [one.event for one in run],
-                [one.offset for one in run],
-                [one.arrived for one in run],
+                [event.event for event in run],
+                [event.offset for event in run],
+                [event.arrived for event in run],
             )
             for run in runs
         ],

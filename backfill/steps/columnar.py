@@ -52,8 +52,8 @@ class ColumnReader:
         processor = cast("Stateless", self.step.opened.processor)
         self._expect_same_outputs(processor)
         for batch in self._batches(_names(self.step, processor.columns, ())):
-            given = self._called(batch, processor.process_columns, processor.columns)
-            for part in given.to_batches() if isinstance(given, pa.Table) else [given]:
+            result = self._called(batch, processor.process_columns, processor.columns)
+            for part in result.to_batches() if isinstance(result, pa.Table) else [result]:
                 self.step.counters.events_out.add(part.num_rows)
                 yield self.step.opened.rows.of_columns(part)
 
@@ -107,8 +107,8 @@ class ColumnReader:
             return
         process = processor.for_batch(events := self.step.columns.records(first))
         one_by_one = [output for event in events for output in process(event)]
-        given = self._called(first, processor.process_columns, processor.columns)
-        rows = pa.Table.from_batches([given]) if isinstance(given, pa.RecordBatch) else given
+        result = self._called(first, processor.process_columns, processor.columns)
+        rows = pa.Table.from_batches([result]) if isinstance(result, pa.RecordBatch) else result
         at_once = self._records(rows)
         self._expect_same(at_once, one_by_one, "process_columns", "process")
 
@@ -116,7 +116,7 @@ class ColumnReader:
         [category] = self.step.opened.processor.outputs()
         columns = Columns(category.record)
         found = self.step.opened.rows
-        return [one for part in rows.to_batches() for one in columns.records(found.own(found.of_columns(part)))]
+        return [record for part in rows.to_batches() for record in columns.records(found.own(found.of_columns(part)))]
 
     def _expect_same_observations(self, processor: Aggregator) -> None:
         first = self._first()

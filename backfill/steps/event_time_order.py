@@ -46,7 +46,7 @@ def _run(inputs: Inputs, within: Days, until_ms: int, batches: Batches) -> Batch
 
 def _by_key(inputs: Inputs, within: Days, until_ms: int, batches: Batches) -> Batches:
     operator_of_key = _operators(inputs.processor)
-    for _, of_key in groupby(inputs.events(batches), key=lambda one: one.key):
+    for _, of_key in groupby(inputs.events(batches), key=lambda event: event.key):
         operator = operator_of_key()
         for events in _chunks(inputs, of_key):
             yield from inputs.steps[0].output_rows(outputs_within(inputs, inputs.feed(operator, events), within))
@@ -68,7 +68,7 @@ def _chunks(inputs: Inputs, of_key: Iterator[InputEvent]) -> Iterator[list[Input
     """Yield a key's events in chunks; with ordered delivery, events of the same time in the order of a worker."""
     ordered = isinstance(inputs.processor, Stateful) and inputs.processor.ordered
     chunk: list[InputEvent] = []
-    for _, of_time in groupby(of_key, key=lambda one: (one.time, one.input)):
+    for _, of_time in groupby(of_key, key=lambda event: (event.time, event.input)):
         events = list(of_time)
         chunk += sorted(events, key=_tie) if ordered else events
         if len(chunk) >= BATCH_EVENTS:

@@ -104,7 +104,7 @@ def _tuple(monoid: Monoid[Any], observations: pa.Array[Any], groups: Groups, cou
     fields = cast("pa.StructArray", observations).flatten()
     if any(field.null_count for field in fields):
         raise _NotByArrow
-    found = [partials_of(one, field, groups, count) for one, field in zip(inner, fields, strict=True)]
+    found = [partials_of(column, field, groups, count) for column, field in zip(inner, fields, strict=True)]
     return list(zip(*found, strict=True))
 
 

@@ -139,9 +139,9 @@ class Inputs:
         """Yield the events of rows in order, without events that a worker rejects."""
         for batch in batches:
             rows = batch.append_column(ROW, pa.array(range(batch.num_rows), pa.int64()))
-            placed = [one for number in range(len(self.steps)) for one in self._of(number, rows)]
+            placed = [placed_row for number in range(len(self.steps)) for placed_row in self._of(number, rows)]
             if len(self.steps) > 1:
-                placed.sort(key=lambda one: one[0])
+                placed.sort(key=lambda placed_row: placed_row[0])
             for _, arrived in placed:
                 yield arrived
 
@@ -160,7 +160,7 @@ class Inputs:
             )
             yield from zip(
                 accepted.column(ROW).to_pylist(),
-                (InputEvent(number, *one) for one in zip(events, *marks, strict=True)),
+                (InputEvent(number, *values) for values in zip(events, *marks, strict=True)),
                 strict=True,
             )
 
@@ -171,13 +171,13 @@ class Inputs:
             BackfillFailed: an event failed, and the processor's error policy is to stop.
         """
         outputs: list[Any] = []
-        for number, run in groupby(events, key=lambda one: one.input):
+        for number, run in groupby(events, key=lambda event: event.input):
             outputs += self._feed_run(operator, self.steps[number], list(run))
         return outputs
 
     def _feed_run(self, operator: EventOperator, step: Step, run: Sequence[InputEvent]) -> list[Any]:
         stops = self.processor.on_error is ErrorPolicy.STOP
-        result = operator.feed(step.input, [one.event for one in run], stop_at_error=stops)
+        result = operator.feed(step.input, [event.event for event in run], stop_at_error=stops)
         if stops and result.rejected:
             at, error = result.rejected[0]
             raise step.stopped(run[at].bucket, run[at].offset, error)

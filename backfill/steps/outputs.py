@@ -62,7 +62,7 @@ class OutputRows:
                 ) from error
             yield from rows
 
-    def of_columns(self, given: pa.RecordBatch) -> pa.RecordBatch:
+    def of_columns(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return columns of the only output category as rows.
 
         Raises:
@@ -71,7 +71,7 @@ class OutputRows:
         [category] = self._routes.processor.outputs()
         columns = self._columns[category.name]
         try:
-            arrays = [_as(given.column(field.name), field) for field in columns.schema]
+            arrays = [_as(batch.column(field.name), field) for field in columns.schema]
         except (KeyError, *CONVERSION_ERRORS) as error:
             raise ProcessorFailed(
                 f"The result of {self._routes.processor.__name__}.process_columns does not fit {category.name}, whose columns are "

@@ -1,6 +1,6 @@
-"""State built in Spark's workers: a shard's own core over its archived bucket, and what is then its state stored, for a backup of it.
+"""States built in Spark: each shard's engine processes its archived bucket, and its final state is uploaded to the backup store.
 
-Who started it makes it one, when all of them are stored: until then nobody finds what was built.
+The caller publishes the backups when all states are uploaded. Until then, no worker finds them.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ _BUILT: dict[str, pa.DataType] = {
     "manifest": pa.binary(),
 }
 BUILT = pa.schema(_BUILT)
-"""What is said of each shard."""
+"""The result of each shard."""
 
 
 @dataclass(frozen=True)
 class BackupTarget:
-    """Where states go.
+    """The destination of the states.
 
     Args:
-        location: the place of backups.
-        webhdfs: for HDFS, the address of WebHDFS.
-        ends: the position that each bucket's state will reflect, with the number of the move that puts it in place.
+        location: the backup store.
+        webhdfs: the WebHDFS address of an HDFS location.
+        ends: the final position of each bucket's state, with the number of the maintenance operation that installs it.
     """
 
     location: str
@@ -50,7 +50,7 @@ class BackupTarget:
 
 
 def state_builder(inputs: Inputs, target: BackupTarget) -> Transform:
-    """Return the step as Spark runs it, on partitions that hold whole buckets, sorted by bucket and arrival."""
+    """Return the step for Spark, on partitions of complete buckets, sorted by bucket and arrival."""
     return partial(_run, inputs, target)
 
 
@@ -59,17 +59,17 @@ def _run(inputs: Inputs, target: BackupTarget, batches: Batches) -> Batches:
 
 
 def _built(inputs: Inputs, target: BackupTarget, batches: Batches) -> Batches:
-    for bucket, events in groupby(inputs.events(batches), key=lambda one: one.bucket):
+    for bucket, events in groupby(inputs.events(batches), key=lambda event: event.bucket):
         with scratch_state(inputs.processor, bucket) as state:
             for _ in outputs_of(inputs, bucket, state, events):
-                pass  # what the past gave is the business of a backfill
+                pass  # a bootstrap needs the state only
             state.save_position(target.ends[bucket])
             row = [bucket, state.estimated_keys(), _stored(inputs, target, bucket, state).encode()]
         yield pa.RecordBatch.from_pylist([dict(zip(BUILT.names, row, strict=True))], schema=BUILT)
 
 
 def _stored(inputs: Inputs, target: BackupTarget, bucket: int, state: RocksShardState) -> Manifest:
-    """Store a state where its shard's backups are; return what makes it the newest of them."""
+    """Upload a state to its shard's backups; return the manifest that makes it the newest one."""
     identity = ShardIdentity(inputs.processor.name, bucket, inputs.processor.state_shape() or "")
     backups = ShardBackups(open_file_store(target.location, target.webhdfs), identity.processor, bucket)
     owner = claim(backups, identity)

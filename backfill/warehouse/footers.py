@@ -45,8 +45,8 @@ def offsets_of(footer: pq.FileMetaData) -> range | None:
     at = names.index("_offset")
     ends: list[int] = []
     for group in range(footer.num_row_groups):
-        held = footer.row_group(group).column(at).statistics
-        if held is None or not held.has_min_max:
+        statistics = footer.row_group(group).column(at).statistics
+        if statistics is None or not statistics.has_min_max:
             return None
-        ends += [held.min, held.max]  # type: ignore[list-item]  # a column of whole numbers
+        ends += [statistics.min, statistics.max]  # type: ignore[list-item]  # a column of whole numbers
     return range(min(ends), max(ends) + 1)

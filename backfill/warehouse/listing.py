@@ -116,8 +116,8 @@ def _written_later(warehouse: Warehouse, file: EventFile) -> StoredFile | None:
     folder = day_folder(file.category, file.day)
     names = warehouse.list_folder(folder)
     found = (StoredFile.parse(file.category, folder.rpartition("/")[2], name) for name in names)
-    same = (one for one in found if one and one._replace(epoch=file.epoch) == file and one.epoch > file.epoch)
-    return max(same, key=lambda one: one.epoch, default=None)
+    same = (other for other in found if other and other._replace(epoch=file.epoch) == file and other.epoch > file.epoch)
+    return max(same, key=lambda other: other.epoch, default=None)
 
 
 def _in_days(warehouse: Warehouse, category: str) -> Iterator[tuple[str, str, int]]:

@@ -177,14 +177,14 @@ def decoded(content: bytes, kind: type[T], place: str) -> T:
         ) from error
 
 
-def write_note(warehouse: Warehouse, note: Note, said: msgspec.Struct) -> None:
+def write_note(warehouse: Warehouse, note: Note, content: msgspec.Struct) -> None:
     """Store a note."""
-    warehouse.write(note, _encode(said))
+    warehouse.write(note, _encode(content))
 
 
-def create_note(warehouse: Warehouse, note: Note, said: msgspec.Struct) -> bool:
+def create_note(warehouse: Warehouse, note: Note, content: msgspec.Struct) -> bool:
     """Store a note unless it exists. Return whether it is new."""
-    return warehouse.create(note, _encode(said))
+    return warehouse.create(note, _encode(content))
 
 
 def late_from(closings: tuple[Closing, ...], day: str) -> int | None:

@@ -41,8 +41,8 @@ def merged(stored: pa.Schema, wanted: pa.Schema) -> pa.Schema:
     Raises:
         ColumnTypeMismatch: a column has incompatible types.
     """
-    both = [_fields(stored.field(one.name), one, "") if one.name in stored.names else one for one in wanted]
-    return pa.schema([*both, *(one.with_nullable(True) for one in stored if one.name not in wanted.names)])
+    both = [_fields(stored.field(field.name), field, "") if field.name in stored.names else field for field in wanted]
+    return pa.schema([*both, *(field.with_nullable(True) for field in stored if field.name not in wanted.names)])
 
 
 def _fields(stored: pa.Field[Any], wanted: pa.Field[Any], around: str) -> pa.Field[Any]:
@@ -54,8 +54,11 @@ def _fields(stored: pa.Field[Any], wanted: pa.Field[Any], around: str) -> pa.Fie
 def _types(stored: pa.DataType, wanted: pa.DataType, name: str) -> pa.DataType:
     if pa.types.is_struct(stored) and pa.types.is_struct(wanted):
         before, now = pa.schema(list(stored)), pa.schema(list(wanted))
-        both = [_fields(before.field(one.name), one, f"{name}.") if one.name in before.names else one for one in now]
-        return pa.struct([*both, *(one.with_nullable(True) for one in before if one.name not in now.names)])
+        both = [
+            _fields(before.field(field.name), field, f"{name}.") if field.name in before.names else field
+            for field in now
+        ]
+        return pa.struct([*both, *(field.with_nullable(True) for field in before if field.name not in now.names)])
     if pa.types.is_list(stored) and pa.types.is_list(wanted):
         return pa.list_(_types(stored.value_type, wanted.value_type, f"{name}[]"))
     if pa.types.is_map(stored) and pa.types.is_map(wanted):
@@ -68,7 +71,7 @@ def _types(stored: pa.DataType, wanted: pa.DataType, name: str) -> pa.DataType:
 def is_same(left: pa.DataType, right: pa.DataType) -> bool:
     """Return whether values of one type read as the other without conversion. Missing and optional fields do not matter."""
     if pa.types.is_struct(left) and pa.types.is_struct(right):
-        here, there = {one.name: one.type for one in left}, {one.name: one.type for one in right}
+        here, there = {field.name: field.type for field in left}, {field.name: field.type for field in right}
         return all(is_same(here[name], there[name]) for name in here.keys() & there.keys())
     if pa.types.is_list(left) and pa.types.is_list(right):
         return is_same(left.value_type, right.value_type)
@@ -112,7 +115,7 @@ def relaxed(kind: pa.DataType) -> pa.DataType:
 
 def is_widened(stored: pa.Schema, wider: pa.Schema) -> bool:
     """Return whether files must be rewritten before they read as the wider columns."""
-    return not all(is_same(one.type, wider.field(one.name).type) for one in stored if one.name in wider.names)
+    return not all(is_same(field.type, wider.field(field.name).type) for field in stored if field.name in wider.names)
 
 
 def fitted(table: pa.Table, schema: pa.Schema, file: EventFile) -> pa.Table:

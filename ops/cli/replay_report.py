@@ -11,7 +11,7 @@ from json import dumps
 from ...backfill.compare.comparer import RecordPair, Sides
 from ...backfill.compare.summary import Comparison
 from ...processors.declare.processor import Processor
-from ..replay.outputs import Output, line_of, told
+from ..replay.outputs import Output, as_record, line_of
 from ..replay.shard_replay import ReplayCounts
 from .output import note, out, print_json, print_table
 from .times import format_time
@@ -42,7 +42,7 @@ class OutputPrinter:
         if self._json:
             sys.stdout.write(line_of(output).decode())
         else:
-            record = told(output)
+            record = as_record(output)
             out.out(
                 f"{record.category}, by bucket {record.bucket}: {format_time(record.event_time)} {record.key} {_json_text(record.value)}",
                 highlight=False,

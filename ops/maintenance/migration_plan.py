@@ -114,7 +114,8 @@ def plan_migration(
     shards = finder.shards(range(stateful.inputs()[0].buckets))
     misfits = [shard for shard in shards if shard.shape != stateful.state_shape()]
     if not misfits and (
-        force or not all(_read_state(shard, stateful, environment, lambda it: fits(stateful, it)) for shard in shards)
+        force
+        or not all(_read_state(shard, stateful, environment, lambda state: fits(stateful, state)) for shard in shards)
     ):
         misfits = shards
     return MigrationPlan(stateful, misfits, is_continued=False)

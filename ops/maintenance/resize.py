@@ -105,8 +105,10 @@ def plan_resize(
     """
     every, catalog = list(processors), environment.bus.catalog
     names = _read_together(every, category)
-    readers = [processor for processor in every if names.intersection(it.name for it in processor.inputs())]
-    writers = [processor for processor in every if names.intersection(it.name for it in processor.outputs())]
+    readers = [processor for processor in every if names.intersection(category.name for category in processor.inputs())]
+    writers = [
+        processor for processor in every if names.intersection(category.name for category in processor.outputs())
+    ]
     buckets = {name: catalog.describe(name).spec.buckets for name in sorted(names)}
     replaced = [operation_to_replace(processor, environment.bus, Resize(after)) for processor in readers]
     unfinished = next((operation for operation in replaced if operation is not None and not operation.is_done), None)
@@ -135,9 +137,9 @@ def _read_together(processors: Sequence[type[Processor]], category: str) -> set[
     names, grew = {category}, True
     while grew:
         more = {
-            it.name
+            category.name
             for processor in processors
-            for it in processor.inputs()
+            for category in processor.inputs()
             if names & {other.name for other in processor.inputs()}
         }
         grew = not more <= names
@@ -274,7 +276,7 @@ class _ReaderResize(MaintenanceTask):
         bus = environment.bus
         replaces = newest_maintenance(bus, processor.name)
         self._plan = plan
-        self._offsets = {it.name: dict(plan.resize_offsets[it.name]) for it in processor.inputs()}
+        self._offsets = {category.name: dict(plan.resize_offsets[category.name]) for category in processor.inputs()}
         self._has_state = processor.state_shape() is not None
         self._local = LocalStates(processor, environment.states, environment.backups)
         if replaces is not None and replaces.kind == plan.kind:

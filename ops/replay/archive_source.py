@@ -104,20 +104,20 @@ class ArchiveEventSource:
         return _numbers(table.column("_offset")), list(accumulate(_numbers(table.column("_arrived")), max))
 
     def read(self, category: AnyCategory, stretch: OffsetRange) -> Iterator[SourceEvents]:
-        """Yield the events of an offset range in order, and those that a worker would reject."""
+        """Yield the events of an offset range in order, and the messages that a worker would reject."""
         border = max(min(self._ends(category.name).get(stretch.bucket.number, 0), stretch.end), stretch.start)
         arrived_ms = 0
-        for seen in self._archived(category, stretch._replace(end=border)):
-            arrived_ms = seen.arrived_ms[-1]
-            yield seen
+        for events in self._archived(category, stretch._replace(end=border)):
+            arrived_ms = events.arrived_ms[-1]
+            yield events
         first = self._rest.first(stretch.bucket)
         if border < stretch.end and border < first:
             raise ReplayRefused(
                 f"{stretch.bucket} is archived up to offset {border:,}, and Kafka retains it only from {first:,}. The events between are lost, and "
                 "the replay stops there. Choose a span before or after that."
             )
-        for seen in self._rest.read(category, stretch._replace(start=border)):
-            yield seen.arrived_after(arrived_ms)
+        for events in self._rest.read(category, stretch._replace(start=border)):
+            yield events.arrived_after(arrived_ms)
 
     def _archived(self, category: AnyCategory, stretch: OffsetRange) -> Iterator[SourceEvents]:
         """Read all archived events of one bucket: files are by day of event time, not in order."""
@@ -136,10 +136,10 @@ class ArchiveEventSource:
         for batch in table.to_batches(max_chunksize=BATCH):
             offsets, arrivals = (_numbers(batch.column(name)) for name in ("_offset", "_arrived"))
             events = columns.records(batch)
-            given = accept_batch(Decoded(events, range(len(events)), []), category, arrivals, self._processor)
+            accepted = accept_batch(Decoded(events, range(len(events)), []), category, arrivals, self._processor)
             arrived = list(accumulate(arrivals, max, initial=arrived_ms))[1:]
             arrived_ms = arrived[-1]
-            yield from split_rejected(category, number, given, offsets, arrived)
+            yield from split_rejected(category, number, accepted, offsets, arrived)
 
     def _category(self, bucket: Bucket) -> AnyCategory:
         [found] = [category for category in self._processor.inputs() if category.name == bucket.category]

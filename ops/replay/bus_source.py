@@ -102,37 +102,37 @@ class BusEventSource:
     def _seen(self, category: AnyCategory, batch: RawBatch, arrived_ms: list[int]) -> Iterator[SourceEvents]:
         decoded = self._codecs.of(category).decode(batch.values())
         decoded = with_deletions(decoded, batch.messages, category, self._processor)
-        given = accept_batch(decoded, category, batch.arrivals_ms(), self._processor)
+        accepted = accept_batch(decoded, category, batch.arrivals_ms(), self._processor)
         offsets = [message.offset() for message in batch.messages]
-        return split_rejected(category, batch.bucket.number, given, offsets, arrived_ms)
+        return split_rejected(category, batch.bucket.number, accepted, offsets, arrived_ms)
 
 
 def split_rejected(
-    category: AnyCategory, number: int, given: AcceptedBatch, offsets: list[int], arrived_ms: list[int]
+    category: AnyCategory, number: int, accepted: AcceptedBatch, offsets: list[int], arrived_ms: list[int]
 ) -> Iterator[SourceEvents]:
     """Yield the events of a batch in order, and each rejected message by itself.
 
     Args:
         category: its category.
         number: its bucket number.
-        given: the accepted events and rejected messages.
+        accepted: the accepted events and rejected messages.
         offsets: the offset of each message.
         arrived_ms: the arrival time of each message.
     """
 
     def events(begin: int, end: int) -> Iterator[SourceEvents]:
         if begin < end:
-            at = given.at[begin:end]
+            at = accepted.at[begin:end]
             marks = [offsets[index] for index in at], [arrived_ms[index] for index in at]
-            yield SourceEvents(category, number, given.events[begin:end], *marks)
+            yield SourceEvents(category, number, accepted.events[begin:end], *marks)
 
     begin = 0
-    for refusal in given.rejected:
-        end = bisect_left(given.at, refusal.at, begin)
+    for event in accepted.rejected:
+        end = bisect_left(accepted.at, event.at, begin)
         yield from events(begin, end)
-        yield SourceEvents(category, number, (), [offsets[refusal.at]], [arrived_ms[refusal.at]], refusal)
+        yield SourceEvents(category, number, (), [offsets[event.at]], [arrived_ms[event.at]], event)
         begin = end
-    yield from events(begin, len(given.events))
+    yield from events(begin, len(accepted.events))
 
 
 def is_expired(since: datetime | int, start: int, first: int, retention: timedelta | None, now: datetime) -> bool:

@@ -81,12 +81,12 @@ class Debugger:
                 return self._complete(make)
             self._say(call, f"{call.method} for key {call.key}")
             debugger = self._debugger()
-            given = debugger.runcall(self._complete, make)
+            result = debugger.runcall(self._complete, make)
             debugger.expect_not_left()
         except Exception as error:
             self._look_at(call, error)
             raise
-        return given
+        return result
 
     def _look_at(self, call: Call, error: Exception) -> None:
         """Stop where an error was raised."""
@@ -109,13 +109,13 @@ class Debugger:
 
     def _complete(self, make: Callable[[], Any]) -> Any:
         """Make a call, and read all of a generator's outputs, so that its code runs here and not later."""
-        given = make()
+        result = make()
         # No other code may run before the processor's own: the debugger would step into it.
         if self._gives is Stateless:
-            return list(given)
-        if self._gives is Stateful and type(given) is tuple and len(given) == 2:
-            return given[0], list(given[1])
-        return given
+            return list(result)
+        if self._gives is Stateful and type(result) is tuple and len(result) == 2:
+            return result[0], list(result[1])
+        return result
 
     def _timers_of(self, key: str) -> list[Timer]:
         return [] if self.playing is None else self.playing.timers_of(key)
@@ -123,7 +123,10 @@ class Debugger:
     def _say(self, call: Call, what: str) -> None:
         lines = [
             f"> {what}",
-            *(f"  {name} = {it!r}" for name, it in zip(ARGUMENTS[call.method], call.arguments, strict=False)),
+            *(
+                f"  {name} = {argument!r}"
+                for name, argument in zip(ARGUMENTS[call.method], call.arguments, strict=False)
+            ),
         ]
         lines += [f"  timer {timer.tag!r} by {timer.clock.value} at {timer.at}" for timer in self._timers_of(call.key)]
         self._write.write("\n".join(lines) + "\n")
@@ -203,10 +206,10 @@ def only(processor: Processor, key: str) -> None:
     """
 
     def around(call: Call, make: Callable[[], Any]) -> Any:
-        given = make()
+        result = make()
         if call.key == key or call.method == "observe":
-            return given
-        match call.method, given:
+            return result
+        match call.method, result:
             case "result", _:
                 return None
             case (("process" | "on_timer"), (state, _)) if isinstance(processor, Stateful):

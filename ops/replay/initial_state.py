@@ -66,24 +66,24 @@ Start = Empty | AtStart | FromBackup
 
 
 @dataclass(frozen=True)
-class Started:
+class StartedShard:
     """A shard before its replay.
 
     Args:
         state: its temporary state; None without state.
-        begins: by category, the first offset to read.
-        tells: the origin of its state, as text; empty without state.
+        start_offsets: by category, the first offset to read.
+        origin: a description of its state's origin; empty without state.
     """
 
     state: ShardState | None
-    begins: Offsets
-    tells: str = ""
+    start_offsets: Offsets
+    origin: str = ""
 
 
 @contextmanager
-def started(
+def started_shard(
     processor: Processor, number: int, start: Start, past: EventSource, stretches: Sequence[OffsetRange]
-) -> Iterator[Started]:
+) -> Iterator[StartedShard]:
     """Provide a shard's temporary state, which is deleted at the end.
 
     Args:
@@ -99,7 +99,7 @@ def started(
     borders = {stretch.bucket.category: stretch.start for stretch in stretches}
     shape = processor.state_shape()
     if shape is None:
-        yield Started(None, borders)
+        yield StartedShard(None, borders)
         return
     identity = ShardIdentity(processor.name, number, shape)
     if is_remote(type(processor)):
@@ -108,19 +108,19 @@ def started(
                 f"{type(processor).__name__} has remote state, which has no backups. Nothing was read. Use `--state empty`, which "
                 "counts only the events of the span."
             )
-        yield Started(MemoryShardState(merge_of(processor)), borders, "starts with an empty state")
+        yield StartedShard(MemoryShardState(merge_of(processor)), borders, "starts with an empty state")
         return
     with TemporaryDirectory(prefix="penstock-replay-") as folder:
         manifest = None if isinstance(start, Empty) else _restored(start, identity, borders, Path(folder))
         with closing(RocksStateFolder(Path(folder)).open(identity)) as state:
-            state.discard()  # whether what was prepared counted is decided by the events that are read again
+            state.discard()  # the prepared changes come from events that are read again
             if manifest is None:
-                begins = borders if isinstance(start, Empty) else _from_the_first(processor, past, borders, number)
-                tells = "starts with an empty state" if begins == borders else "is rebuilt from the first event"
+                starts = borders if isinstance(start, Empty) else _first_offsets(processor, past, borders, number)
+                origin = "starts with an empty state" if starts == borders else "is rebuilt from the first event"
             else:
-                begins = _begins_of(processor, past, manifest, borders, number)
-                tells = f"starts with backup {manifest.id}"
-            yield Started(state, begins, tells)
+                starts = _offsets_after_backup(processor, past, manifest, borders, number)
+                origin = f"starts with backup {manifest.id}"
+            yield StartedShard(state, starts, origin)
 
 
 def _restored(start: AtStart | FromBackup, identity: ShardIdentity, borders: Offsets, folder: Path) -> Manifest | None:
@@ -160,9 +160,11 @@ def _expect_shape(manifest: Manifest, identity: ShardIdentity) -> None:
         )
 
 
-def _begins_of(processor: Processor, past: EventSource, manifest: Manifest, borders: Offsets, number: int) -> Offsets:
+def _offsets_after_backup(
+    processor: Processor, past: EventSource, manifest: Manifest, borders: Offsets, number: int
+) -> Offsets:
     """Return the first offsets to read after restoring a backup."""
-    begins = {name: min(manifest.position.offsets.get(name, 0), border) for name, border in borders.items()}
+    starts = {name: min(manifest.position.offsets.get(name, 0), border) for name, border in borders.items()}
     if _is_behind(manifest.position.offsets, borders):
         _LOG.warning(
             "%s, bucket %d: backup %s contains events of the span, which count twice in its state.",
@@ -170,19 +172,19 @@ def _begins_of(processor: Processor, past: EventSource, manifest: Manifest, bord
             number,
             manifest.id,
         )
-    for name, begin in begins.items():
+    for name, offset in starts.items():
         first = past.first(Bucket(name, number))
-        if begin < min(first, borders[name]):
+        if offset < min(first, borders[name]):
             raise ReplayRefused(
-                f"{Bucket(name, number)}: backup {manifest.id} is at offset {begin:,}, and events are retained only from offset {first:,}, "
+                f"{Bucket(name, number)}: backup {manifest.id} is at offset {offset:,}, and events are retained only from offset {first:,}, "
                 f"so the state cannot reach the start of the span. Nothing was read. Choose a later span, `--source warehouse` for an archived "
                 "category, or `--state empty`."
             )
-    return begins
+    return starts
 
 
-def _from_the_first(processor: Processor, past: EventSource, borders: Offsets, number: int) -> Offsets:
-    """Return the first offsets to read without a backup: those of the first events, if they are retained."""
+def _first_offsets(processor: Processor, past: EventSource, borders: Offsets, number: int) -> Offsets:
+    """Return the first offsets to read without a backup, which are zero; the first events must be retained."""
     for name, border in borders.items():
         first = past.first(Bucket(name, number))
         if min(first, border) > 0:

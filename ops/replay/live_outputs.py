@@ -132,20 +132,20 @@ def _chosen_appended(replayed: Replayed, arrived: Sequence[_Arrived]) -> Iterato
     # Without replayed outputs, only a partial replay limits the keys.
     keys_matter = same_keys and (replayed.is_part or bool(replayed.outputs))
     # A processor that was behind wrote long after the range: the last slot of the replay extends the horizon.
-    last_ms = max((one.arrived_ms + 1 for one in arrived if one.slot in slots), default=0)
+    last_ms = max((arrival.arrived_ms + 1 for arrival in arrived if arrival.slot in slots), default=0)
     horizon_ms = max(replayed.horizon_ms, last_ms)
-    for one in arrived:
-        identity = _identity(one.output)
+    for arrival in arrived:
+        identity = _identity(arrival.output)
         if warm_up[identity]:
             warm_up[identity] -= 1
-        elif one.slot in slots:
-            yield one.output
-        elif keys_matter and one.output.key not in inputs.keys:
+        elif arrival.slot in slots:
+            yield arrival.output
+        elif keys_matter and arrival.output.key not in inputs.keys:
             continue
         elif replayed.is_part and not same_keys:
             continue  # its input event may belong to a part that was not replayed
-        elif one.arrived_ms < horizon_ms and (one.output.event_time in inputs.times or not same_times):
-            yield one.output
+        elif arrival.arrived_ms < horizon_ms and (arrival.output.event_time in inputs.times or not same_times):
+            yield arrival.output
 
 
 def _identity(output: OutputRecord) -> tuple[OutputSlot, bytes]:
@@ -165,7 +165,7 @@ def _chosen_updates(
     is_open: set[OutputSlot] = set()
     for slot, arrived in by_window.items():
         if slot in final:
-            equal = next((one for one in arrived if identical(one.output.value, final[slot][-1])), None)
+            equal = next((arrival for arrival in arrived if identical(arrival.output.value, final[slot][-1])), None)
             if equal is None and arrived[-1].arrived_ms >= replayed.horizon_ms:
                 is_open.add(slot)
             else:

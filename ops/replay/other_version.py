@@ -97,6 +97,6 @@ def replay_in_subprocess(app: AppName, options: Sequence[str]) -> list[OutputRec
         command = penstock_command("replay", str(app), *options, "--output", str(lines))
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
         if done.returncode:
-            said = done.stderr.strip().removeprefix("Error: ")
-            raise ReplayStopped(f"The replay of {app} failed. Nothing was compared. Its error: {said}")
+            message = done.stderr.strip().removeprefix("Error: ")
+            raise ReplayStopped(f"The replay of {app} failed. Nothing was compared. Its error: {message}")
         return _lines(lines.read_bytes())

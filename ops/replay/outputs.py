@@ -78,19 +78,19 @@ class Outputs:
             routed = self._routes.split(played.outputs)
         except TypeError as error:
             raise ReplayStopped(f"{error} A worker would stop there. Correct {self._name}.") from error
-        for category, given in routed:
-            records = self._as_read(category, given)
+        for category, outputs in routed:
+            records = self._as_read(category, outputs)
             keys, times = category.keys_of(records), category.event_times_of(records)
             for key, time, record in zip(keys, times, records, strict=True):
                 yield Output(category, played.number, key, time, record)
 
-    def _as_read(self, category: AnyCategory, given: Sequence[Any]) -> list[Any]:
+    def _as_read(self, category: AnyCategory, records: Sequence[Any]) -> list[Any]:
         """Return records as a reader of the category decodes them: a whole number in a float field is a float."""
         if category.name not in self._codecs:
             self._codecs[category.name] = JsonCodec(category)
         codec = self._codecs[category.name]
         try:
-            decoded = codec.decode(codec.encode(given))
+            decoded = codec.decode(codec.encode(records))
         except TypeError as error:
             raise ReplayStopped(f"{error} A worker would stop there. Correct {self._name}.") from error
         if decoded.bad:
@@ -105,7 +105,7 @@ class Outputs:
         return isinstance(self._late, Category) and output.category.name == self._late.name
 
 
-def told(output: Output) -> OutputRecord:
+def as_record(output: Output) -> OutputRecord:
     """Return an output with plain values, for comparison and display."""
     return OutputRecord(output.category.name, output.number, output.key, output.event_time, plain(output.record))
 
@@ -136,13 +136,13 @@ class InputSummary:
         self.first_ms: int | None = None
         self.last_ms: int | None = None
 
-    def note(self, seen: SourceEvents) -> None:
+    def note(self, events: SourceEvents) -> None:
         """Add events of the span."""
-        keys, times = seen.category.keys_of(seen.events), seen.category.event_times_of(seen.events)
+        keys, times = events.category.keys_of(events.events), events.category.event_times_of(events.events)
         chosen = [(key, time) for key, time in zip(keys, times, strict=True) if self._key in (None, key)]
         self.keys.update(key for key, _ in chosen)
         self.times.update(time for _, time in chosen)
-        first_ms, last_ms = seen.arrived_ms[0], seen.arrived_ms[-1]
+        first_ms, last_ms = events.arrived_ms[0], events.arrived_ms[-1]
         self.first_ms = first_ms if self.first_ms is None else min(first_ms, self.first_ms)
         self.last_ms = last_ms if self.last_ms is None else max(last_ms, self.last_ms)
 
@@ -172,11 +172,11 @@ class OutputCollector:
 
     def all(self, played: Iterable[ReplayedBatch]) -> None:
         """Collect the outputs of all batches."""
-        for one in played:
-            if not one.state_only:
-                self._take(self._chosen(one))
+        for outputs in played:
+            if not outputs.state_only:
+                self._take(self._chosen(outputs))
             elif self._keeps:
-                self.warming += map(told, self._chosen(one))
+                self.warming += map(as_record, self._chosen(outputs))
 
     def _take(self, outputs: Iterable[Output]) -> None:
         for output in outputs:
@@ -184,7 +184,7 @@ class OutputCollector:
             for give in self._gives:
                 give(output)
             if self._keeps:
-                self.ours.append(told(output))
+                self.ours.append(as_record(output))
 
     def _chosen(self, played: ReplayedBatch) -> Iterable[Output]:
         for output in self._outputs.of(played):

@@ -30,15 +30,15 @@ class PastWatermarks:
 
     def __init__(self, upstream: WatermarkSubscriber | None) -> None:
         self._upstream = upstream
-        self._begun: set[Bucket] = set()
+        self._followed: set[Bucket] = set()
 
-    def known(self, number: int, position: Offsets) -> dict[str, int]:
+    def at(self, number: int, position: Offsets) -> dict[str, int]:
         """Return the watermark of each input at a position (milliseconds since 1970, UTC)."""
         if self._upstream is None:
             return {}
-        for bucket in {Bucket(name, number) for name in position} - self._begun:
+        for bucket in {Bucket(name, number) for name in position} - self._followed:
             self._upstream.begin(bucket)
-            self._begun.add(bucket)
+            self._followed.add(bucket)
         return {name: self._upstream.at(Bucket(name, number), offset).watermark_ms for name, offset in position.items()}
 
 

@@ -20,7 +20,7 @@ from ...processors.shard.source_events import SourceEvents
 from ...transport.messages import Bucket
 from ...transport.offset_range import OffsetRange
 from .event_source import EventSource, Span
-from .initial_state import Start, Started, started
+from .initial_state import Start, StartedShard, started_shard
 from .past_watermarks import PastWatermarks
 from .shard_replay import ReplayCounts, ReplayedBatch, ShardReplayer
 
@@ -55,7 +55,7 @@ class Replay:
         span: the range of events.
         start: the initial state.
         numbers: the bucket numbers of the shards.
-        promises: the past watermarks of the inputs.
+        upstream: the past watermarks of the inputs.
     """
 
     processor: Processor
@@ -63,7 +63,7 @@ class Replay:
     span: Span
     start: Start
     numbers: Sequence[int]
-    promises: PastWatermarks
+    upstream: PastWatermarks
 
     def shards(self) -> list[ShardReplay]:
         """Return the shards with their offset ranges.
@@ -100,39 +100,39 @@ class ShardReplay:
             callbacks: the callbacks.
         """
         replay = self.replay
-        with started(replay.processor, self.number, replay.start, replay.past, self.stretches) as begun:
-            if begun.tells:
-                callbacks.tell(f"{replay.processor.name}, bucket {self.number}, {begun.tells}.")
+        with started_shard(replay.processor, self.number, replay.start, replay.past, self.stretches) as shard:
+            if shard.origin:
+                callbacks.tell(f"{replay.processor.name}, bucket {self.number}, {shard.origin}.")
             playing = ShardReplayer(
                 replay.processor,
                 self.number,
-                begun.state,
+                shard.state,
                 borders=self._borders(),
                 span=replay.span,
                 counts=counts,
-                promises=replay.promises,
+                upstream=replay.upstream,
             )
             callbacks.playing(playing)
-            yield from playing.play(self._watched(self._stream(begun), callbacks), self._ends())
+            yield from playing.play(self._watched(self._stream(shard), callbacks), self._ends())
 
     def _watched(self, stream: Iterator[SourceEvents], callbacks: ReplayCallbacks) -> Iterator[SourceEvents]:
         borders = self._borders()
-        for seen in stream:
-            inside = seen.part(seen.at_offset(borders[seen.category.name]), len(seen.offsets))
+        for events in stream:
+            inside = events.part(events.at_offset(borders[events.category.name]), len(events.offsets))
             if inside.events:
                 callbacks.watch(inside)
             callbacks.advance()
-            yield seen
+            yield events
 
     def _borders(self) -> Offsets:
         return {stretch.bucket.category: stretch.start for stretch in self.stretches}
 
-    def _stream(self, begun: Started) -> Iterator[SourceEvents]:
-        return interleaved([self._read(category, begun) for category in self.replay.processor.inputs()])
+    def _stream(self, shard: StartedShard) -> Iterator[SourceEvents]:
+        return interleaved([self._read(category, shard) for category in self.replay.processor.inputs()])
 
-    def _read(self, category: AnyCategory, begun: Started) -> Iterator[SourceEvents]:
-        [stretch] = [one for one in self.stretches if one.bucket.category == category.name]
-        return self.replay.past.read(category, stretch._replace(start=begun.begins[category.name]))
+    def _read(self, category: AnyCategory, shard: StartedShard) -> Iterator[SourceEvents]:
+        [stretch] = [offset_range for offset_range in self.stretches if offset_range.bucket.category == category.name]
+        return self.replay.past.read(category, stretch._replace(start=shard.start_offsets[category.name]))
 
     def _ends(self) -> Offsets:
         return {stretch.bucket.category: stretch.end for stretch in self.stretches}
@@ -168,12 +168,12 @@ def paced(
     """
     began: tuple[float, int] | None = None
     with closing(played):
-        for one in played:
-            if not one.state_only:
+        for outputs in played:
+            if not outputs.state_only:
                 now_s = monotonic_s()
-                began = began or (now_s, one.at_ms)
+                began = began or (now_s, outputs.at_ms)
                 begun_s, begun_ms = began
-                wait_s = begun_s + (one.at_ms - begun_ms) / 1000 / speed - now_s
+                wait_s = begun_s + (outputs.at_ms - begun_ms) / 1000 / speed - now_s
                 if wait_s > 0:
                     sleep(wait_s)
-            yield one
+            yield outputs

@@ -77,15 +77,15 @@ class Gathered:
     key: str | None
     events: list[tuple[AnyCategory, Any]] = field(default_factory=list)
 
-    def note(self, seen: SourceEvents) -> None:
+    def note(self, source_events: SourceEvents) -> None:
         """Add events of the span.
 
         Raises:
             ReplayRefused: there are too many events for a test.
         """
-        keys = seen.category.keys_of(seen.events)
-        chosen = [event for key, event in zip(keys, seen.events, strict=True) if self.key in (None, key)]
-        self.events += [(seen.category, event) for event in chosen]
+        keys = source_events.category.keys_of(source_events.events)
+        chosen = [event for key, event in zip(keys, source_events.events, strict=True) if self.key in (None, key)]
+        self.events += [(source_events.category, event) for event in chosen]
         if len(self.events) > EVENTS:
             raise ReplayRefused(
                 f"There are more than {EVENTS:,} events, too many for a test. Nothing was written. Choose a shorter span, one --bucket, or one "
@@ -122,7 +122,7 @@ def _driven(processor: type[Processor], runs: _Runs) -> Driver:
 
 def _runs(events: Sequence[tuple[AnyCategory, Any]]) -> _Runs:
     """Group consecutive events of one category."""
-    by_category = groupby(events, key=lambda one: one[0])
+    by_category = groupby(events, key=lambda event: event[0])
     return [(category, [event for _, event in run]) for category, run in by_category]
 
 
@@ -179,6 +179,6 @@ def _lines(records: Sequence[Any]) -> str:
 
 def _raising(error: PenstockError) -> str:
     cause = error.__cause__
-    said = re.escape(f"{type(cause).__name__}: {cause}" if cause is not None else str(error))
+    message = re.escape(f"{type(cause).__name__}: {cause}" if cause is not None else str(error))
     indented = "".join(f"    {line}\n" for line in _SEND.rstrip("\n").split("\n"))
-    return f"    with pytest.raises(PenstockError, match={said!r}):\n{indented}"
+    return f"    with pytest.raises(PenstockError, match={message!r}):\n{indented}"

@@ -1,6 +1,6 @@
-"""One shard of a replay: a driven shard with a scratch state, its counts, and where it stops.
+"""The replay of one shard: a shard driver with a scratch state, and the counts.
 
-Nothing is written but the scratch state. Events before the span only build state.
+Only the scratch state is written. Events before the span only build state.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class ShardReplayer:
         borders: by category, the offset at which the span begins.
         span: the span.
         counts: counts the work.
-        promises: the upstream watermarks of the inputs.
+        upstream: the upstream watermarks of the inputs.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class ShardReplayer:
         borders: Offsets,
         span: Span,
         counts: ReplayCounts,
-        promises: PastWatermarks,
+        upstream: PastWatermarks,
     ) -> None:
         self._number = number
         self._span = span
@@ -79,7 +79,7 @@ class ShardReplayer:
         self._driver = ShardDriver(
             shard,
             Scratch(None if state is None else state.save, processor.checkpoint),
-            watermarks=partial(promises.known, number),
+            watermarks=partial(upstream.at, number),
             begins_ms=span.since_ms,
         )
 
@@ -89,14 +89,14 @@ class ShardReplayer:
         return self._driver.is_live
 
     def play(self, stream: Iterable[SourceEvents], ends: Offsets) -> Iterator[ReplayedBatch]:
-        """Feed a stream to its end, and yield the outputs as they come.
+        """Process a stream to its end, and yield the outputs of each batch.
 
         Args:
-            stream: the events of the shard's buckets, in the order in which the inputs met.
+            stream: the events of the shard's buckets, in the merge order of the inputs.
             ends: by category, the offset at which the stream ends.
 
         Raises:
-            ReplayStopped: at an event at which a worker would stop.
+            ReplayStopped: a worker would stop at an event.
         """
         for driven in self._driver.run(time_slices(stream), ends, self._span.until_ms):
             if driven.events is not None:
@@ -133,8 +133,8 @@ class ShardReplayer:
             self._counts.exceptions += event.cause is not None and not is_before
             if event.stops:
                 raise ReplayStopped(
-                    f"{place}: {event.reason}. The replay ends there, as a worker would stop. To look at the event, its state and its timers, give "
-                    "--debug; to see what comes after it, begin behind it (`--from OFFSET --bucket NUMBER`)."
+                    f"{place}: {event.reason}. A worker would stop there, so the replay ends. Inspect the event, its state and its timers with "
+                    "`--debug`. To replay later events, start after it (`--from OFFSET --bucket NUMBER`)."
                 ) from event.cause
             if not is_before:
                 self._log_dead_letter(place, event.reason)

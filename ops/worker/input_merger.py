@@ -93,7 +93,7 @@ class _InputQueue:
         self.end = None
 
     def pop(self, until_ms: int | None) -> RawBatch:
-        """Remove and return the next events: those that arrived until a time, and a few more."""
+        """Remove and return the next events: all that arrived until a time, and a few more."""
         batch, arrived = self.queue.popleft()
         count = len(arrived)
         if until_ms is not None:

@@ -265,7 +265,7 @@ def test_what_would_be_wrong_is_refused(world: World) -> None:
         world.refill(Refused, SECOND_DAY, START)
     world.archive()
     other = open_warehouse(world.folder / "other")
-    with pytest.raises(BackfillRefused, match="does not record that it has the events before"):
+    with pytest.raises(BackfillRefused, match="does not record that it contains all earlier events"):
         backfill_store(app(Refused), other, world.destination, first=START, last=START, master=MASTER)
 
     assert world.results(Refused) == before

@@ -56,12 +56,12 @@ class Wish:
         given: list[Output] = []
         taking = OutputCollector(self.processor, self.key, [given.append], keeps=True)
         numbers = range(self.processor.inputs()[0].buckets) if self.numbers is None else self.numbers
-        with closing(open_processor(self.processor)) as running, past_watermarks(running, self.bus) as promises:
+        with closing(open_processor(self.processor)) as running, past_watermarks(running, self.bus) as upstream:
             past = BusEventSource(running, self.bus) if self.past is None else self.past(running)
             self.prepare(running)
             if self.key is not None:
                 only(running, self.key)
-            shards = Replay(running, past, self.span, self.start, list(numbers), promises).shards()
+            shards = Replay(running, past, self.span, self.start, list(numbers), upstream).shards()
             taking.all(one_by_one(shards, lambda shard: shard.play(taking.counts, self._company(taking))))
         return Replayed(given, taking)
 
