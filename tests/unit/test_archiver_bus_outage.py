@@ -1,4 +1,4 @@
-"""An archiver whose bus does not answer, or refuses it for a while: it goes on, and every event is archived once."""
+"""An archiver during outages of the bus: it continues, and every event is archived once."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ READINGS = ps.Category("readings", Reading, key=lambda _: "k", event_time="at", 
 
 
 class Failing:
-    """A bus, its catalog or a reader that raises at some call, once: before it does what was asked, or after."""
+    """A bus, a catalog or a reader that raises at one call: before or after its effect."""
 
     def __init__(self, target: Any, fail: Callable[[str], None]) -> None:
         self._target = target
@@ -69,7 +69,7 @@ def filled_bus() -> MemoryBus:
 
 
 def archive(bus: Any, warehouse: MemoryWarehouse) -> None:
-    """Archive all that there is, in a time that passes with each look at it."""
+    """Archive all events; each look at the clock advances it."""
     seconds = count(0.0, FENCED_PAUSE_S)
     ends = {Bucket("readings", number): 20 for number in (0, 1)}
     archiver = Archiver(bus, [READINGS], warehouse, segment_events=6, monotonic_s=lambda: next(seconds))
@@ -77,14 +77,14 @@ def archive(bus: Any, warehouse: MemoryWarehouse) -> None:
 
 
 def values(warehouse: MemoryWarehouse) -> list[Any]:
-    """Return the value of each event that is archived."""
+    """Return the value of each archived event."""
     files = Listing.of(warehouse, "readings").files
     return sorted(value for file in files for value in table_of(warehouse.read(file)).column("value").to_pylist())
 
 
 @pytest.mark.parametrize("error", [CommitUnconfirmed, BusUnreachable, Fenced, MembershipLost])
 def test_an_archiver_outlasts_what_passes(error: type[BusError]) -> None:
-    """Whichever call of the bus fails, and whether it took effect or not."""
+    """At any call of the bus, with or without its effect."""
     for fail_at in count(1):
         bus, warehouse, calls = filled_bus(), MemoryWarehouse(), count(1)
 
@@ -102,7 +102,7 @@ def test_an_archiver_outlasts_what_passes(error: type[BusError]) -> None:
 
 
 def test_an_archiver_that_is_not_let_in_stops() -> None:
-    """Credentials do not mend themselves."""
+    """Wrong credentials stay wrong."""
 
     def refuse(_: str) -> None:
         raise BusRefuses("Who are you?")
@@ -112,7 +112,7 @@ def test_an_archiver_that_is_not_let_in_stops() -> None:
 
 
 def test_an_archiver_that_is_asked_to_stop_in_an_outage_stops() -> None:
-    """It asks once more, and what is not committed is read again by the next one."""
+    """It asks once more; the next archiver reads uncommitted events again."""
     bus, warehouse = filled_bus(), MemoryWarehouse()
     is_away = [False]
 
@@ -134,7 +134,7 @@ def test_an_archiver_that_is_asked_to_stop_in_an_outage_stops() -> None:
 
 
 def test_a_bucket_that_moves_in_an_outage_is_given_up_without_its_position() -> None:
-    """The next owner reads again what is not committed."""
+    """The next owner reads uncommitted events again."""
     bus, warehouse = filled_bus(), MemoryWarehouse()
     is_away = [False]
 

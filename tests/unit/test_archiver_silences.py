@@ -1,4 +1,4 @@
-"""When an archiver stops waiting for a bucket."""
+"""Idle buckets of an archiver."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.transport.memory import MemoryBus
 
 
 def test_with_no_patience_a_bucket_is_idle_as_soon_as_it_is_read_to_its_end() -> None:
-    """Also where its last event came a moment ago: a run that stops at the end asks once more, and then it counts."""
+    """Also directly after its last event: a run that stops at the end requests the ends once more, and they count."""
     bus = MemoryBus()
     bus.create(CategorySpec("words", 2))
     silences = IdleBuckets(bus, "words", timedelta(0), lambda: 100.0)

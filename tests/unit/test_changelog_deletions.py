@@ -1,4 +1,4 @@
-"""A key that was deleted does not come back from the changelog, which forgets in time that it was."""
+"""Deleted keys stay deleted, although the changelog drops deletions after a time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.transport.messages import Bucket
 
 
 class Visit(ps.Record, frozen=True):
-    """Somebody comes, or goes."""
+    """A guest's arrival or departure."""
 
     guest: str
     at: ps.EventTime
@@ -25,7 +25,7 @@ class Visit(ps.Record, frozen=True):
 
 
 class Count(ps.Record, frozen=True):
-    """How often somebody has come since he went last."""
+    """The number of visits since the last departure."""
 
     guest: str
     at: ps.EventTime
@@ -38,7 +38,7 @@ LOG = Bucket("stays.changelog", 0)
 
 
 class Plain(ps.Stateful):
-    """Counts visits until the guest goes."""
+    """Counts visits until the guest leaves."""
 
     name = "stays"
     reads, writes, state = visits, counts, int
@@ -53,7 +53,7 @@ class Plain(ps.Stateful):
 
 
 class Stays(Plain):
-    """The same, with a changelog."""
+    """Visits with a changelog."""
 
     name = "stays"
     deterministic = False
@@ -61,7 +61,7 @@ class Stays(Plain):
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
-    """A machine on a bus that forgets."""
+    """A machine on a bus whose changelog drops deletions."""
     machine = Machine(tmp_path / "one", MemoryBus(), LocalFileStore(tmp_path / "place"))
     machine.bus.cluster.now_ms = machine.clock.now_ms
     created(machine.bus, [Stays])
@@ -74,7 +74,7 @@ def elsewhere(machine: Machine) -> Machine:
 
 
 def after(machine: Machine, time: timedelta) -> None:
-    """Let time pass, in which the changelog is cleaned."""
+    """Advance the clock, and compact the changelog."""
     machine.clock.advance(time.total_seconds())
     now_ms = machine.clock.now_ms()
     machine.bus.cluster.log(LOG).compact(now_ms, now_ms)
@@ -88,7 +88,7 @@ def last(machine: Machine) -> tuple[str, int]:
 
 @pytest.mark.parametrize("replayed_before", [False, True])
 def test_a_key_deleted_long_ago_does_not_come_back(machine: Machine, *, replayed_before: bool) -> None:
-    """The machine that comes back has the old state; the changelog has nothing of the key any more."""
+    """The returning machine has the old state, and the changelog has no message of the key."""
     other = elsewhere(machine)
     write(machine.bus, visits, [Visit("a", 1), Visit("a", 2), Visit("b", 3)])
     machine.run(Stays)
@@ -110,7 +110,7 @@ def test_a_key_deleted_long_ago_does_not_come_back(machine: Machine, *, replayed
 
 
 def test_a_short_absence_replays_the_rest_alone(machine: Machine) -> None:
-    """What was deleted since is in the changelog still; what came before is not read again."""
+    """The changelog still contains recent deletions, so earlier messages are not read again."""
     other = elsewhere(machine)
     write(machine.bus, visits, [Visit("a", 1), Visit("b", 2)])
     other.run(Stays)
@@ -130,7 +130,7 @@ def test_a_short_absence_replays_the_rest_alone(machine: Machine) -> None:
 
 
 def test_a_state_of_before_there_was_a_changelog_is_written_to_it(machine: Machine) -> None:
-    """A machine that loses it has all of it from there, and not only what has changed since."""
+    """A machine without a state reads the whole changelog, not only recent changes."""
     write(machine.bus, visits, [Visit("a", 1), Visit("a", 2), Visit("b", 3)])
     machine.run(Plain)
     before = LOG.category in machine.bus.names()

@@ -1,4 +1,4 @@
-"""A changelog that shows the last committed checkpoint a moment after the group's positions do: its transaction ends bucket by bucket."""
+"""A changelog that shows the committed checkpoint later than the group's positions do: its transaction ends bucket by bucket."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EVENTS = events(60)
 
 
 class Late:
-    """Readers of a changelog find its end before the last messages: the first few of them, as long as the transaction is open there."""
+    """A bus on which the first readers of a changelog see its end before the last messages, as during an open transaction."""
 
     def __init__(self, bus: MemoryBus, changelog: str, readers: int) -> None:
         self._scanner, self._changelog, self.readers = bus.scanner, changelog, readers
@@ -43,7 +43,7 @@ class Late:
 
 
 def lost(readers: int) -> tuple[Driver, type[ps.Processor], Late]:
-    """Return a processor of two inputs that has lost its disk, and whose changelog is late for so many readers."""
+    """Return a processor with two inputs that has lost its disk, and whose changelog is late for a number of readers."""
     processor = Subject("merging", EXACT, EXACT).make("x", ps.CheckpointInterval(events=20))
     driver = Driver(processor)
     for number, category in enumerate(processor.inputs()):
@@ -55,7 +55,7 @@ def lost(readers: int) -> tuple[Driver, type[ps.Processor], Late]:
 
 
 def test_a_state_is_rebuilt_up_to_what_was_committed() -> None:
-    """It is looked at again; each event counts once, in one chain of its key."""
+    """The changelog is replayed again; each event counts once, in the chain of its key."""
     driver, processor, late = lost(3)
     restart(driver, processor, Disk.NONE, copy_of(driver, processor))
     category = processor.inputs()[0]
@@ -73,7 +73,7 @@ def test_a_state_is_rebuilt_up_to_what_was_committed() -> None:
 def test_nothing_is_read_while_the_changelog_does_not_show_it(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The worker says so, and begins again."""
+    """The worker logs it, and tries again."""
     monkeypatch.setattr(shard_opener, "REPLAYS", 2)
     driver, processor, _ = lost(1_000)
     driver._discard_worker(processor)

@@ -1,4 +1,4 @@
-"""A worker that is to stop at the end of its input does so when there is nothing left to do, and not before it knows."""
+"""A worker that stops at the end of its input, after its group has processed all of it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Visit(ps.Record, frozen=True):
 
 
 class Count(ps.Record, frozen=True):
-    """How often a page was visited."""
+    """The number of a page's visits."""
 
     page: str
     at: ps.EventTime
@@ -39,7 +39,7 @@ counts = ps.Category("counts", Count, key="page", event_time="at", buckets=2)
 
 
 class Minutes(ps.Aggregator):
-    """Counts the visits of a minute, when it is promised that all are there."""
+    """Counts the visits of each minute by the upstream watermark."""
 
     reads, writes, monoid = visits, counts, ps.monoids.Count()
     window, emit, late = ps.windows.Tumbling(timedelta(minutes=1)), ps.AtWatermark(), ps.OnLate.DROP
@@ -51,17 +51,17 @@ class Minutes(ps.Aggregator):
 
 
 class Later(ps.Stateful):
-    """Tells of a page a second of the clock after it was visited."""
+    """Reports a page one second after its visit, by the clock."""
 
     reads, writes, state, deterministic = visits, counts, int, False
 
     def process(self, event: Visit, state: int | None, context: ps.Context) -> tuple[int, list[Count]]:
-        """Count, and wait."""
+        """Count the visit, and set a timer."""
         context.timer(NOW_MS + 1_000, clock=ps.Clock.WALL)
         return (state or 0) + 1, []
 
     def on_timer(self, timer: ps.Timer, state: int, context: ps.Context) -> tuple[int, list[Count]]:
-        """Tell."""
+        """Report the page."""
         return state, [Count(context.key, timer.at, state)]
 
 
@@ -69,14 +69,14 @@ VISITS = [Visit(page, 0) for page in "abcdefgh"]
 
 
 def worker_of(processor: type[ps.Processor], driver: Driver, states: MemoryStateFolder, name: str = "one") -> Worker:
-    """Return a worker that joins its group with its first turn."""
+    """Return a worker that joins its group in its first turn."""
     return Worker(
         processor(), WorkerConfig(driver.bus, states, name), InlineExecutor(), InlineExecutor(), clock=driver.clock
     )
 
 
 def run_to_end(worker: Worker, processor: type[ps.Processor], driver: Driver) -> None:
-    """Let a worker work until it is done by itself."""
+    """Run a worker until it stops."""
     at_end, deadline = (
         UntilEnd(ends_of(processor.inputs(), driver.bus), processor.name, driver.bus),
         time.monotonic() + 30,
@@ -90,7 +90,7 @@ def run_to_end(worker: Worker, processor: type[ps.Processor], driver: Driver) ->
 
 
 def begun(processor: type[ps.Processor]) -> tuple[Driver, MemoryStateFolder]:
-    """Return a bus on which a processor has read everything there is, and has stopped."""
+    """Return a bus on which a processor has read all events and has stopped."""
     driver, states = Driver(processor), MemoryStateFolder()
     write(driver.bus, visits, VISITS)
     run_to_end(worker_of(processor, driver, states), processor, driver)
@@ -100,7 +100,7 @@ def begun(processor: type[ps.Processor]) -> tuple[Driver, MemoryStateFolder]:
 
 
 def test_what_a_promise_has_completed_since_is_written() -> None:
-    """Although the group has read everything already when the worker starts."""
+    """Although the group has read everything before the worker starts."""
     driver, states = begun(Minutes)
     with WatermarkWriter(driver.bus, "visits") as injector:
         injector.advance(MINUTE)
@@ -110,7 +110,7 @@ def test_what_a_promise_has_completed_since_is_written() -> None:
 
 
 def test_timers_by_the_clock_that_are_due_fire() -> None:
-    """The same."""
+    """As with upstream watermarks."""
     driver, states = begun(Later)
     driver.clock.advance(2)
     run_to_end(worker_of(Later, driver, states), Later, driver)
@@ -119,7 +119,7 @@ def test_timers_by_the_clock_that_are_due_fire() -> None:
 
 
 def test_a_worker_that_gets_no_bucket_ends() -> None:
-    """When it has been told so: others have them all, and have read them."""
+    """After the group has assigned all buckets to other workers, which have read them."""
     driver, states = begun(Later)
     others = [worker_of(Later, driver, states, name) for name in ("two", "three")]
     for other in others * 3:  # both join, then the first releases a bucket for the second

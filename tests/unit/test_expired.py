@@ -1,4 +1,4 @@
-"""A group's positions expire when no worker has run for a week: a processor that has run is not taken for one that never has."""
+"""Expired positions of a group that had no worker for a week: a processor that has run is not treated as a new one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LEAST, MOST, EXACT = ps.Semantics.AT_LEAST_ONCE, ps.Semantics.AT_MOST_ONCE, ps.S
 
 
 class Reading(ps.Record, frozen=True):
-    """What a meter shows."""
+    """A reading of a meter."""
 
     meter: str
     at: ps.EventTime
@@ -42,79 +42,79 @@ totals = ps.Category("totals", Reading, key="meter", event_time="at", buckets=1)
 
 
 class Copies(ps.Stateless):
-    """Passes on."""
+    """Copies the readings."""
 
     reads, writes = readings, totals
     output_semantics: ClassVar[ps.Semantics] = LEAST
 
     def process(self, event: Reading) -> Iterable[Reading]:
-        """Pass on."""
+        """Copy a reading."""
         yield event
 
 
 class CopiesAtMost(Copies):
-    """The same, at most once."""
+    """Copies with at-most-once outputs."""
 
     output_semantics = MOST
 
 
 class CopiesOnce(Copies):
-    """The same, once."""
+    """Copies with exactly-once outputs."""
 
     output_semantics = EXACT
 
 
 class Totals(ps.Stateful):
-    """Adds up."""
+    """Adds the readings up."""
 
     reads, writes, state = readings, totals, int
     state_semantics: ClassVar[ps.Semantics] = EXACT
     output_semantics: ClassVar[ps.Semantics] = LEAST
 
     def process(self, event: Reading, state: int | None, context: ps.Context) -> tuple[int, list[Reading]]:
-        """Add."""
+        """Add a reading."""
         total = (state or 0) + event.litres
         return total, [Reading(event.meter, event.at, total)]
 
 
 class TotalsLeast(Totals):
-    """The same, counted at least once."""
+    """Totals with at-least-once state."""
 
     state_semantics = LEAST
 
 
 class TotalsMost(Totals):
-    """The same, counted and written at most once."""
+    """Totals with at-most-once state and outputs."""
 
     state_semantics, output_semantics = MOST, MOST
 
 
 class TotalsToldOnce(Totals):
-    """The same, counted once and written at most once."""
+    """Totals with exactly-once state and at-most-once outputs."""
 
     output_semantics = MOST
 
 
 class TotalsOnce(Totals):
-    """The same, counted and written once."""
+    """Totals with exactly-once state and outputs."""
 
     output_semantics = EXACT
 
 
 class TotalsLogged(TotalsOnce):
-    """The same, with a changelog."""
+    """Totals with a changelog."""
 
     deterministic = False
 
 
 class TotalsShared(ps.Aggregator):
-    """The same, in a store that all workers share."""
+    """Totals in a store that all workers share."""
 
     reads, writes, monoid = readings, totals, ps.monoids.Sum()
     output_semantics, store = EXACT, ps.RemoteStore()
 
     def observe(self, event: Reading) -> int:
-        """Add."""
+        """Add a reading."""
         return event.litres
 
     def result(self, key: str, window: ps.windows.Window, value: int) -> Reading:
@@ -128,19 +128,19 @@ REPEATING = (TotalsLeast, Totals)
 
 
 class Trimmed(MemoryBus):
-    """A bus that may drop the first events of the readings."""
+    """A bus that may drop the first readings."""
 
     start = 0
 
     def describe(self, name: str) -> CategoryState:
-        """Return a category as it stands."""
+        """Return a category's current offsets."""
         found = super().describe(name)
         return replace(found, starts=dict.fromkeys(found.starts, self.start)) if name == readings.name else found
 
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
-    """A machine on a bus of its own."""
+    """A machine with its own bus."""
     machine = Machine(tmp_path / "one", Trimmed(), LocalFileStore(tmp_path / "place"))
     created(machine.bus, [*STATELESS, *LOCAL])
     write(machine.bus, readings, made(0, 60))
@@ -148,12 +148,12 @@ def machine(tmp_path: Path) -> Machine:
 
 
 def made(begin: int, end: int) -> list[Reading]:
-    """Return readings of one meter, of a litre each."""
+    """Return readings of one meter, one litre each."""
     return [Reading("m", 1_000 * n, 1) for n in range(begin, end)]
 
 
 def expired(machine: Machine, processor: type[ps.Processor]) -> None:
-    """Let a processor read sixty events, and be away for so long that its positions expire; forty more have come."""
+    """Run a processor over sixty events, and let its positions expire; forty more events follow."""
     machine.run(processor)
     machine.bus.forget_group(processor.name)
     write(machine.bus, readings, made(60, 100))
@@ -165,12 +165,12 @@ def elsewhere(machine: Machine) -> Machine:
 
 
 def backups(machine: Machine) -> WorkerBackups:
-    """Return what a worker restores from."""
+    """Return a worker's backups."""
     return WorkerBackups(machine.place, machine.states, timedelta(hours=1))
 
 
 def written(machine: Machine) -> list[int]:
-    """Return how often each event's output is there, in order of the events."""
+    """Return the number of outputs for each event, in order of the events."""
     found = Counter(one.at // 1_000 for one in read(machine.bus, totals))
     return [found[n] for n in range(100)]
 
@@ -186,7 +186,7 @@ ONCE, AGAIN = [1] * 100, [2] * 60 + [1] * 40
 
 @pytest.mark.parametrize("processor", [CopiesAtMost, CopiesOnce])
 def test_without_state_it_does_not_begin_anew(machine: Machine, processor: type[ps.Processor]) -> None:
-    """Its outputs would come a second time; unless a person says so."""
+    """Its outputs would be repeated, unless the user accepts that."""
     expired(machine, processor)
     with pytest.raises(PositionsExpired, match=r"has run before.* write existing outputs again"):
         machine.run(processor)
@@ -200,7 +200,7 @@ def test_without_state_it_does_not_begin_anew(machine: Machine, processor: type[
 def test_outputs_that_may_repeat_do_where_all_events_are_there(
     machine: Machine, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """And that is said. Where the bus has dropped some, it is not known whether they were read."""
+    """The log says so. If the bus has dropped events, their processing is unknown."""
     expired(machine, Copies)
     machine.bus.start = 1  # type: ignore[attr-defined]
     with pytest.raises(PositionsExpired, match="skip expired events, processed or not"):
@@ -217,7 +217,7 @@ def test_outputs_that_may_repeat_do_where_all_events_are_there(
 def test_the_worker_that_ran_last_goes_on_with_its_state(
     machine: Machine, processor: type[ps.Processor], start: int
 ) -> None:
-    """Nobody else can have gone on behind it: no output is missing or comes twice, of any row."""
+    """No other worker can be ahead of it: no output is missing or repeated, for any semantics."""
     expired(machine, processor)
     machine.bus.start = start  # type: ignore[attr-defined]
     machine.run(processor)
@@ -227,7 +227,7 @@ def test_the_worker_that_ran_last_goes_on_with_its_state(
 
 @pytest.mark.parametrize("processor", LOCAL)
 def test_another_machine_restores_the_backup(machine: Machine, processor: type[ps.Processor]) -> None:
-    """And goes on from its position, where outputs may repeat; what was logged since counts; otherwise a person is asked."""
+    """It continues from its position if outputs may repeat; changelog entries since then count; otherwise the user must choose."""
     machine.run(processor)
     machine.back_up(processor)
     write(machine.bus, readings, made(60, 80))
@@ -252,7 +252,7 @@ def test_another_machine_restores_the_backup(machine: Machine, processor: type[p
 
 @pytest.mark.parametrize("processor", LOCAL)
 def test_without_any_state_it_is_rebuilt_or_refused(machine: Machine, processor: type[ps.Processor]) -> None:
-    """Rebuilt from all events where these are there, and outputs may repeat; from the changelog, where there is one."""
+    """From all events, if the bus has them and outputs may repeat; from the changelog, if there is one."""
     expired(machine, processor)
     other = elsewhere(machine)
     if processor in REPEATING:
@@ -272,7 +272,7 @@ def test_without_any_state_it_is_rebuilt_or_refused(machine: Machine, processor:
 
 
 def test_a_state_that_others_may_have_gone_on_from_is_not_the_last(machine: Machine) -> None:
-    """The bucket was elsewhere since: what that worker wrote would come again."""
+    """Another worker owned the bucket since; its outputs would be repeated."""
     machine.run(TotalsOnce)
     other = elsewhere(machine)
     write(machine.bus, readings, made(60, 80))
@@ -287,7 +287,7 @@ def test_a_state_that_others_may_have_gone_on_from_is_not_the_last(machine: Mach
 
 
 def test_a_backup_that_is_newer_than_the_state_here_is_taken(machine: Machine) -> None:
-    """Positions that would tell that the state is behind are gone."""
+    """The positions that would show that the state is outdated have expired."""
     machine.run(Totals)
     other = elsewhere(machine)
     write(machine.bus, readings, made(60, 80))
@@ -302,7 +302,7 @@ def test_a_backup_that_is_newer_than_the_state_here_is_taken(machine: Machine) -
 
 @pytest.mark.parametrize("processor", [TotalsOnce, TotalsLogged])
 def test_a_checkpoint_that_was_under_way_is_decided_or_refused(processor: type[ps.Processor]) -> None:
-    """It was prepared, and the positions that say whether it was committed are gone; what was logged with it says so, too."""
+    """It was prepared, and the positions that would show its commit have expired; the same holds for its changelog."""
     driver = Driver(processor)
     driver.send(readings, made(0, 60))
     driver._discard_worker(processor)
@@ -324,17 +324,17 @@ def test_a_checkpoint_that_was_under_way_is_decided_or_refused(processor: type[p
 
 
 class Died(ps.PenstockError):
-    """The process died."""
+    """The process was killed."""
 
 
 def die_before_applying(gap: object) -> None:
-    """Die when the transaction is committed."""
+    """Fail when the transaction is committed."""
     if getattr(gap, "before", None) is Step.APPLY_STATE:
         raise Died
 
 
 def test_a_store_that_all_share_says_how_far_it_is() -> None:
-    """Whichever worker goes on."""
+    """On any worker that continues."""
     driver = Driver(TotalsShared)
     driver.send(readings, made(0, 60))
     driver._discard_worker(TotalsShared)
@@ -346,7 +346,7 @@ def test_a_store_that_all_share_says_how_far_it_is() -> None:
 
 @pytest.mark.parametrize("crash", [None, Step.COMMIT_TRANSACTION])
 def test_what_has_never_committed_begins_anew(crash: Step | None) -> None:
-    """It is noted after the first commit, and not before: a worker that died earlier leaves nothing to be asked about."""
+    """After the first commit and not before: a worker that died earlier leaves no record."""
     driver = Driver(CopiesOnce)
     driver.send(readings, [*made(0, 60), *([Crash(before=crash)] if crash else [])])
     record = registration_of(driver.bus, CopiesOnce.name).shards[0]
@@ -356,7 +356,7 @@ def test_what_has_never_committed_begins_anew(crash: Step | None) -> None:
 
 
 def test_a_purged_processor_begins_anew(machine: Machine) -> None:
-    """Nothing is known of it any more."""
+    """No record of it remains."""
     expired(machine, CopiesOnce)
     forget_registration(machine.bus, CopiesOnce.name)
     machine.run(CopiesOnce)
@@ -365,7 +365,7 @@ def test_a_purged_processor_begins_anew(machine: Machine) -> None:
 
 
 def test_a_bootstrap_does_not_take_it_for_new(machine: Machine) -> None:
-    """Its state would be replaced unasked."""
+    """Its state would be replaced without the user's consent."""
     expired(machine, Totals)
 
     with pytest.raises(BackfillRefused, match="has run already"):
@@ -373,7 +373,7 @@ def test_a_bootstrap_does_not_take_it_for_new(machine: Machine) -> None:
 
 
 def test_a_state_that_is_behind_what_the_bus_keeps_is_refused(machine: Machine) -> None:
-    """As with positions: nothing is skipped."""
+    """As with positions: no event is skipped."""
     expired(machine, Totals)
     machine.bus.start = 61  # type: ignore[attr-defined]
 

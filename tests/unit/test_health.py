@@ -1,4 +1,4 @@
-"""What a worker says of itself to whoever keeps it alive."""
+"""The health endpoint of a worker."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ readings = ps.Category("readings", Reading, key="meter", event_time="at", bucket
 
 
 class Count(ps.Stateful):
-    """Counts."""
+    """Counts the readings."""
 
     reads, state = readings, int
 
@@ -37,7 +37,7 @@ class Count(ps.Stateful):
 
 
 class Steered:
-    """A clock that stands still."""
+    """A clock that tests advance."""
 
     def __init__(self) -> None:
         self.s = 100.0
@@ -47,7 +47,7 @@ class Steered:
 
 
 def asked(address: Address, path: str) -> tuple[int, Health | None]:
-    """Ask, and return the status and what was said."""
+    """Send a request; return the status and the body."""
     connection = http.client.HTTPConnection(*address, timeout=10)
     connection.request("GET", path)
     answer = connection.getresponse()
@@ -57,7 +57,7 @@ def asked(address: Address, path: str) -> tuple[int, Health | None]:
 
 
 def test_a_worker_is_well_as_long_as_its_loop_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not before its first turn, nor when it has stood still; ready only while it reads the buckets that are its own."""
+    """It is unhealthy before its first turn and when a turn takes too long; it is ready only while it reads all of its buckets."""
     monkeypatch.setenv("PENSTOCK_DEPLOYMENT", "count@3")
     driver, clock = Driver(Count), Steered()
     worker = Worker(
@@ -89,7 +89,7 @@ def test_a_worker_is_well_as_long_as_its_loop_turns(monkeypatch: pytest.MonkeyPa
 
 
 def test_an_address_that_cannot_be_had_is_named() -> None:
-    """Before anything is read."""
+    """Before the first event."""
     address = Address("127.0.0.1", choose_ports(["health"], {})["health"])
     with (
         serve_health(address, LoopMonitor()),

@@ -1,4 +1,4 @@
-"""Silence is idleness only where the bus confirms it, and where those that write are alive and say so; nothing is late because of an outage."""
+"""Idleness: a silent input is idle only if the bus confirms it and its writers are idle and alive. No event is late because of an outage."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def confirmed(silence: IdleDetector, times_s: Iterable[float]) -> IdleDetector:
 
 
 def test_a_silence_that_was_confirmed_all_along_is_idleness() -> None:
-    """After its time, and not before."""
+    """After the timeout, and not before."""
     silence = IdleDetector(PATIENCE)
 
     assert [confirmed(silence, [at_s]).is_idle(at_s) for at_s in range(62)] == [False] * 60 + [True] * 2
 
 
 def test_an_event_ends_it() -> None:
-    """And an answer to a question that was asked before the event does not begin another."""
+    """An answer to a request from before the event does not confirm a new silence."""
     silence = confirmed(IdleDetector(PATIENCE), range(100))
     silence.interrupt(100.5)
     assert not silence.is_idle(100.5)
@@ -69,7 +69,7 @@ def test_an_event_ends_it() -> None:
     later_s=st.floats(0, 30),
 )
 def test_what_lies_between_two_answers_that_are_far_apart_never_counts(times_s: list[float], later_s: float) -> None:
-    """Idle is who was confirmed for as long as that takes, without a gap; an outage, a pause and a jump of the clock are gaps."""
+    """A bucket is idle after confirmations over the whole timeout without a gap; outages, pauses and clock jumps are gaps."""
     silence, now_s = confirmed(IdleDetector(PATIENCE), times_s), (times_s[-1] if times_s else 0.0) + later_s
     lasted_s, later = 0.0, now_s
     for at_s in reversed(times_s):
@@ -82,7 +82,7 @@ def test_what_lies_between_two_answers_that_are_far_apart_never_counts(times_s: 
 
 @pytest.mark.parametrize("jump_s", [-100.0, 16.0, 3_600.0])
 def test_a_clock_that_jumps_begins_it_anew(jump_s: float) -> None:
-    """Also backwards, and also where it was long enough before."""
+    """Also backwards, and also if the silence was long enough before."""
     silence = confirmed(IdleDetector(PATIENCE), range(1_000, 1_100))
     at_s = 1_100 + jump_s
     assert not confirmed(silence, [at_s]).is_idle(at_s)
@@ -94,7 +94,7 @@ def test_a_clock_that_jumps_begins_it_anew(jump_s: float) -> None:
 @settings(deadline=None)
 @given(idle_after_s=st.floats(0, 10**6))
 def test_questions_come_often_enough_that_no_gap_is_seen(idle_after_s: float) -> None:
-    """Two may fail; and a gap is never long against the silence that is asked for, unless that is less than a second."""
+    """Two requests may fail without a gap; a gap is short compared with the timeout, unless that is less than a second."""
     patience = IdleTimeout(idle_after_s)
 
     assert 0.1 <= patience.ask_every_s <= 1
@@ -102,7 +102,7 @@ def test_questions_come_often_enough_that_no_gap_is_seen(idle_after_s: float) ->
 
 
 def test_what_is_said_is_dated_by_what_the_bus_had_before() -> None:
-    """It was true after a question of one's own where the bus had less then; as much may mean that it was said before an outage."""
+    """It was true after this worker's request if the bus had a smaller end then; an equal end may date from before an outage."""
     dating = StatementFreshness(PATIENCE)
     assert not dating.is_fresh(5, 0)
     dating.record_end(0, 4)
@@ -115,7 +115,7 @@ def test_what_is_said_is_dated_by_what_the_bus_had_before() -> None:
 
 
 def test_nothing_that_was_said_before_a_gap_is_fresh() -> None:
-    """Also within the time for which it would be believed: what this process missed may be anything."""
+    """Also within the time for which it would stay fresh: this process may have missed anything."""
     patience = IdleTimeout(3)
     dating = StatementFreshness(patience)
     dating.record_end(0, 4)
@@ -137,7 +137,7 @@ def _told(
 
 @pytest.mark.parametrize("beats", [1, 2, 500])
 def test_idleness_counts_when_all_before_it_is_read(beats: int) -> None:
-    """Until then its shard holds the watermark, which is no further than if it were not idle; however often it is repeated."""
+    """Until then, the shard limits the watermark as if it were not idle, however often it repeats its statement."""
     known = [_told(1, 40, 10), _told(0, 1_000, 10), _told(1, 100, 50), _told(0, 2_000, 60)]
     known += [_told(1, 100, 60 + beat, idle=True) for beat in range(beats)]
     board = BucketWatermarks(Bucket("hours", 0), known)
@@ -154,7 +154,7 @@ def test_idleness_counts_when_all_before_it_is_read(beats: int) -> None:
 
 
 def test_nor_do_repetitions_hide_what_was_said_before() -> None:
-    """A shard that is opened when they were read finds where its promisers were on the way, and where idleness began."""
+    """A shard that is opened later still gets the watermarks of its position, and the start of the idleness."""
     bus, bucket = MemoryBus(), Bucket("hours", 0)
     bus.create(WATERMARKS)
     known = [_told(1, 40, 10), _told(0, 1_000, 10), _told(1, 100, 50), _told(0, 2_000, 60)]
@@ -170,7 +170,7 @@ def test_nor_do_repetitions_hide_what_was_said_before() -> None:
 
 @pytest.mark.parametrize("is_fresh", [True, False])
 def test_who_is_idle_and_silent_is_waited_for(*, is_fresh: bool) -> None:
-    """Since it may have stopped, with work waiting for it; that is said."""
+    """It may have stopped with unprocessed input; the description says so."""
     known = [_told(0, 1_000, 10), _told(1, 100, 10), _told(1, 100, 10, idle=True)]
     held = BucketWatermarks(Bucket("hours", 0), known, lambda _: is_fresh).at(10)
 
@@ -187,15 +187,15 @@ class Order(ps.Record, frozen=True):
 
 
 class Payment(Order, frozen=True):
-    """What was paid for it."""
+    """The payment of an order."""
 
 
 class BigOrder(Order, frozen=True):
-    """An order that matters."""
+    """A large order."""
 
 
 class BigPayment(Order, frozen=True):
-    """A payment that matters."""
+    """A large payment."""
 
 
 class Paid(Order, frozen=True):
@@ -203,11 +203,11 @@ class Paid(Order, frozen=True):
 
 
 class Enriched(Order, frozen=True):
-    """An order that was paid, and what else is known of it."""
+    """A paid order with more data."""
 
 
 class Minute(Order, frozen=True):
-    """What was paid in a minute."""
+    """The payments of a minute."""
 
 
 def _category(record: type[Any], name: str) -> ps.Category[Any]:
@@ -220,7 +220,7 @@ paid, enriched, minutes = _category(Paid, "paid"), _category(Enriched, "enriched
 
 
 class BigOrders(ps.Stateless):
-    """Finds them."""
+    """Keeps large orders."""
 
     reads, writes, watermark = orders, big_orders, ps.watermarks.BoundedOutOfOrderness()
 
@@ -229,7 +229,7 @@ class BigOrders(ps.Stateless):
 
 
 class BigPayments(ps.Stateless):
-    """Finds them."""
+    """Keeps large payments."""
 
     reads, writes, watermark = payments, big_payments, ps.watermarks.BoundedOutOfOrderness()
 
@@ -238,7 +238,7 @@ class BigPayments(ps.Stateless):
 
 
 class Join(ps.Join):
-    """Brings both together that happen in the same moment."""
+    """Joins orders and payments of the same time."""
 
     left, right, writes = big_orders, big_payments, paid
     join_type = ps.JoinType.LEFT
@@ -250,13 +250,13 @@ class Join(ps.Join):
 
 
 class PromisedJoin(Join):
-    """The same, by what those before it promise."""
+    """The join with upstream watermarks."""
 
     name, watermark = "join", ps.watermarks.UpstreamWatermark()
 
 
 class Enrichment(ps.Stateless):
-    """Adds what is known."""
+    """Adds data."""
 
     reads, writes, watermark = paid, enriched, ps.watermarks.UpstreamWatermark()
 
@@ -265,7 +265,7 @@ class Enrichment(ps.Stateless):
 
 
 class Minutes(ps.Aggregator):
-    """Adds up what was paid in a minute, when all is there."""
+    """Sums the payments of each minute at its end."""
 
     reads, writes = enriched, minutes
     monoid: ClassVar[ps.monoids.Monoid[Any]] = ps.monoids.Sum()
@@ -285,7 +285,7 @@ KEYS = "abcdef"
 
 
 class Plant:
-    """An app whose processors may stand still, one by one, and whose bus may be away."""
+    """An app whose processors may pause, one by one, and whose bus may fail."""
 
     def __init__(self, join: type[ps.Join]) -> None:
         self.app: list[type[ps.Processor]] = [BigOrders, BigPayments, join, Enrichment, Minutes]
@@ -293,28 +293,28 @@ class Plant:
         self.paid = 0
 
     def run(self, *processors: type[ps.Processor]) -> None:
-        """Run these to the end of their input, in this order."""
+        """Run processors to the end of their input, in this order."""
         for processor in processors or self.app:
             self.driver._run_to_end(processor)
 
     def pass_time(self, seconds: int, *processors: type[ps.Processor]) -> None:
-        """Let time pass while these run."""
+        """Advance the clock while processors run."""
         for _ in range(seconds):
             self.driver.clock.advance(1)
             self.run(*processors)
 
     def order(self, minute: range) -> None:
-        """Write orders of these minutes."""
+        """Write orders of some minutes."""
         write(self.driver.bus, orders, [Order(key, at * MINUTE, 1) for at in minute for key in KEYS])
 
     def pay(self, minute: range) -> None:
-        """Write payments of these minutes."""
+        """Write payments of some minutes."""
         self.paid += len(minute) * len(KEYS)
         write(self.driver.bus, payments, [Payment(key, at * MINUTE, 1) for at in minute for key in KEYS])
 
     @contextmanager
     def outage(self, patch: pytest.MonkeyPatch) -> Iterator[None]:
-        """Nothing is read, and nobody answers."""
+        """The bus returns no events and no answers."""
 
         def away(*_: object) -> Mapping[Any, int]:
             raise BusUnreachable("no broker")
@@ -325,7 +325,7 @@ class Plant:
             yield
 
     def expect_all(self, until: int) -> None:
-        """See that each order met its payment, and that each minute before one is complete."""
+        """Expect a match for each order, and complete minutes up to one."""
         assert [one.euros for one in self.driver.read(paid)] == [1] * self.paid
         found = {(one.key, one.at): one.euros for one in self.driver.read(minutes)}
         assert found == {(key, at * MINUTE): 1 for at in range(until) for key in KEYS}
@@ -336,7 +336,7 @@ class Plant:
 def test_nothing_is_late_after_outages_that_are_longer_than_silence_may_be(
     join: type[ps.Join], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Twice; what comes of one input first when the bus is back waits for the other."""
+    """Twice; when the bus returns, events of one input wait for the other input."""
     plant = Plant(join)
     for begin in (0, 10, 20):
         plant.order(range(begin, begin + 10))
@@ -354,7 +354,7 @@ def test_nothing_is_late_after_outages_that_are_longer_than_silence_may_be(
 
 @pytest.mark.parametrize("join", JOINS)
 def test_nothing_is_late_when_all_workers_have_stood_still(join: type[ps.Join]) -> None:
-    """Also where one input was idle before; whoever goes on first."""
+    """Also if one input was idle before, in any order of restarts."""
     plant = Plant(join)
     plant.order(range(10))
     plant.pay(range(10))
@@ -374,7 +374,7 @@ def test_nothing_is_late_when_all_workers_have_stood_still(join: type[ps.Join]) 
 @pytest.mark.parametrize("join", JOINS)
 @pytest.mark.parametrize("was_idle", [True, False])
 def test_nothing_is_late_of_an_upstream_processor_that_was_stopped(join: type[ps.Join], *, was_idle: bool) -> None:
-    """For as long as may be; its consumers wait, and say for whom."""
+    """For any time; its consumers wait and name it."""
     plant = Plant(join)
     plant.order(range(10))
     plant.pay(range(10))
@@ -400,7 +400,7 @@ def test_nothing_is_late_of_an_upstream_processor_that_was_stopped(join: type[ps
 
 @pytest.mark.parametrize("join", JOINS)
 def test_who_is_idle_in_truth_is_not_waited_for(join: type[ps.Join]) -> None:
-    """Its consumers go on within its time and a few seconds."""
+    """Its consumers continue within its idle timeout and a few seconds."""
     plant = Plant(join)
     plant.order(range(10))
     plant.pay(range(10))
@@ -416,7 +416,7 @@ def test_who_is_idle_in_truth_is_not_waited_for(join: type[ps.Join]) -> None:
 
 
 class Slow(ps.Stateless):
-    """Saves seldom, and holds its outputs until then."""
+    """Saves rarely, and keeps its outputs until then."""
 
     reads, writes, watermark = orders, big_orders, ps.watermarks.BoundedOutOfOrderness()
     output_semantics = ps.Semantics.AT_MOST_ONCE
@@ -427,13 +427,13 @@ class Slow(ps.Stateless):
 
 
 class SlowOnce(Slow):
-    """In transactions."""
+    """Sends outputs in transactions."""
 
     output_semantics = ps.Semantics.EXACTLY_ONCE
 
 
 class SlowAtLeastOnce(Slow):
-    """They leave, but nobody knows whether they arrived."""
+    """Sends outputs at once, without a confirmation of their arrival."""
 
     output_semantics = ps.Semantics.AT_LEAST_ONCE
 
@@ -451,7 +451,7 @@ def worker_of(processor: type[ps.Processor], driver: Driver) -> Worker:
 
 @pytest.mark.parametrize("processor", [Slow, SlowOnce, SlowAtLeastOnce])
 def test_nobody_is_idle_who_holds_outputs(processor: type[ps.Processor]) -> None:
-    """Where checkpoints are further apart than idleness takes, it is said after the checkpoint, with its outputs' ends."""
+    """With checkpoints further apart than the idle timeout, idleness is published after the checkpoint, with the ends of its outputs."""
     driver = Driver(processor)
     worker = worker_of(processor, driver)
     worker.run_once()
@@ -470,7 +470,7 @@ def test_nobody_is_idle_who_holds_outputs(processor: type[ps.Processor]) -> None
 
 
 def test_a_promise_of_an_idle_shard_found_at_the_start_proves_nothing() -> None:
-    """Until it is repeated."""
+    """Until the shard repeats it."""
     plant = Plant(PromisedJoin)
     bus = plant.driver.bus
     both = {"big_orders": {0: 0, 1: 0}}
@@ -491,7 +491,7 @@ def test_a_promise_of_an_idle_shard_found_at_the_start_proves_nothing() -> None:
 
 
 def test_it_is_said_that_nobody_knows_who_is_idle(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the bus does not tell where a bucket ends."""
+    """If the bus does not return a bucket's end offset."""
     plant = Plant(Join)
     plant.order(range(10))
     plant.pay(range(5))
@@ -516,7 +516,7 @@ def test_it_is_said_that_nobody_knows_who_is_idle(monkeypatch: pytest.MonkeyPatc
 def test_time_in_a_test_passes_in_steps_that_silence_can_be_seen_in(
     seconds: float, idle_after_s: list[float], processors: int
 ) -> None:
-    """All of it, and few enough; the last ones without a gap for as long as silence has to last, if there is so much time."""
+    """All of it, in few steps; at the end without gaps for the length of the idle timeout, if there is so much time."""
     steps = list(time_steps(seconds, idle_after_s, processors))
 
     assert math.isclose(sum(steps), seconds)
@@ -530,7 +530,7 @@ def test_time_in_a_test_passes_in_steps_that_silence_can_be_seen_in(
 
 
 def test_a_test_that_lets_a_month_pass_is_quick() -> None:
-    """It takes as many steps as a few minutes do."""
+    """It takes as many steps as a few minutes."""
     assert len(list(time_steps(30 * 86_400, [60.0], 5))) < 60
 
 
@@ -538,7 +538,7 @@ def test_a_test_that_lets_a_month_pass_is_quick() -> None:
 def test_the_bus_is_asked_only_where_something_depends_on_it(
     idle_after: timedelta | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not of a processor that never takes a bucket for idle, nor while events come."""
+    """Not for a processor without idleness, nor while events arrive."""
     quiet = type("Quiet", (Slow,), {"idle_after": idle_after, "name": "quiet"})
     driver, asked = Driver(quiet), list[Collection[Bucket]]()
     worker, ends_of = worker_of(quiet, driver), driver.bus.ends_of

@@ -1,4 +1,4 @@
-"""What is promised of inputs that meet: every event once, each input in its order, and between inputs as they arrived."""
+"""The merge of a shard's inputs: every event once, each input in its order, and between inputs by arrival."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ ARRIVALS = st.lists(st.integers(0, 50), max_size=40)
 
 
 def batch(bucket: Bucket, arrived: Sequence[int], begin: int = 0) -> RawBatch:
-    """Return messages that arrived at these times."""
+    """Return messages with these arrival times."""
     return RawBatch(bucket, [StoredMessage(begin + at, Outgoing(None, b""), time) for at, time in enumerate(arrived)])
 
 
 def given_on(polled: Polled) -> list[tuple[str, int, int]]:
-    """Return what may be processed: input, offset and arrival."""
+    """Return the events to process: input, offset and arrival."""
     return [
         (one.bucket.category, message.offset(), message.timestamp()[1])
         for one in polled.batches
@@ -40,7 +40,7 @@ def given_on(polled: Polled) -> list[tuple[str, int, int]]:
 def test_each_input_keeps_its_order_and_neither_runs_ahead(
     left: list[int], right: list[int], size: int, at_once: int
 ) -> None:
-    """By more than what goes on together: an event goes on when all that had arrived before it in the other input has."""
+    """An event is processed after all earlier events of the other input, up to the size of a run."""
     met = InputMerger(["left", "right"], SteeredClock(0))
     found: list[tuple[str, int, int]] = []
     with pytest.MonkeyPatch.context() as patch:
@@ -64,7 +64,7 @@ def test_each_input_keeps_its_order_and_neither_runs_ahead(
 
 
 def test_an_input_that_is_neither_here_nor_at_its_end_is_waited_for_a_moment() -> None:
-    """Then what is here goes on; and what comes of one that is at its end goes on at once."""
+    """Then the present batch is processed; an input at its end never delays the others."""
     clock = SteeredClock(0)
     met = InputMerger(["left", "right"], clock)
 
@@ -79,22 +79,22 @@ def test_an_input_that_is_neither_here_nor_at_its_end_is_waited_for_a_moment() -
 
 
 class Valve:
-    """Notes what it is told."""
+    """Records pauses and resumptions."""
 
     def __init__(self) -> None:
         self.paused: set[Bucket] = set()
 
     def pause(self, buckets: Iterable[Bucket]) -> None:
-        """Note them."""
+        """Record paused buckets."""
         self.paused.update(buckets)
 
     def resume(self, buckets: Iterable[Bucket]) -> None:
-        """Note that they go on."""
+        """Record resumed buckets."""
         self.paused.difference_update(buckets)
 
 
 def test_what_is_far_ahead_is_not_read_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Until half of it has gone on; what was given up is not held back any more."""
+    """Reading resumes at half of the limit; a dropped bucket is not paused any more."""
     monkeypatch.setattr(input_merger, "MAX_QUEUED", 10)
     monkeypatch.setattr(input_merger, "MIN_RUN", 1)
     met, valve = InputMerger(["left", "right"], SteeredClock(0)), Valve()
@@ -113,7 +113,7 @@ def test_what_is_far_ahead_is_not_read_on(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_an_input_that_is_ahead_waits_at_its_border() -> None:
-    """Until the others have come to theirs; where an offset that is given to no reader lies there, it is said that all before it was read."""
+    """Until the other inputs have reached their stop offsets; a stop offset without an event before it is reported as an end."""
     met = InputMerger(["left", "right"], SteeredClock(0))
     met.catch_up([Position(LEFT, 0), Position(RIGHT, 2)], {"left": 3})
 
@@ -132,18 +132,18 @@ def test_an_input_that_is_ahead_waits_at_its_border() -> None:
 
 
 class Step(ps.Record, frozen=True):
-    """One of many."""
+    """A step."""
 
     key: str
     at: ps.EventTime
 
 
 class Other(Step, frozen=True):
-    """One of as many others."""
+    """Another kind of step."""
 
 
 class Ahead(ps.Record, frozen=True):
-    """How far one input was ahead of the other."""
+    """The difference between the numbers of both kinds."""
 
     key: str
     at: ps.EventTime
@@ -156,7 +156,7 @@ aheads = ps.Category("aheads", Ahead, key="key", event_time="at", buckets=1)
 
 
 class Balance(ps.Stateful):
-    """How many more steps than others have come."""
+    """Counts the difference between both inputs."""
 
     reads, writes, state = (steps, others), aheads, int
 
@@ -167,7 +167,7 @@ class Balance(ps.Stateful):
 
 
 def test_a_worker_with_much_to_catch_up_reads_its_inputs_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As they arrived: neither comes first as a whole."""
+    """By arrival: neither input is read completely before the other."""
     monkeypatch.setattr(input_merger, "MAX_QUEUED", 2_000)
     driver = Driver(Balance)
     writer, codecs = driver.bus.writer(), Codecs(driver.bus)

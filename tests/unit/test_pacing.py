@@ -1,4 +1,4 @@
-"""How many events a turn of a worker's loop takes."""
+"""The number of events in a turn of a worker's loop."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ EVENT_S = 0.01
 
 
 class Slow(ps.Stateless):
-    """Takes its time, on the clock that it is given."""
+    """Takes a fixed time for each event, on the worker's clock."""
 
     reads = readings
 
@@ -44,7 +44,7 @@ class Slow(ps.Stateless):
 
 
 def test_a_slow_processor_is_given_few_events_at_a_time() -> None:
-    """After the first ones its loop turns all the time: it says how it is, saves, and hands buckets on."""
+    """After the first events, the loop turns often enough to report, to save, and to release buckets."""
     slow = Slow()
     bus = MemoryBus(slow.clock.now_ms)
     for category in (readings, dead_letters_of(Slow)):
@@ -71,7 +71,7 @@ def test_a_slow_processor_is_given_few_events_at_a_time() -> None:
 
 
 def test_a_quick_one_gets_all_that_a_poll_gives() -> None:
-    """Within a few turns; where it turns slow, it has less at once."""
+    """Within a few turns; when the processor becomes slow, the next poll is small."""
     pace = BatchSizer(10_000)
     seen = []
     for _ in range(4):
@@ -84,7 +84,7 @@ def test_a_quick_one_gets_all_that_a_poll_gives() -> None:
 
 
 def test_however_slow_one_event_is_read() -> None:
-    """Nothing would go on otherwise; and what was never asked says nothing."""
+    """A poll always returns at least one event; an empty batch changes nothing."""
     pace = BatchSizer(10)
     pace.record(0, 60.0)
     assert pace.at_most == 10

@@ -1,4 +1,4 @@
-"""What event time promises from one processor to the next, through nothing but the bus."""
+"""Watermarks from one processor to the next, through the bus alone."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ class Call(ps.Record, frozen=True):
 
 
 class Long(Call, frozen=True):
-    """A long call, by whom it was taken."""
+    """A long call and its taker."""
 
     taker: str
 
 
 class Calls(ps.Record, frozen=True):
-    """How many calls somebody took in a minute."""
+    """The number of a taker's calls in a minute."""
 
     taker: str
     minute: ps.EventTime
@@ -58,7 +58,7 @@ class Calls(ps.Record, frozen=True):
 
 
 class Hours(ps.Record, frozen=True):
-    """How many calls somebody took in an hour."""
+    """The number of a taker's calls in an hour."""
 
     taker: str
     hour: ps.EventTime
@@ -72,7 +72,7 @@ hours = ps.Category("hours", Hours, key="taker", event_time="hour", buckets=1)
 
 
 class Filter(ps.Stateless):
-    """Keeps long calls, and gives them to two takers."""
+    """Keeps long calls, and distributes them to two takers."""
 
     reads, writes = calls, long_calls
     watermark = ps.watermarks.BoundedOutOfOrderness(timedelta(seconds=10))
@@ -83,7 +83,7 @@ class Filter(ps.Stateless):
 
 
 class Minutes(ps.Aggregator):
-    """Counts the calls of a minute, when all are there."""
+    """Counts the calls of each minute at its end."""
 
     reads: ClassVar[ps.Category[Any]] = long_calls
     writes = minutes
@@ -99,7 +99,7 @@ class Minutes(ps.Aggregator):
 
 
 class PerHour(ps.Aggregator):
-    """Adds minutes up to hours, when all are there."""
+    """Sums minutes to hours at their end."""
 
     reads, writes = minutes, hours
     monoid: ClassVar[ps.monoids.Monoid[Any]] = ps.monoids.Sum()
@@ -120,7 +120,7 @@ ENDS = [Call(caller, 100 * 60 * MINUTE, 5) for caller in ("a", "b", "c", "d")]  
 
 
 def told(driver: Driver, processor: type[ps.Processor]) -> dict[int, int]:
-    """Return what the shards of a processor have promised."""
+    """Return the published watermarks of a processor's shards."""
     return {
         bucket: advance.watermark_ms
         for (name, bucket), advance in watermarks_on(driver.bus).items()
@@ -137,7 +137,7 @@ CALLS = st.lists(
 @given(given_calls=CALLS, cuts=st.lists(st.integers(0, 30), max_size=3))
 @settings(max_examples=40, deadline=None)
 def test_windows_downstream_hold_all_that_was_in_time_upstream(given_calls: list[Call], cuts: list[int]) -> None:
-    """However the calls were brought: whatever passed the filter in order of time is counted, in minutes and hours."""
+    """However the calls are divided into runs: all calls that pass the filter in order of time are counted, in minutes and hours."""
     ordered = sorted(given_calls, key=lambda call: call.at)
     driver = Driver(APP)
     for begin, end in zip([0, *sorted(cuts)], [*sorted(cuts), len(ordered)], strict=True):
@@ -156,7 +156,7 @@ def test_windows_downstream_hold_all_that_was_in_time_upstream(given_calls: list
 
 
 def test_a_shard_that_has_come_less_far_holds_back() -> None:
-    """What it may still write is waited for; when it has come as far as the others, the window is complete."""
+    """Its possible outputs hold the watermark back; when it has advanced as far as the others, the window is complete."""
     driver = Driver(APP)
     callers = {bucket_of(caller.encode(), calls.buckets): caller for caller in "abcdef"}
     slow, fast = callers[0], callers[1]
@@ -169,7 +169,7 @@ def test_a_shard_that_has_come_less_far_holds_back() -> None:
 
 
 def test_an_idle_bucket_delays_by_no_more_than_its_time() -> None:
-    """Then nobody waits for it; when it speaks again, it is waited for again."""
+    """Then it does not hold the watermark back; when it continues, it does again."""
     driver = Driver(APP)
     caller = next(caller for caller in "abcdef" if bucket_of(caller.encode(), calls.buckets) == 1)
     driver.send(calls, [Call(caller, 0, 10), Call(caller, 10 * MINUTE, 5)])
@@ -182,7 +182,7 @@ def test_an_idle_bucket_delays_by_no_more_than_its_time() -> None:
 
 
 def test_who_is_taken_back_holds_nobody_back() -> None:
-    """A processor that stopped does; one that is removed does not."""
+    """A stopped processor holds the watermark back; a removed one does not."""
     driver = Driver([Minutes])
     with closing(driver.bus.writer()) as writer:
         writer.send(WATERMARKS.name, watermark_messages([_promise("fast", 10 * MINUTE), _promise("gone", 0)]))
@@ -202,7 +202,7 @@ def _promise(promiser: str, watermark_ms: int, **ends: int) -> WatermarkStatemen
 
 
 def test_a_promise_holds_when_its_offsets_are_read() -> None:
-    """Not before: what lies below them is still to come."""
+    """Not before: earlier offsets may still contain earlier events."""
     board = BucketWatermarks(Bucket("long_calls", 1), [])
     board.record(("filter", 0), _promise("filter", 10, _1=5))
     board.record(("filter", 0), _promise("filter", 20, _1=8))
@@ -211,7 +211,7 @@ def test_a_promise_holds_when_its_offsets_are_read() -> None:
 
 
 def test_who_catches_up_goes_by_what_was_promised_on_the_way() -> None:
-    """Also where all of it was promised before it began: what it holds is then no more than when it is not behind."""
+    """Also if all of it was published before the shard was opened: it holds no more statements than a shard without a backlog."""
     driver = Driver([Minutes])
     with closing(driver.bus.writer()) as writer:
         writer.send(
@@ -226,7 +226,7 @@ def test_who_catches_up_goes_by_what_was_promised_on_the_way() -> None:
 
 
 def test_a_shard_that_has_promised_nothing_is_waited_for() -> None:
-    """It is named; so is a category without upstream watermarks."""
+    """The description names it, and a category without upstream watermarks."""
     board = BucketWatermarks(Bucket("long_calls", 1), [])
     assert board.at(0).held_by == "long_calls: no processor publishes a watermark for it"
     board.record(("filter", 1), WatermarkStatement("filter", 1, 2, 10, {"long_calls": {1: 0}}))
@@ -236,7 +236,7 @@ def test_a_shard_that_has_promised_nothing_is_waited_for() -> None:
 
 @given(marks=st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), min_size=1, max_size=300))
 def test_many_promises_are_thinned_and_none_holds_too_early(marks: list[tuple[int, int]]) -> None:
-    """A watermark is given only if it was promised for no more than what is read; at the end, the greatest is."""
+    """A watermark applies only when its offsets are read; at the end, the greatest one applies."""
     board, promised = BucketWatermarks(Bucket("long_calls", 0), []), []
     offset = 0
     for watermark, step in marks:
@@ -254,7 +254,7 @@ def test_many_promises_are_thinned_and_none_holds_too_early(marks: list[tuple[in
     "step", [Step.LOG_CHANGES, Step.PREPARE_STATE, Step.COMMIT_TRANSACTION, Step.APPLY_STATE, None]
 )
 def test_windows_by_promises_come_once_whatever_dies(step: Step | None) -> None:
-    """Their state goes to a changelog, since promises come at other moments when events are read again."""
+    """Their state has a changelog, since watermarks arrive at other times when events are read again."""
     assert Step.LOG_CHANGES in steps_of(Minutes)
     events = [Call("abcd"[n % 4], n * MINUTE // 3, 10 + n % 3) for n in range(40)]
     driver = Driver([Minutes])
@@ -284,13 +284,13 @@ def test_windows_by_promises_come_once_whatever_dies(step: Step | None) -> None:
 
 
 class Observed(Minutes):
-    """Finds by itself how far its input is."""
+    """Determines its watermark from its events."""
 
     watermark = ps.watermarks.BoundedOutOfOrderness()
 
 
 def test_who_dies_between_a_checkpoint_and_its_promise_promises_when_it_is_back() -> None:
-    """And not only when something else comes: what is complete downstream is written."""
+    """Complete windows downstream are written without further events."""
     driver = Driver([Observed, PerHour])
     takers = {bucket_of(taker.encode(), long_calls.buckets): taker for taker in map("taker-{}".format, range(20))}
     taken = [Long("a", hour * 60 * MINUTE, 10, taker) for hour in (0, 2) for taker in takers.values()]
@@ -302,7 +302,7 @@ def test_who_dies_between_a_checkpoint_and_its_promise_promises_when_it_is_back(
 
 
 def test_an_injector_promises_for_what_comes_from_outside() -> None:
-    """What was written before it lies below; it goes on where it was, and not back."""
+    """Events written before the watermark are below it; it continues where it was and never goes back."""
     driver = Driver([Minutes])
     driver.send(long_calls, [Long("a", 5, 10, "taker-0")])
     with WatermarkWriter(driver.bus, "long_calls", "gateway") as injector:
@@ -320,7 +320,7 @@ def test_an_injector_promises_for_what_comes_from_outside() -> None:
 
 
 class Checked(Long, frozen=True):
-    """A long call that somebody looked at."""
+    """A checked long call."""
 
 
 checked = ps.Category("checked", Checked, key="taker", event_time="at", buckets=3)
@@ -332,7 +332,7 @@ def _checked(event: Long) -> Checked:
 
 
 class Check(ps.Stateless):
-    """Looks at calls."""
+    """Checks calls."""
 
     reads, writes, watermark = long_calls, checked, ps.watermarks.UpstreamWatermark()
 
@@ -341,19 +341,19 @@ class Check(ps.Stateless):
 
 
 class CheckOnce(Check):
-    """In transactions."""
+    """Sends outputs in transactions."""
 
     output_semantics = ps.Semantics.EXACTLY_ONCE
 
 
 class CheckAtMostOnce(Check):
-    """Rather not than twice."""
+    """Sends outputs at most once."""
 
     output_semantics = ps.Semantics.AT_MOST_ONCE
 
 
 class CheckTaker(ps.LookupJoin):
-    """Looks at who took them."""
+    """Checks the takers."""
 
     reads, writes, watermark = long_calls, checked, ps.watermarks.UpstreamWatermark()
     source = ps.lookups.MemoryTable({f"taker-{n}": {"name": "somebody"} for n in range(2)})
@@ -366,7 +366,7 @@ class CheckTaker(ps.LookupJoin):
 
 
 class CheckState(ps.Stateful):
-    """Counts as well."""
+    """Also counts."""
 
     reads, writes, state, watermark = long_calls, checked, int, ps.watermarks.UpstreamWatermark()
 
@@ -375,19 +375,19 @@ class CheckState(ps.Stateful):
 
 
 class ByCaller(ps.Repartition):
-    """Brings calls to those who made them."""
+    """Returns calls to their callers."""
 
     reads, writes, watermark = long_calls, by_caller, ps.watermarks.UpstreamWatermark()
 
 
 class AfterCheck(Minutes):
-    """Counts the minutes of what comes of them."""
+    """Counts the minutes of its outputs."""
 
     reads = checked
 
 
 class AfterRepartition(Minutes):
-    """The same by caller."""
+    """Counts by caller."""
 
     reads = by_caller
 
@@ -395,7 +395,7 @@ class AfterRepartition(Minutes):
 @pytest.mark.parametrize("is_restarted", [False, True])
 @pytest.mark.parametrize("kind", [Check, CheckOnce, CheckAtMostOnce, CheckTaker, CheckState, ByCaller])
 def test_a_promise_that_comes_in_silence_goes_on_to_the_next(kind: type[ps.Processor], *, is_restarted: bool) -> None:
-    """Through processors of every kind, though no event moves them; also if one was started again meanwhile."""
+    """Through processors of every kind, without further events; also if a processor was restarted meanwhile."""
     after = AfterRepartition if kind is ByCaller else AfterCheck
     driver = Driver([kind, after])
     driver.send(long_calls, [Long("a", 5, 10, "taker-0")])
@@ -416,7 +416,7 @@ def test_a_promise_that_comes_in_silence_goes_on_to_the_next(kind: type[ps.Proce
 
 
 def test_in_silence_nothing_is_saved_again_and_again() -> None:
-    """Each step of the watermark is one checkpoint, and none follows where it stands still."""
+    """Each advance of the watermark is one checkpoint, and none follows while it pauses."""
     driver = Driver([Check])
     driver.send(long_calls, [Long("a", 5, 10, "taker-0")])
     for step in range(1, 4):
@@ -432,7 +432,7 @@ def test_in_silence_nothing_is_saved_again_and_again() -> None:
 
 @pytest.mark.parametrize("later", [None, 20])
 def test_a_promise_that_did_not_get_through_is_made_again(later: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Though nothing else changes; where something does, the later one takes its place."""
+    """Without other changes; a later statement of the shard replaces it."""
     driver = Driver([Filter])
     making = WatermarkPublisher(Filter(), driver.bus, InlineExecutor())
     making.publish(1, 10_005, "", idle=False)
@@ -455,7 +455,7 @@ def test_a_promise_that_did_not_get_through_is_made_again(later: int | None, mon
 
 
 def test_a_shard_that_is_anothers_now_is_promised_nothing_about(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also not what did not get through before; and who ends waits for no bus that is away."""
+    """Failed statements are dropped, too; an unreachable bus does not delay the end of the worker."""
     driver = Driver([Filter])
     making = WatermarkPublisher(Filter(), driver.bus, InlineExecutor())
     with monkeypatch.context() as away:
@@ -484,7 +484,7 @@ class Never(Executor):
 
 
 def test_a_bus_that_never_answers_keeps_nobody_from_ending(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its last promises are made when its shards are opened again."""
+    """The last watermarks are published when the shards are opened again."""
     monkeypatch.setattr(watermark_publisher, "CLOSE_LIMIT_S", 0.01)
     driver = Driver([Filter])
     making = WatermarkPublisher(Filter(), driver.bus, Never())
@@ -499,7 +499,7 @@ def _no_broker(_: str) -> NoReturn:
 
 
 def test_a_consumer_that_is_behind_waits_for_a_shard_that_is_idle_by_now() -> None:
-    """Until it has read what that wrote before: none of it is late."""
+    """Until the consumer has read the earlier outputs, so no event is late."""
     driver = Driver([Minutes])
     bucket = bucket_of(b"taker-0", long_calls.buckets)
 

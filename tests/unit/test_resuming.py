@@ -1,4 +1,4 @@
-"""Where shards go on, and what their cores see of changes that are not saved: values in, values out."""
+"""The positions from which shards resume, and the view of operators on unsaved changes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ BUCKET = Bucket("x.events", 0)
 
 @given(saved=OFFSETS, committed=OFFSETS)
 def test_state_decides_where_to_go_on_and_the_group_what_is_on_the_bus(saved: Offsets, committed: Offsets) -> None:
-    """Reading begins where the state stands, and is silent up to where the group stands."""
+    """Reading starts at the state's position, without outputs up to the group's position."""
     going_on = resume(Subject("stateful", EXACT, EXACT).make("x")(), StatePosition(saved), StatePosition(committed))
 
     assert going_on.position == saved
@@ -44,7 +44,7 @@ def test_state_decides_where_to_go_on_and_the_group_what_is_on_the_bus(saved: Of
 
 @given(saved=OFFSETS, committed=OFFSETS)
 def test_at_most_once_never_goes_back(saved: Offsets, committed: Offsets) -> None:
-    """What either of the two has passed may have counted, so it is not read again."""
+    """Both positions may have passed an event, so it is not read again."""
     going_on = resume(Subject("stateful", MOST, MOST).make("x")(), StatePosition(saved), StatePosition(committed))
 
     assert all(going_on.position[name] >= max(saved.get(name, 0), committed.get(name, 0)) for name in saved | committed)
@@ -53,7 +53,7 @@ def test_at_most_once_never_goes_back(saved: Offsets, committed: Offsets) -> Non
 
 @given(committed=OFFSETS)
 def test_without_state_the_group_decides(committed: Offsets) -> None:
-    """A stateless processor goes on where its group stands."""
+    """A stateless processor resumes at its group's position."""
     assert resume(Subject("stateless", LEAST, LEAST).make("x")(), None, StatePosition(committed)).position == committed
 
 
@@ -61,7 +61,7 @@ def test_without_state_the_group_decides(committed: Offsets) -> None:
 def test_a_checkpoint_counts_if_its_positions_were_committed(
     before: Offsets, after: Offsets, committed: Offsets
 ) -> None:
-    """All of them, and exactly these."""
+    """All messages after it, and no others."""
     assert is_committed(before, StatePosition(after), StatePosition(committed), "a checkpoint") == all(
         committed.get(name) == offset for name, offset in after.items()
     )
@@ -69,13 +69,13 @@ def test_a_checkpoint_counts_if_its_positions_were_committed(
 
 @given(ids=st.lists(st.integers(0, 2**60), min_size=1))
 def test_ids_grow_and_are_nobody_elses(ids: list[int]) -> None:
-    """Two checkpoints that follow on the same one are told apart: one in a million would not be."""
+    """Two different checkpoints after the same one have different ids, except with a probability of one in a million."""
     assert all(next_id(each) > each for each in ids)
     assert len({next_id(ids[0]) for _ in range(3)}) > 1
 
 
 def test_a_checkpoint_that_nobody_can_decide_is_said_to_be_so() -> None:
-    """Where the group had positions and has none any more, neither answer would be safe; where it never had any, nothing counts."""
+    """If the group's positions have expired, neither answer is safe; if it never had any, the checkpoint does not count."""
     with pytest.raises(AmbiguousTransaction, match="expired on the bus"):
         is_committed({"a": 1}, StatePosition({"a": 2}), StatePosition(), "a checkpoint")
 
@@ -83,7 +83,7 @@ def test_a_checkpoint_that_nobody_can_decide_is_said_to_be_so() -> None:
 
 
 def test_events_that_are_gone_are_left_out_only_when_told_so() -> None:
-    """Otherwise it is said how many there are."""
+    """Otherwise the error reports their number."""
     assert first_available("p", BUCKET, 7, 5, from_earliest=False) == 7
     assert first_available("p", BUCKET, 5, 1005, from_earliest=True) == 1005
     with pytest.raises(OffsetOutOfRange, match="1,000 events have expired"):
@@ -91,7 +91,7 @@ def test_events_that_are_gone_are_left_out_only_when_told_so() -> None:
 
 
 def test_a_position_that_the_bus_never_came_to_is_refused() -> None:
-    """At the end of a bucket one may stand; beyond it, what was read is not what the bus has."""
+    """The end of a bucket is a valid position; an offset beyond it belongs to other events."""
     expect_existing("p", BUCKET, 1000, 1000, "its state")
     with pytest.raises(OffsetOutOfRange) as refused:
         expect_existing("p", BUCKET, 1001, 1000, "its state")
@@ -108,7 +108,7 @@ SUBJECT = Subject("stateful", EXACT, EXACT).make("x")
 
 
 class StateThere(StateFolder):
-    """One state, and what happens when it is opened."""
+    """A folder with one state, and actions when it is opened."""
 
     def __init__(self, state: MemoryShardState, happens: Callable[[], object] = lambda: None) -> None:
         self._state = state
@@ -142,7 +142,7 @@ def standing_at(offset: int) -> MemoryShardState:
 
 @pytest.fixture
 def openings(bus: MemoryBus) -> Iterator[Callable[[StateFolder], ShardLoader]]:
-    """Opens shards in a thread."""
+    """Return a loader that opens shards in a thread."""
     made: list[ShardLoader] = []
     with ThreadPoolExecutor(1) as threads:
 
@@ -181,7 +181,7 @@ def opened(
 
 
 def test_state_of_another_bus_is_left_as_it_is(opened: Callable[[StateFolder], LoadedShard]) -> None:
-    """Its position is refused before what was prepared in it is decided by a group that knows nothing of it."""
+    """The position is refused before the prepared checkpoint is resolved by a group of another bus."""
     state = standing_at(21)
     state.prepare(Delta({}, StatePosition({BUCKET.category: 30}), {b"k": b"v"}))
     with pytest.raises(OffsetOutOfRange, match="another cluster"):
@@ -193,7 +193,7 @@ def test_state_of_another_bus_is_left_as_it_is(opened: Callable[[StateFolder], L
 def test_a_group_that_is_beyond_the_bus_is_refused(
     bus: MemoryBus, opened: Callable[[StateFolder], LoadedShard]
 ) -> None:
-    """Whatever the state says; which is not even opened."""
+    """Whatever the state's position is; the state is not even opened."""
     bus.set_committed(SUBJECT.name, [Position(BUCKET, 21)])
     states = StateThere(standing_at(3))
     with pytest.raises(OffsetOutOfRange, match="group's committed position"):
@@ -205,14 +205,14 @@ def test_a_group_that_is_beyond_the_bus_is_refused(
 def test_what_was_saved_since_the_bus_was_asked_is_not_refused(
     bus: MemoryBus, opened: Callable[[StateFolder], LoadedShard]
 ) -> None:
-    """Who had the bucket before may read and save until the state is opened."""
+    """The previous owner of the bucket may read and save until the state is opened."""
     shard = opened(StateThere(standing_at(25), lambda: more(bus, 5))).shard
 
     assert shard.position == {BUCKET.category: 25}
 
 
 def away(times: int) -> Callable[[], None]:
-    """Return what raises so many times, as a store does that does not answer."""
+    """Return a function that fails a number of times, like an unreachable store."""
     left = iter(range(times))
 
     def ask() -> None:
@@ -225,7 +225,7 @@ def away(times: int) -> Callable[[], None]:
 def test_a_store_that_does_not_answer_is_asked_again(
     opened: Callable[[StateFolder], LoadedShard], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The shard opens when it is back; meanwhile it is said once what waits."""
+    """The shard opens when the store answers; meanwhile, one log message describes the wait."""
     states = StateThere(standing_at(3), away(4))
     shard = opened(states).shard
 
@@ -244,7 +244,7 @@ def test_a_store_is_not_asked_for_a_shard_that_nobody_wants(
     wait_until: Callable[[Callable[[], bool]], None],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A bucket that went elsewhere, or a worker that ends, waits no more."""
+    """A bucket that has moved to another worker, or a worker that ends, stops waiting."""
     caplog.set_level("INFO")
     states = StateThere(standing_at(3), away(10**9))
     opening = openings(states)
@@ -257,7 +257,7 @@ def test_a_store_is_not_asked_for_a_shard_that_nobody_wants(
 
 
 def test_a_store_that_refuses_is_not_asked_again(opened: Callable[[StateFolder], LoadedShard]) -> None:
-    """A wrong password does not mend itself."""
+    """A wrong password stays wrong."""
 
     def refuse() -> None:
         raise StoreRefused("Wrong password.")
@@ -271,7 +271,7 @@ def test_a_store_that_refuses_is_not_asked_again(opened: Callable[[StateFolder],
 
 @given(first=st.integers(0, 20), size=st.integers(1, 20), begin=st.integers(0, 40), border=st.integers(0, 40))
 def test_a_batch_is_split_where_outputs_begin_to_count(first: int, size: int, begin: int, border: int) -> None:
-    """Each unread message is in one part, in order; muted are those before the border."""
+    """Each unread message is in one part, in order; messages before the group's position have no outputs."""
     going_on = resume(
         Subject("stateful", EXACT, EXACT).make("x")(),
         StatePosition({"x.events": begin}),
@@ -291,7 +291,7 @@ def test_a_batch_is_split_where_outputs_begin_to_count(first: int, size: int, be
 def test_an_overlay_reads_as_if_all_was_saved(
     saved: dict[bytes, Any], rounds: list[tuple[list[dict[bytes, Any]], bool]]
 ) -> None:
-    """What waits lies over what a checkpoint is saving, and that over what is saved, also when the checkpoint is broken off."""
+    """Unsaved changes overlay changes that are being saved, and these overlay saved ones, also after a rollback."""
     below, above = MemoryShardState(), MemoryShardState()
     below.save(saved)
     above.save(saved)
@@ -311,7 +311,7 @@ def test_an_overlay_reads_as_if_all_was_saved(
 
 
 def test_partials_of_a_checkpoint_that_was_broken_off_are_joined_with_later_ones() -> None:
-    """Neither the earlier nor the later ones are lost, and none counts twice."""
+    """Neither earlier nor later changes are lost, and none counts twice."""
     overlay = Overlay(MemoryShardState(), lambda earlier, later: earlier + later)
     overlay.add({b"k": b"1", b"only": b"x"})
     sealed = overlay.snapshot()

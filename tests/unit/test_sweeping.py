@@ -1,4 +1,4 @@
-"""When a transaction is taken for left open, and by whom it is ended."""
+"""The detection of abandoned transactions, and the workers whose transactions are aborted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LIMIT_S = 11.0
 
 
 def test_only_an_offset_that_stands_still_with_something_behind_it_is_timed() -> None:
-    """One that moves begins anew, and so does one behind which nothing was left for a while."""
+    """An offset that advances starts a new measurement, and so does one that has reached the end."""
     standstill = StalledOffsets()
     seen = [
         standstill.longest_s({OUT: stable}, {OUT: end}, now_s)
@@ -39,7 +39,7 @@ def test_only_an_offset_that_stands_still_with_something_behind_it_is_timed() ->
 
 
 class Blocked:
-    """A bus on whose output a transaction was left open, by workers that reported some time ago, in seconds; what is ended in whose name."""
+    """A bus with an open transaction on an output, and workers whose last reports are some seconds old."""
 
     def __init__(self, heard_s: dict[str, float]) -> None:
         self.clock = SteeredClock(1_700_000_000_000)
@@ -62,7 +62,7 @@ class Blocked:
 
 
 def test_what_silent_workers_left_open_is_ended_once_it_is_older_than_a_transaction_may_be() -> None:
-    """Not in the name of the one that sweeps, nor of one that was heard from lately; and once for each standstill."""
+    """Neither the sweeping worker nor one that has reported recently is affected; each stall leads to one abort."""
     silent = SILENT_AFTER_S + LIMIT_S + MARGIN_S
     blocked = Blocked({"own": silent, "gone": silent, "there": -LIMIT_S - MARGIN_S})
     blocked.sweeper.sweep()
@@ -75,7 +75,7 @@ def test_what_silent_workers_left_open_is_ended_once_it_is_older_than_a_transact
 
 
 def test_nothing_is_ended_where_transactions_come_and_go() -> None:
-    """However long ago a worker was heard from."""
+    """However old the last report is."""
     blocked = Blocked({"gone": 1e5})
     for _ in range(5):
         blocked.open.commit([])

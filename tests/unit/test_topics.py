@@ -1,4 +1,4 @@
-"""A topic that is deleted and created again, or that somebody adds partitions to, is not read on as if nothing had happened."""
+"""Topics that are deleted and recreated, or get more partitions from another tool: the worker stops."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ EMPTY = Polled([], [])
 
 
 class Reading(ps.Record, frozen=True):
-    """What a meter shows."""
+    """A reading of a meter."""
 
     meter: str
     at: ps.EventTime
@@ -42,37 +42,37 @@ totals = ps.Category("totals", Reading, key="meter", event_time="at", buckets=2)
 
 
 class Totals(ps.Stateful):
-    """Adds up."""
+    """Adds the readings up."""
 
     reads, writes, state = readings, totals, int
     output_semantics: ClassVar[ps.Semantics] = ps.Semantics.AT_LEAST_ONCE
 
     def process(self, event: Reading, state: int | None, context: ps.Context) -> tuple[int, list[Reading]]:
-        """Add."""
+        """Add a reading."""
         total = (state or 0) + event.litres
         return total, [Reading(event.meter, event.at, total)]
 
 
 class ExactTotals(Totals):
-    """The same, with outputs once."""
+    """Totals with exactly-once outputs."""
 
     output_semantics = EXACT
 
 
 class LoggedTotals(ExactTotals):
-    """The same, with a changelog."""
+    """Totals with a changelog."""
 
     deterministic = False
 
 
 class Copies(ps.Stateless):
-    """Passes on."""
+    """Copies the readings."""
 
     reads, writes = readings, totals
     output_semantics = EXACT
 
     def process(self, event: Reading) -> Iterable[Reading]:
-        """Pass on."""
+        """Copy a reading."""
         yield event
 
 
@@ -80,7 +80,7 @@ KINDS: tuple[type[ps.Processor], ...] = (Totals, ExactTotals, LoggedTotals, Copi
 
 
 def made(count: int, start: int = 0) -> list[Reading]:
-    """Return readings of twenty meters, of one litre each."""
+    """Return readings of twenty meters, one litre each."""
     return [Reading(f"m{n % 20}", 1_000 * n, 1) for n in range(start, start + count)]
 
 
@@ -93,7 +93,7 @@ def created_again(bus: MemoryBus, category: ps.Category[Any]) -> None:
 @pytest.mark.parametrize("processor", KINDS)
 @pytest.mark.parametrize("refilled", [10, 150])
 def test_a_topic_created_again_is_refused(processor: type[ps.Processor], refilled: int) -> None:
-    """Also where it has been filled past the old position, so that its offsets look right."""
+    """Also if it has been filled beyond the old position, so that its offsets look right."""
     driver = Driver(processor)
     driver.send(readings, made(100))
     driver._discard_worker(driver.app.processors[0])
@@ -107,7 +107,7 @@ def test_a_topic_created_again_is_refused(processor: type[ps.Processor], refille
 
 @pytest.mark.parametrize("processor", KINDS)
 def test_positions_that_went_with_the_topic_make_no_new_processor(processor: type[ps.Processor]) -> None:
-    """Kafka drops a group's positions of a topic that is deleted; the state, or the record, still knows of them."""
+    """Kafka deletes a group's positions of a deleted topic; the state or the shard's record still contains the topic id."""
     driver = Driver(processor)
     driver.send(readings, made(100))
     driver._discard_worker(driver.app.processors[0])
@@ -119,7 +119,7 @@ def test_positions_that_went_with_the_topic_make_no_new_processor(processor: typ
 
 
 def test_a_state_that_alone_is_left_knows_its_topic() -> None:
-    """Where the bus has lost all that was noted, as another cluster has."""
+    """Also if the bus has lost all records, like another cluster."""
     driver = Driver(Totals)
     driver.send(readings, made(100))
     driver._discard_worker(driver.app.processors[0])
@@ -132,7 +132,7 @@ def test_a_state_that_alone_is_left_knows_its_topic() -> None:
 
 
 def test_a_changelog_created_again_is_refused() -> None:
-    """A state that is lost would be rebuilt of what it has logged since, as if that were all."""
+    """A lost state would otherwise be rebuilt from later changes only."""
     driver = Driver(LoggedTotals)
     driver.send(readings, made(100))
     driver._discard_worker(driver.app.processors[0])
@@ -146,7 +146,7 @@ def test_a_changelog_created_again_is_refused() -> None:
 
 @pytest.mark.parametrize("processor", KINDS)
 def test_a_running_worker_notices_a_topic_created_again(processor: type[ps.Processor]) -> None:
-    """Within seconds, also while nothing comes that it could read."""
+    """Within seconds, also without any event to read."""
     driver = Driver(processor)
     driver.send(readings, made(100))
     created_again(driver.bus, readings)
@@ -157,7 +157,7 @@ def test_a_running_worker_notices_a_topic_created_again(processor: type[ps.Proce
 
 
 def test_a_running_worker_notices_a_deleted_topic() -> None:
-    """When it is missing for some looks: brokers that start do not know all topics at once."""
+    """After several checks without it, since a starting broker does not know all topics at once."""
     driver = Driver(Copies)
     driver.send(readings, made(100))
     topics, looks = driver.bus.topics, 0
@@ -175,7 +175,7 @@ def test_a_running_worker_notices_a_deleted_topic() -> None:
 
 
 def looked(driver: Driver, processor: type[ps.Processor], times: int) -> None:
-    """Let a worker take turns in which it looks at its topics."""
+    """Run the worker until it has checked its topics."""
     worker = driver._workers[processor]
     for _ in range(times):
         worker.run_once()
@@ -184,7 +184,7 @@ def looked(driver: Driver, processor: type[ps.Processor], times: int) -> None:
 
 @pytest.mark.parametrize("processor", KINDS)
 def test_buckets_added_by_others_are_not_read(processor: type[ps.Processor]) -> None:
-    """Keys would come in another bucket than that of their state."""
+    """Keys would be in another bucket than their state."""
     driver = Driver(processor)
     driver.send(readings, made(20))
     driver.bus.resize(readings.name, 3)
@@ -195,7 +195,7 @@ def test_buckets_added_by_others_are_not_read(processor: type[ps.Processor]) -> 
 
 
 def test_a_worker_without_new_buckets_stops_too() -> None:
-    """Its keys come elsewhere from now on; and those of what it writes go elsewhere."""
+    """Keys of its input are in other buckets from now on, or keys of its output."""
     for grown in (readings, totals):
         driver = Driver(Totals)
         driver.send(readings, made(20))
@@ -210,7 +210,7 @@ def test_a_worker_without_new_buckets_stops_too() -> None:
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
-    """A machine on a bus of its own, where processors have run, and whose input was deleted and created again since."""
+    """A machine with its own bus, where processors have run, and whose input was recreated since."""
     machine = Machine(tmp_path / "one", MemoryBus(), LocalFileStore(tmp_path / "place"))
     created(machine.bus, KINDS)
     write(machine.bus, readings, made(100))
@@ -219,7 +219,7 @@ def machine(tmp_path: Path) -> Machine:
 
 @pytest.mark.parametrize("processor", KINDS)
 def test_a_reset_begins_with_the_new_topic(machine: Machine, processor: type[ps.Processor]) -> None:
-    """As the error says."""
+    """With the command that the error names."""
     machine.run(processor)
     created_again(machine.bus, readings)
     write(machine.bus, readings, made(150))
@@ -237,7 +237,7 @@ def test_a_reset_begins_with_the_new_topic(machine: Machine, processor: type[ps.
 
 
 def test_a_backup_of_before_is_refused(machine: Machine) -> None:
-    """It counts what is gone, at offsets that stand for other events now."""
+    """It contains expired events, at offsets that belong to other events now."""
     machine.run(Totals)
     machine.back_up(Totals)
     created_again(machine.bus, readings)
@@ -249,7 +249,7 @@ def test_a_backup_of_before_is_refused(machine: Machine) -> None:
 
 
 def test_a_position_says_of_which_topics_it_is() -> None:
-    """And says nothing where it was put together from outside."""
+    """A machine without recreated topics logs nothing."""
     ids = {"a": "id of a", "b": "id of b"}
     position = StatePosition({"a": 3, "b": 4}, topic_ids=ids)
 
@@ -262,14 +262,14 @@ refunds = ps.Category("refunds", Reading, key="meter", event_time="at", buckets=
 
 
 class OtherTotals(Totals):
-    """Another processor, which somebody has given the same name."""
+    """Another processor with the same name."""
 
     name, reads = "totals", refunds
 
 
 @pytest.mark.parametrize("processor", [Totals, Copies])
 def test_two_processors_of_one_name_are_told_apart(machine: Machine, processor: type[ps.Processor]) -> None:
-    """They would share a group and states; each is named with what it reads, and the first goes on."""
+    """They would share a group and states; the error names the inputs of both, and the first processor continues."""
     created(machine.bus, [OtherTotals])
     machine.run(processor)
     other = type("Other", (OtherTotals,), {"name": processor.name, "__doc__": "Another."})
@@ -282,7 +282,7 @@ def test_two_processors_of_one_name_are_told_apart(machine: Machine, processor: 
 
 
 def test_a_purged_name_may_be_used_again(machine: Machine) -> None:
-    """And so may that of a processor whose inputs were chosen anew by a reset."""
+    """So may the state of a processor whose inputs a reset has changed."""
     created(machine.bus, [OtherTotals])
     machine.run(Totals)
     forget_registration(machine.bus, Totals.name)
@@ -296,7 +296,7 @@ def test_a_purged_name_may_be_used_again(machine: Machine) -> None:
 
 
 def test_a_reset_chooses_other_inputs(machine: Machine) -> None:
-    """Where the processor's inputs were changed, and it is to go on under its name."""
+    """If the processor's inputs were changed and it keeps its name."""
     created(machine.bus, [OtherTotals])
     machine.run(Totals)
     write(machine.bus, refunds, made(7))
@@ -308,7 +308,7 @@ def test_a_reset_chooses_other_inputs(machine: Machine) -> None:
 
 
 def test_state_made_with_other_buckets_is_not_gone_on_with(machine: Machine) -> None:
-    """Declaring the number that another tool has made it does not bring the state to where its keys are; without state it is enough."""
+    """With state, declaring the new number does not move the state to the new buckets of its keys; without state, it is enough."""
     machine.run(Totals)
     machine.run(Copies)
     machine.bus.resize(readings.name, 3)

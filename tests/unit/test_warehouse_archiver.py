@@ -1,4 +1,4 @@
-"""The archiver: every event once, in the same files, whatever happens to it on the way."""
+"""The archiver: every event once, in the same files, after any failure."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ READINGS = ps.Category("readings", Reading, key="sensor", event_time="at", bucke
 
 
 class ForgettingBus(MemoryBus):
-    """A bus that has dropped what lies before an offset, as retention does."""
+    """A bus that has dropped the events before an offset, like retention."""
 
     kept_from = 0
 
@@ -71,7 +71,7 @@ def send(bus: MemoryBus, events: Sequence[Reading | bytes]) -> None:
 
 
 def bus_with(events: Sequence[Reading | bytes]) -> ForgettingBus:
-    """Return a bus that has the category and some events."""
+    """Return a bus with the category and some events."""
     bus = ForgettingBus()
     bus.create(CategorySpec.of(READINGS))
     send(bus, events)
@@ -81,7 +81,7 @@ def bus_with(events: Sequence[Reading | bytes]) -> ForgettingBus:
 def archive(
     bus: MemoryBus, warehouse: Warehouse, *, accept_gaps: bool = False, segment_events: int = SEGMENT
 ) -> Archiver:
-    """Archive everything that is on the bus."""
+    """Archive all events on the bus."""
     archiver = Archiver(bus, [READINGS], warehouse, segment_events=segment_events, accept_gaps=accept_gaps)
     ends = {Bucket(READINGS.name, number): end for number, end in bus.describe(READINGS.name).ends.items()}
     archiver.run(lambda it: it.has_reached(ends))
@@ -89,7 +89,7 @@ def archive(
 
 
 def rows(warehouse: Warehouse) -> dict[StoredFile, list[tuple[int, int]]]:
-    """Return, by file, the offset and the value of each event; the file whoever wrote it."""
+    """Return the offset and value of each event by file, whatever owner wrote it."""
     stored = {file: pq.read_table(BytesIO(warehouse.read(file)), partitioning=None) for file in files_of(warehouse)}
     return {
         file._replace(epoch=0): [(row["_offset"], row["value"]) for row in table.to_pylist()]
@@ -103,7 +103,7 @@ def files_of(warehouse: Warehouse) -> tuple[StoredFile, ...]:
 
 
 def times(warehouse: Warehouse) -> list[BucketProgress]:
-    """Return how far the time of each bucket has come, as it is noted of the committed positions."""
+    """Return the recorded event time of each bucket at the committed position."""
     notes = bucket_notes(warehouse, "readings")
     return [notes[number].marks[-1].progress for number in range(3)]
 
@@ -114,7 +114,7 @@ def values(warehouse: Warehouse) -> list[int]:
 
 
 def test_every_event_is_archived_with_where_it_lay(tmp_path: Path) -> None:
-    """The file of an event follows from its bucket, its offset and its event time alone."""
+    """The bucket, the offset and the event time of an event determine its file."""
     bus, warehouse = bus_with(readings(0, 1000)), open_warehouse(tmp_path)
     tally = archive(bus, warehouse).metrics
     table = pq.read_table(BytesIO(warehouse.read(files_of(warehouse)[0])), partitioning=None)
@@ -129,7 +129,7 @@ def test_every_event_is_archived_with_where_it_lay(tmp_path: Path) -> None:
 
 
 def test_a_kill_at_any_call_of_the_warehouse_changes_nothing_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next archiver takes up files and notes as of the committed position, and reads the rest again."""
+    """The next archiver restores files and notes of the committed position, and reads the rest again."""
     monkeypatch.setattr(segments, "WRITERS", 1)
     monkeypatch.setattr(bucket_opener, "WRITERS", 1)
     undisturbed = MemoryWarehouse()
@@ -150,7 +150,7 @@ def test_a_kill_at_any_call_of_the_warehouse_changes_nothing_in_the_end(monkeypa
 
 
 def test_an_unfinished_segment_is_written_anew_by_its_next_owner(tmp_path: Path) -> None:
-    """Small runs, one after the other, end with the events in the files of one long run, and leave no others."""
+    """Small runs, one after the other, leave the events in the files of one long run, and no others."""
     bus, warehouse = bus_with([]), open_warehouse(tmp_path / "often")
     for first in range(0, 500, 40):
         send(bus, readings(first, 40))
@@ -174,7 +174,7 @@ def test_what_the_bus_has_dropped_since_stays_archived(tmp_path: Path) -> None:
 
 
 def test_a_gap_is_refused_until_it_is_accepted(tmp_path: Path) -> None:
-    """Events that the bus dropped before they were archived are never passed over in silence."""
+    """Events that expired before they were archived are reported."""
     bus, warehouse = bus_with(readings(0, 30)), open_warehouse(tmp_path)
     archive(bus, warehouse)
     send(bus, readings(30, 270))
@@ -189,7 +189,7 @@ def test_a_gap_is_refused_until_it_is_accepted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("running", [False, True])
 def test_a_category_created_again_is_not_written_over_the_archive(tmp_path: Path, *, running: bool) -> None:
-    """Its offsets are those of files with other events; the positions of its group are gone with the topic."""
+    """Its offsets belong to other events than the files'; the group's positions were deleted with the topic."""
     bus, warehouse = bus_with(readings(0, 300)), open_warehouse(tmp_path)
     archiver = Archiver(bus, [READINGS], warehouse, segment_events=SEGMENT)
     for _ in range(3):
@@ -209,7 +209,7 @@ def test_a_category_created_again_is_not_written_over_the_archive(tmp_path: Path
 
 
 def test_what_has_no_columns_is_counted_and_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A message that does not decode, or holds a number beyond 64 bits, is not lost in silence."""
+    """A message that does not decode, or contains an integer beyond 64 bits, is reported."""
     bad = [b"{", b'{"sensor":"s0","at":1,"value":123456789012345678901234}']
     bus, warehouse = bus_with([*readings(0, 20), *bad, *readings(20, 20)]), open_warehouse(tmp_path)
     tally = archive(bus, warehouse).metrics
@@ -220,7 +220,7 @@ def test_what_has_no_columns_is_counted_and_told(tmp_path: Path, caplog: pytest.
 
 
 def test_archivers_share_the_buckets(tmp_path: Path) -> None:
-    """A bucket that moves is written by its old owner before the new one takes up its open segment."""
+    """The old owner of a moving bucket writes it before the new owner restores its open segment."""
     bus, warehouse = bus_with(readings(0, 400)), open_warehouse(tmp_path)
     first = Archiver(bus, [READINGS], warehouse, segment_events=SEGMENT)
     first.run_once()
@@ -237,7 +237,7 @@ def test_archivers_share_the_buckets(tmp_path: Path) -> None:
 
 
 def test_what_is_held_is_written_when_it_is_due(tmp_path: Path) -> None:
-    """A reader of the warehouse waits no longer than was declared, however slowly a segment fills."""
+    """Events are in the warehouse after the declared delay, however slowly a segment fills."""
     bus, warehouse, now_s = bus_with(readings(0, 30)), open_warehouse(tmp_path), [0.0]
     archiver = Archiver(
         bus,

@@ -1,4 +1,4 @@
-"""An archiver that is paused past its place in the group, at any of its steps, while its successor works: nothing is lost, doubled or undone."""
+"""An archiver that is paused at any step until it loses its membership, while its successor works: no event is lost, duplicated or undone."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ _CHANGING = {"write", "create", "delete", "commit"}
 
 @lru_cache(maxsize=4096)
 def offsets_in(content: bytes) -> list[int]:
-    """Return the offsets of the events of a file."""
+    """Return the offsets of a file's events."""
     return cast("list[int]", table_of(content).column("_offset").to_pylist())
 
 
 class Steps:
-    """Counts the steps of an archiver, which are its calls, and pauses it right before one.
+    """Counts the steps of an archiver, which are its calls, and pauses it before one of them.
 
     Args:
         pause_at: which.
@@ -72,7 +72,7 @@ class Steps:
         self.paused = False
 
     def step(self) -> None:
-        """Take a step."""
+        """Count a step."""
         self._left -= 1
         if self._left == 0:
             self.paused = True
@@ -110,7 +110,7 @@ def stepped(warehouse: Warehouse, steps: Steps) -> Warehouse:
 
 
 class Site:
-    """A bus, a warehouse, and what is true of them."""
+    """A bus and a warehouse, and the checks of what they contain."""
 
     def __init__(self) -> None:
         self.now_ms = BEGIN_MS + 30 * DAY_MS
@@ -129,7 +129,7 @@ class Site:
                 self.bus.append("readings", Outgoing(b"k", msgspec.json.encode(reading), bucket))
 
     def archiver(self, steps: Steps | None = None) -> Archiver:
-        """Return one, which is to take steps."""
+        """Return an archiver whose calls are steps."""
         bus: Any = self.bus if steps is None else Stepped(self.bus, steps)
         warehouse: Warehouse = self.warehouse if steps is None else stepped(self.warehouse, steps)
         return Archiver(
@@ -143,21 +143,21 @@ class Site:
         )
 
     def run(self, archiver: Archiver, *, turns: int = 3) -> None:
-        """Let an archiver work for a while."""
+        """Run an archiver for a while."""
         for _ in range(turns):
             self.now_s += FENCED_PAUSE_S
             archiver.run_once()
         archiver.save()
 
     def offsets(self) -> Counter[tuple[int, int]]:
-        """Return how often readers find each offset, by bucket."""
+        """Return how often each offset is in the files that readers use, by bucket."""
         found: Counter[tuple[int, int]] = Counter()
         for file in Listing.of(self.warehouse, "readings").files:
             found.update((file.bucket, offset) for offset in offsets_in(self.warehouse.read(file)))
         return found
 
     def expect_whole(self) -> None:
-        """Expect each event before the committed positions once, and a warehouse that says so."""
+        """Expect each event before the committed positions once, and a warehouse that records it."""
         committed = archived_ends(self.bus, self.warehouse, "readings")
         found = self.offsets()
         expected = {(bucket, offset) for bucket, end in committed.items() for offset in range(end)}
@@ -165,7 +165,7 @@ class Site:
         assert set(found.values()) <= {1}
 
     def expect_late(self) -> None:
-        """Expect each event that came for a complete day to be noted as that."""
+        """Expect a record of each event that arrived for a complete day."""
         listing = Listing.of(self.warehouse, "readings")
         stored = [(file, offsets_in(self.warehouse.read(file))) for file in listing.files]
         for day, notes in listing.notes.items():
@@ -186,7 +186,7 @@ class Site:
 
 
 def reads(site: Site) -> Archiver:
-    """The successor has read, and saved nothing yet."""
+    """The successor has read, but not saved."""
     archiver = site.archiver()
     archiver.run_once()
     archiver.run_once()
@@ -215,7 +215,7 @@ def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def paused_archivers(successor: Callable[[Site], Archiver], every: int) -> Iterator[Site]:
-    """Give, for each step or some, a site at which an archiver was paused there and has gone on beside its successor."""
+    """Yield a site for each step, or some, at which an archiver was paused and then continued beside its successor."""
     for pause_at in count(1, every):
         site, successors = Site(), list[Archiver]()
 
@@ -248,7 +248,7 @@ def paused_archivers(successor: Callable[[Site], Archiver], every: int) -> Itera
 
 @pytest.mark.parametrize(("successor", "every"), [(reads, 3), (saves, 1), (goes_on, 2)])
 def test_a_paused_archiver_changes_nothing_of_its_successors(successor: Callable[[Site], Archiver], every: int) -> None:
-    """Every event before the committed position is found once at every step of both, and every late one is noted."""
+    """Every event before the committed position exists once after every step of both, and every late one is recorded."""
     sites = 0
     for site in paused_archivers(successor, every):
         sites += 1
@@ -270,7 +270,7 @@ def test_a_paused_archiver_changes_nothing_of_its_successors(successor: Callable
 
 @pytest.mark.parametrize("limits", [(2**20, 2**20), (2**20, 7_000), (7_000, 2**20)])
 def test_a_paused_compaction_changes_nothing_of_the_next_one(limits: tuple[int, int]) -> None:
-    """Also where that one had another limit, and more segments were full by then."""
+    """Also if the archivers have different size limits, and more segments have become full since."""
     for pause_at in count(1):
         site = Site()
 
@@ -293,7 +293,7 @@ def test_a_paused_compaction_changes_nothing_of_the_next_one(limits: tuple[int, 
 
 
 def test_a_former_owner_whose_commit_the_group_accepts_loses_nothing() -> None:
-    """As Kafka does where the group has no members and the client has forgotten who it was: the warehouse knows who came later."""
+    """Like Kafka after the last member has left: only the warehouse shows that a later owner exists."""
     site = Site()
     site.send(0, 20, 25, 30)
     site.run(site.archiver())
@@ -312,7 +312,7 @@ def test_a_former_owner_whose_commit_the_group_accepts_loses_nothing() -> None:
 
 
 def test_positions_that_have_expired_are_those_of_the_warehouse() -> None:
-    """A group without members for a week goes on where its archive ends, and is told of what is gone from the bus."""
+    """A group without members for a week continues at the end of its archive, and reports expired events."""
     site = Site()
     site.send(0, 20, 25, 30)
     site.run(site.archiver())
@@ -328,7 +328,7 @@ def test_positions_that_have_expired_are_those_of_the_warehouse() -> None:
 
 
 def test_a_claim_that_leads_to_nothing_holds_nothing_up() -> None:
-    """An archiver claimed a bucket and died before it could do anything; days go on to be completed by the owner."""
+    """An archiver claimed a bucket and died at once; the owner continues to complete days."""
     site = Site()
     site.send(0, 20)
     owner = site.archiver()
@@ -344,7 +344,7 @@ def test_a_claim_that_leads_to_nothing_holds_nothing_up() -> None:
 
 
 def test_a_listed_file_is_read_as_what_a_later_owner_has_written_in_its_place() -> None:
-    """Whoever listed the files before the bucket moved finds all that was committed then."""
+    """A reader that listed the files before the bucket moved finds all events that were committed then."""
     site = Site()
     site.send(0, 20, 25)
     site.run(site.archiver())
