@@ -1,4 +1,4 @@
-"""Fault tests in several processes: all share one broker, and those that share another service run one after another beside the rest.
+"""Fault tests in several processes: all share one broker; files that share another service run one after another, beside the rest.
 
 Starting a service takes longer than a trial.
 """
@@ -20,7 +20,7 @@ SHARING = ("test_hdfs_outage.py", "test_end_of_transactions.py", "test_broker_ou
 
 
 class ByService(LoadScopeScheduling):  # type: ignore[misc]  # likewise
-    """Gives the tests of such a file to one process, and each other test to whoever is free."""
+    """Assigns the tests of such a file to one process, and each other test to any free process."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]

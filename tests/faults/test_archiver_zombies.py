@@ -1,4 +1,4 @@
-"""Archivers that stand still until they are given up for dead, and then go on: what their successor has archived stays as it is."""
+"""Archivers that are paused until they lose their membership, and then continue: their successor's archive stays as it is."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ def test_a_paused_archiver_changes_nothing_of_its_successors(
     zombie = start(kafka, name, tmp_path, before)
     processes.append(zombie)
     wait_until(lambda: psutil.Process(zombie.pid).status() == psutil.STATUS_STOPPED)
-    heir = start(kafka, name, tmp_path)
-    processes.append(heir)
+    successor = start(kafka, name, tmp_path)
+    processes.append(successor)
     send(30, 100)
     wait_until(lambda: committed() == 100)
     before_return = values()
@@ -76,11 +76,11 @@ def test_a_paused_archiver_changes_nothing_of_its_successors(
     os.kill(zombie.pid or 0, signal.SIGCONT)
     send(100, 160)
     wait_until(lambda: committed() == 160)
-    for process in (zombie, heir):
+    for process in (zombie, successor):
         process.terminate()
         process.join(60)
 
     assert before_return == list(range(100))
-    assert [process.exitcode for process in (zombie, heir)] == [0, 0]
+    assert [process.exitcode for process in (zombie, successor)] == [0, 0]
     assert values() == list(range(160))
     assert archived_ends(kafka_bus, warehouse, name) == {0: 160}

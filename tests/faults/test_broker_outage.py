@@ -39,7 +39,7 @@ def through_proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[st
 
 @pytest.fixture
 def away(through_proxy: tuple[str, KafkaProxy]) -> Iterator[KafkaProxy]:
-    """What lets nobody reach the broker; afterwards everybody."""
+    """Makes the broker unreachable during the block."""
     proxy = through_proxy[1]
     yield proxy
     proxy.let_through()

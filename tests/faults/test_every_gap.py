@@ -81,7 +81,7 @@ def test_what_was_promised_holds(
 def test_it_holds_without_the_disk(
     subject: Subject, gap: Gap, kafka: str, kafka_bus: KafkaBus, tmp_path: Path, prefix: str
 ) -> None:
-    """The same where the machine is gone with its disk, and another one goes on from what is on the bus."""
+    """The same after the loss of the machine with its disk: another machine continues from the bus."""
     job = prepared(subject, EVENTS, prefix, kafka_bus, tmp_path)
 
     assert job.run(Death(gap)) == -signal.SIGKILL

@@ -48,7 +48,7 @@ WaitUntil = Callable[..., None]
 
 
 class Gated:
-    """A place whose uploads stand still in the middle of a file for as long as a gate is shut.
+    """A store whose uploads pause in the middle of a file while a gate is shut.
 
     Args:
         place: where the files go.
@@ -139,7 +139,7 @@ class Cluster:
         self._services.down(["hdfs"], lambda _: None)
 
     def processes(self) -> dict[str, psutil.Process]:
-        """Return those that live."""
+        """Return the live ones."""
         hdfs = Hdfs(self._folder)
         found = {"NameNode": hdfs._name_node.process(), "DataNode": hdfs._data_node.process()}
         return {name: process for name, process in found.items() if process is not None}
@@ -306,7 +306,7 @@ def test_a_daemon_lost_in_the_middle_of_an_upload_costs_nothing(
 def test_an_hdfs_that_hangs_for_long_costs_nothing(
     cluster: Cluster, job: BackedUp, kafka_bus: KafkaBus, wait_until: WaitUntil
 ) -> None:
-    """For twenty intervals, as twenty minutes are by default; it is told, and not at each try."""
+    """For twenty intervals, which are twenty minutes by default; it is logged, but not at each attempt."""
     with Load(job.kafka, job.category) as load, working(job) as worker:
         wait_until(lambda: all(job.backed_up()))
         for name in cluster.processes():
@@ -369,7 +369,7 @@ def test_a_lost_state_waits_for_an_hdfs_that_hangs(
 def test_a_backup_folder_that_cannot_be_written_stops_nothing(
     kafka_bus: KafkaBus, prefix: str, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
-    """A file stands where the folder should be: it is told with what to mend, and when that is done, backups are made."""
+    """A file is in the place of the folder: the error says what to repair, and then backups succeed."""
     (tmp_path / "file").touch()
     job = backed_up_job(str(tmp_path / "file" / "backups"), "", kafka_bus, prefix, tmp_path)
     with Load(job.kafka, job.category) as load, working(job) as worker:

@@ -118,7 +118,7 @@ def reported(bus: KafkaBus, worker: str) -> None:
 def test_what_a_killed_broker_left_open_neither_counts_nor_blocks(
     broker: Broker, wait_until: Callable[[Callable[[], bool]], None]
 ) -> None:
-    """Its markers are left out: the next writer of an identity aborts what that left open, another worker what one left that is gone."""
+    """Its markers are missing: the next writer of an identity aborts its transaction, and another worker aborts a vanished worker's."""
     bus = broker.bus
     for name in ("in", "out"):
         bus.catalog.create(CategorySpec(name, 2))
@@ -128,7 +128,7 @@ def test_what_a_killed_broker_left_open_neither_counts_nor_blocks(
         left_open(bus, reader, f"subject.{worker}")
         reported(bus, worker)
     broker.kill()
-    time.sleep(OPEN_S + 1.0)  # what it is about: their time runs out while nobody is there
+    time.sleep(OPEN_S + 1.0)  # their timeout passes without a broker, which is the point of this test
     broker.start()
     wait_until(lambda: "out" in bus.catalog.names())
     forgotten = bus.catalog.stable_ends("out") != bus.catalog.ends("out")

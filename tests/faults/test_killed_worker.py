@@ -1,4 +1,4 @@
-"""Workers on a real broker, killed from outside at moments that nobody chose: at-least-once holds."""
+"""Workers on a real broker, killed from outside at random times: at-least-once semantics hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Buckets that move between workers, and those that should not."""
+"""Buckets that move between workers, and buckets that must not move."""
 
 from __future__ import annotations
 
@@ -101,12 +101,12 @@ def test_a_quick_restart_moves_nothing(
 
 MOVING = [Subject(kind, EXACT, EXACT) for kind in ("stateful", "timers", "joining", "injected")]
 """What moves in different ways: state that is read again, with timers in it; two inputs, whose buckets move together and whose state comes from
-the changelog; and promises, which whoever takes a bucket over has to know. "sessions", "closing" and "ordered" are state like that of "timers".
+the changelog; and watermarks, which the next owner of a bucket needs. "sessions", "closing" and "ordered" are state like "timers".
 """
 
 
 def stop(workers: Sequence[ForkServerProcess]) -> None:
-    """Stop workers in good order, also those that had just begun."""
+    """Stop workers cleanly, also if they have just started."""
     for worker in workers:
         os.kill(worker.pid or 0, signal.SIGTERM)
     for worker in workers:

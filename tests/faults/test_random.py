@@ -1,4 +1,4 @@
-"""Workers under load, and whatever may befall them at moments that nobody chose; the seed is printed.
+"""Workers under load, with faults at random times; the seed is printed.
 
 `make soak SECONDS=600` runs it for longer.
 """
@@ -105,7 +105,7 @@ class Trouble:
         self._workers.append((job, self._started(job)))
 
     def _restart(self) -> None:
-        for _, worker in self._workers:  # one that is just starting is told that there is no broker, and ends
+        for _, worker in self._workers:  # a starting worker finds no broker, and ends
             assert self._up[worker].wait(END_LIMIT_S)
         self._restart_broker()
 
@@ -116,7 +116,7 @@ class Trouble:
         _signal(worker, signal.SIGCONT)
 
     def end(self) -> None:
-        """Stop all workers in good order."""
+        """Stop all workers cleanly."""
         for _, worker in self._workers:
             _signal(worker, signal.SIGTERM)
         assert {ended(worker, END_LIMIT_S) for _, worker in self._workers} <= {0, -signal.SIGTERM}

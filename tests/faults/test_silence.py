@@ -1,4 +1,4 @@
-"""Workers on a real broker that stand still for longer than a bucket may be silent: that is no idleness, and nothing is late."""
+"""Workers on a real broker that are paused for longer than the idle timeout: that is no idleness, and no event is late."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def send(kafka: str, prefix: str, minutes: range) -> None:
 def test_nothing_is_late_because_all_workers_stood_still(
     cli: Cli, prefix: str, kafka: str, kafka_bus: KafkaBus, wait_until: Callable[..., None]
 ) -> None:
-    """Also where one of them stands still for longer: what reads its output waits for it, then goes on, and is idle in the end."""
+    """Also if one of them is paused for longer: its consumer waits, then continues, and is idle in the end."""
     (cli.folder / "app.py").write_text(APP.replace("{prefix}", prefix))
     cli.ok("category", "create", "app.py")
     catalog = kafka_bus.catalog
@@ -105,7 +105,7 @@ def test_nothing_is_late_because_all_workers_stood_still(
     wait_until(is_idle)
     _signal(workers, signal.SIGSTOP)
     send(kafka, prefix, range(10, 20))
-    time.sleep(STILL_S)  # how long they stand still is what is tried
+    time.sleep(STILL_S)  # the length of the pause is under test
     _signal({name: workers[name] for name in ("BigOrders", "Join")}, signal.SIGCONT)
     wait_until(lambda: sum(catalog.committed(f"{prefix}.join", f"{prefix}.big_orders").values()) >= 20 * len(KEYS))
     time.sleep(STILL_S)

@@ -128,7 +128,7 @@ class Trial:
         self.until(lambda: self._committed() > before)
 
     def end(self) -> list[Event]:
-        """Wait until all is done, and stop the worker in good order; what was sent."""
+        """Wait until all events are processed, and stop the worker cleanly; return the outputs."""
         self.wait_until(lambda: self._committed() == len(self._sent), WAIT_LIMIT_S)
         os.kill(self._worker.pid or 0, signal.SIGTERM)
         self._worker.join(60)
@@ -291,7 +291,7 @@ def terminated(session: psycopg.Connection) -> bool:
 
 @pytest.mark.parametrize("subject", [READING, APPENDING], ids=str)
 def test_the_victim_of_a_deadlock_is_repeated(subject: Subject, postgres: Postgres, begin: Begin) -> None:
-    """Somebody who takes the same locks the other way round makes PostgreSQL undo a merge: it is made again, once."""
+    """A client that takes the same locks in reverse order makes PostgreSQL roll a merge back; it is repeated once."""
     trial = begin(subject, postgres.url)
     while not trial.job.said("deadlock detected"):
         with postgres.session(options="-c deadlock_timeout=1min") as session, postgres.session() as watching:

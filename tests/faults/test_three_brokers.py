@@ -40,7 +40,7 @@ def bus(cluster: KafkaCluster) -> KafkaBus:
 
 
 class Run:
-    """A worker that goes on until it is told to stop, and what its processor was given so far."""
+    """A worker that runs until it is stopped, and its processor's events so far."""
 
     def __init__(self, subject: Subject, prefix: str, bus: KafkaBus, folder: Path) -> None:
         folder.mkdir()
@@ -56,7 +56,7 @@ class Run:
         self.source.send(events(PORTION, start=len(self.source.sent)))
 
     def done(self) -> int:
-        """Count the events that the group is done with; 0 while nobody can say."""
+        """Return the number of events that the group has processed; 0 while it is unknown."""
         try:
             return sum(self._bus.catalog.committed(f"{self.job.prefix}.subject", f"{self.job.prefix}.events").values())
         except BusUnreachable:

@@ -1,4 +1,4 @@
-"""Workers that stand still until they are given up for dead, and then go on: they can write nothing."""
+"""Workers that are paused until they lose their membership, and then continue: they can write nothing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from penstock.processors.shard.checkpoints import Gap, Step, steps_of
 from penstock.transport.kafka import KafkaBus
 
 EVENTS = events(200)
-# The heir goes on from the zombie's own disk, reading past its lock, or from another machine's.
+# The successor continues from the paused worker's disk, past its lock, or from another machine's.
 SUBJECTS = {
     Subject("stateful", EXACT, EXACT): "one",
     Subject("aggregator", EXACT, EXACT): "two",
@@ -71,21 +71,21 @@ def test_a_zombie_writes_nothing(
     prefix: str,
     wait_until: Callable[..., None],
 ) -> None:
-    """Another worker takes over and finishes; what the first one then still tries is refused, and it ends in good order."""
+    """Another worker takes over and finishes; the first one's later writes are refused, and it ends cleanly."""
     job = prepared(subject, EVENTS, prefix, kafka_bus, tmp_path / "one")
     zombie = job.start(Death(gap, by=signal.SIGSTOP))
     wait_until(lambda: stands_still(zombie))
-    heir = replace(job, folder=tmp_path / disk)
-    assert heir.run() == 0
+    successor = replace(job, folder=tmp_path / disk)
+    assert successor.run() == 0
     written = sorted(committed(job.kafka, f"{prefix}.out"), key=str)
 
     os.kill(zombie.pid or 0, signal.SIGCONT)
     zombie.join(150)
 
     assert zombie.exitcode == 0
-    if subject.output is EXACT:  # outputs at most once are sent when their turn has come: nobody else sends them
+    if subject.output is EXACT:  # at-most-once outputs are sent after the checkpoint, and no other worker sends them
         assert sorted(committed(job.kafka, f"{prefix}.out"), key=str) == written
-    expect_kept(heir, EVENTS)
+    expect_kept(successor, EVENTS)
 
 
 @pytest.fixture(params=["postgres", "redis_server"])

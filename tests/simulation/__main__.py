@@ -96,7 +96,7 @@ def main() -> int:
     parser.add_argument("--profile", choices=PROFILES, help="of which kind; by default all in turn")
     parser.add_argument("--as-it-is", action="store_true", help="make the one that fails no smaller")
     parser.add_argument("--until-one-fails", action="store_true", help="end with the first that does")
-    parser.add_argument("--mutant", choices=MUTANTS, help="with a fault that was mended")
+    parser.add_argument("--mutant", choices=MUTANTS, help="bring a repaired fault back")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     given = parser.parse_args()
     if os.environ.get("PYTHONHASHSEED") != "0":

@@ -69,7 +69,7 @@ class SimulatedFiles:
                 raise FileStoreUnreachable("The warehouse does not answer.")
             answer = call(*args, **kwargs)
             if name == "read":
-                answer = iter(list(answer))  # it is read now, not when somebody looks
+                answer = iter(list(answer))  # read now, not at the first access
             self._scheduler.point(f"after warehouse {name}")
             return answer
 

@@ -93,7 +93,7 @@ def shard_of(backups: BackupsOf, identity: ShardIdentity) -> tuple[BackupsOf, Sh
 
 @contextmanager
 def seen(database: Database) -> Iterator[Content]:
-    """Give a look at a state that somebody may have open."""
+    """Open a state read-only that a worker may have open."""
     yield database.content
 
 

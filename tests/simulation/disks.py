@@ -46,7 +46,7 @@ class Database:
 
     @property
     def is_held(self) -> bool:
-        """Whether a process that lives, or stands still, has it open."""
+        """Whether a live or paused process has it open."""
         return self.holder is not None and not self.holder.is_dead
 
 

@@ -34,7 +34,7 @@ _ANYWHERE = ("", "poll", "describe", "positions", "open state", "close state")
 
 @lru_cache(maxsize=4096)
 def places_of(node: Node) -> tuple[str, ...]:
-    """Return the points at which a processor's workers die or stand still: each gap of a checkpoint, and right after each request."""
+    """Return the points at which a processor's workers die or pause: each gap of a checkpoint, and after each request."""
     steps = steps_of(node.make())
     gaps = [f"gap {Gap(step)}" for step in (*steps, None)]
     after = [f"after {request}" for request in requests_of(node)]
@@ -64,7 +64,7 @@ ARCHIVING = (
     "warehouse read",
     "warehouse list_folder",
 )
-"""The points at which archivers die or stand still."""
+"""The points at which archivers die or pause."""
 ARCHIVERS_SHARE = 0.8
 """How many of the faults befall archivers, where there are any."""
 _ASKED = ("positions", "describe", "ends", "flush")
@@ -100,7 +100,7 @@ def _keyed_once(nodes: Sequence[Node]) -> tuple[Node, ...]:
 
 
 def _manner(lots: random.Random, profile: Profile, scenario: Scenario) -> Manner:
-    """Draw how categories are kept: those that meet in one processor in equally many buckets."""
+    """Draw the settings of categories: inputs of one processor have equally many buckets."""
     usual = lots.choice(profile.buckets)
     keyed = {f"{node.name}.out": lots.choice(REPARTITIONED) for node in scenario.nodes if node.kind == "repartition"}
     names = [*scenario.sources, *(f"{node.name}.out" for node in scenario.nodes)]
@@ -138,7 +138,7 @@ def _fault(lots: random.Random, profile: Profile, scenario: Scenario) -> Fault:
             where = ON_EMPTY_DISKS if node.backups and node.output is not EXACT else ""
             return Fault(at_s, what, node.name, where)
         case What.RECREATE | What.GROW:
-            # Not before every bucket has been read and saved: of one that nobody has read, any topic is the first.
+            # After every bucket has been read and saved: an unread bucket accepts any topic.
             return Fault(max(at_s, 0.6 * scenario.length_s, 8.0), what, lots.choice(node.reads))
         case _ if what in OF_ALL:
             return Fault(at_s, what, lasts_s=_length(lots, profile.outages_s))

@@ -47,7 +47,7 @@ def _schemas(world: World) -> dict[bytes, Any]:
 def _read_avro(value: bytes, schemas: dict[bytes, Any]) -> dict[str, Any]:
     """Read a message in Avro's single-object encoding: two bytes that mark it, eight that name its schema, and the body."""
     assert value[:2] == b"\xc3\x01", f"not Avro: {value!r}"
-    assert value[2:10] in schemas, f"a message names a schema that nobody knows: {value!r}"
+    assert value[2:10] in schemas, f"a message contains an unknown schema: {value!r}"
     return cast("dict[str, Any]", fastavro.schemaless_reader(BytesIO(value[10:]), schemas[value[2:10]], None))
 
 
@@ -62,7 +62,7 @@ def expect_placed(world: World, name: str) -> None:
 
 
 def state(world: World, node: Node) -> dict[bytes, bytes]:
-    """Return what is saved, of all shards of a processor, by those who own them now."""
+    """Return the saved states of a processor's shards, from their current owners."""
     if node.is_remote:
         rows = (row for shard, row in world.store.rows.items() if shard.processor == node.name)
         return {slot: _joined(parts) for row in rows for slot, parts in row.slots.items()}

@@ -181,7 +181,7 @@ def rows_go_when_they_are_read() -> AbstractContextManager[object]:
 
 
 def unanswered_batches_are_skipped() -> AbstractContextManager[object]:
-    """Go on behind a batch whose rows nobody gives."""
+    """Continue after a batch whose lookups fail."""
     return patch.object(Worker, "_read_again", lambda *_: None)
 
 
@@ -232,13 +232,13 @@ def leftovers_stay() -> AbstractContextManager[object]:
     return patch.object(MemoryTransactionalWriter, "_abort_leftovers", lambda *_: None)
 
 
-def nobody_sweeps() -> AbstractContextManager[object]:
+def no_sweeps() -> AbstractContextManager[object]:
     """Leave open what workers have left open that never come back."""
     return patch.object(TransactionSweeper, "sweep", lambda _: None)
 
 
 def stores_take_any_write() -> AbstractContextManager[object]:
-    """Let the store write whoever asks, as often as it is asked."""
+    """Let the store accept writes of former owners, and repeated ones."""
 
     def commit(self: Row, version: ShardVersion, write: Write) -> ShardVersion:
         self._change(write)

@@ -45,7 +45,7 @@ def awake_keys(buckets: int) -> tuple[str, ...]:
 
 
 def is_deletion(row: Event) -> bool:
-    """Tell whether something written to a table says that the row of its key is gone."""
+    """Return whether a message to a table deletes the row of its key."""
     return row.number < 0
 
 

@@ -60,7 +60,7 @@ class Machine:
 
     @property
     def is_up(self) -> bool:
-        """Whether its process lives, or stands still."""
+        """Whether its process is alive, running or paused."""
         return self.process is not None and not self.process.is_dead
 
 

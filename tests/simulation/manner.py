@@ -14,13 +14,13 @@ import penstock as ps
 
 @dataclass(frozen=True)
 class Manner:
-    """How categories are kept; of those that are not named, two buckets of JSON with the brokers' times, keyed by the field.
+    """Settings of categories. By default: two buckets of JSON with the brokers' times, keyed by the field.
 
     Args:
         buckets: how many buckets some of them have.
         avro: those whose messages are Avro.
         stamped: those whose messages carry their writers' own times.
-        other_keyed: those that a `Repartition` has keyed anew.
+        other_keyed: categories with another key, by a `Repartition`.
     """
 
     buckets: tuple[tuple[str, int], ...] = ()

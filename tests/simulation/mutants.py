@@ -1,4 +1,4 @@
-"""Faults that were mended, brought back: what finds them has to find them again.
+"""Repaired faults, brought back: the simulation must find each of them.
 
 With each is the profile that makes the fault likely.
 """
@@ -14,7 +14,7 @@ from . import guards
 
 @dataclass(frozen=True)
 class Mutant:
-    """A fault that was mended.
+    """A repaired fault.
 
     Args:
         says: what goes wrong with it.
@@ -45,7 +45,7 @@ MUTANTS: dict[str, Mutant] = {
         "Records that are keyed anew lie where they lay.", "spread", 20, guards.former_keys_stay
     ),
     "schemas come later": Mutant(
-        "Messages of a worker that died name a schema that nobody knows.", "avro", 100, guards.schemas_come_later
+        "Messages of a dead worker contain an unknown schema.", "avro", 100, guards.schemas_come_later
     ),
     "promises before their events": Mutant(
         "Windows are complete before their events are read, behind two processors.",
@@ -65,8 +65,8 @@ MUTANTS: dict[str, Mutant] = {
         100,
         guards.leftovers_stay,
     ),
-    "nobody sweeps": Mutant(
-        "Readers wait for ever behind what a worker left open that is gone.", "markers", 300, guards.nobody_sweeps
+    "no sweeps": Mutant(
+        "Readers wait forever for the open transaction of a vanished worker.", "markers", 300, guards.no_sweeps
     ),
     "stores take any write": Mutant(
         "A worker that was paused writes to the store over what its successor wrote.",

@@ -63,7 +63,7 @@ class Brokers:
         self.go(seconds, loses_markers=True)
 
     def _loses_marker(self, has_expired: bool) -> bool:
-        """Tell whether a marker is left out: whoever asks for an end when they are up again is not unlucky, too."""
+        """Return whether a marker is missing. Markers of requests after the restart are written."""
         if self._is_cut:
             return True
         is_starting = self._scheduler.now_ms < self._forgets_until_ms

@@ -46,7 +46,7 @@ class _LatestAsOf(_Table):
 
 
 class _Lookup(_LookedUp):
-    """Asks again for rows that nobody gives just now."""
+    """Retries failed lookups."""
 
     on_unreachable = ps.lookups.OnUnreachable.WAIT
 
@@ -81,13 +81,13 @@ class Node:
     """A processor of a run.
 
     Args:
-        name: its name, and that of its output.
+        name: the name of the processor and of its output.
         kind: what it does.
         state: the state's semantics.
         output: the outputs' semantics.
         reads: the names of its inputs.
         workers: how many workers it has, each on a machine of its own.
-        promised: whether it goes by what those promise that write its inputs.
+        promised: whether it uses upstream watermarks.
         backups: whether its states are backed up.
         writing: how it writes to a store that all machines share; None where its states lie beside its workers.
     """
@@ -159,7 +159,7 @@ def pairs_of(kind: str) -> tuple[tuple[ps.Semantics, ps.Semantics], ...]:
     if kind in PASSING or kind in {"lookup", "remembering"}:
         return ((LEAST, LEAST), (MOST, MOST), (EXACT, EXACT))
     if kind in {"merging", "random", "forgetting"}:
-        return ((EXACT, EXACT),)  # what these promise beside is nothing that could be told from outside
+        return ((EXACT, EXACT),)  # weaker semantics could not be checked from outside
     if kind == "sessions":
         return ((LEAST, LEAST), (EXACT, LEAST), (EXACT, EXACT))  # where events are lost, sessions are others
     return PAIRS

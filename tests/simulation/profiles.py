@@ -25,7 +25,7 @@ class Profile:
         faults: what may go wrong, likewise.
         kinds: the kinds of the last processor.
         most_faults: how many faults at most.
-        stalls_s: how long processes stand still.
+        stalls_s: how long processes pause.
         lopsided: how likely all buckets but one lie behind.
         outages_s: how long something is away.
         stops_s: how long those are away that died or were stopped.

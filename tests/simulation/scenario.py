@@ -17,7 +17,7 @@ class Scenario:
         seed: it was drawn from; it also decides who goes on when.
         nodes: the processors, each after those whose outputs it reads.
         rounds_s: the time before each round of input.
-        events: how many events a round has beside those that keep buckets awake.
+        events: the number of events of a round, without the events that keep buckets active.
         quiet: whether the last events come in one bucket alone, and of the others it is only promised that they are complete.
         lame: whether of several inputs all but the first end half way.
         lopsided: whether all buckets but one lie behind in event time, and get nothing in the second half.

@@ -130,7 +130,7 @@ class Scheduler:
         self.interfere: Callable[[Process, str], None] = lambda *_: None
         """Called at each point with the process and the point's name, before another task may go on; may pause or kill."""
         self.pass_time: Callable[[], object] = lambda: None
-        """Called when time has passed that nobody used."""
+        """Called when time has passed without a task."""
         self.failures: list[BaseException] = []
         self._director = Task(Process("director"), "director")
         self._director.gate.acquire()
@@ -206,7 +206,7 @@ class Scheduler:
                 return self.current
             wakes_ms = [at_ms for task in self._tasks if (at_ms := task.next_ms()) is not None and at_ms > self.now_ms]
             if not wakes_ms:
-                self.failures.append(Deadlock(f"nobody goes on: {[task.name for task in self._tasks]}"))
+                self.failures.append(Deadlock(f"no task can continue: {[task.name for task in self._tasks]}"))
                 self._director.until = self._director.deadline_ms = None
                 continue
             self.now_ms = min(wakes_ms)
@@ -220,7 +220,7 @@ class Scheduler:
                 tidy()
 
     def pause(self, process: Process, seconds: float) -> None:
-        """Let a process stand still for a while."""
+        """Pause a process for a while."""
         process.silent_since_ms = self.now_ms
         process.paused_until_ms = self.now_ms + seconds * 1000
 

@@ -88,7 +88,7 @@ def stored(lots: random.Random, choice: Choice) -> tuple[Node, ...]:
 
 
 def told(lots: random.Random, choice: Choice) -> tuple[Node, ...]:
-    """Return one processor that goes by what is promised."""
+    """Return one processor with upstream watermarks."""
     return (_last(lots, choice, ONE, "left", promised=True),)
 
 
@@ -103,7 +103,7 @@ def table(lots: random.Random, choice: Choice) -> tuple[Node, ...]:
 
 
 def chain(lots: random.Random, choice: Choice) -> tuple[Node, ...]:
-    """Return two processors, the second of which goes by what the first promises."""
+    """Return two processors; the second uses the first one's watermarks."""
     first = _passing(lots, choice, "first", "left")
     return first, _last(lots, choice, ONE, "first.out", promised=True)
 
@@ -121,7 +121,7 @@ def diamond(lots: random.Random, choice: Choice) -> tuple[Node, ...]:
 
 
 def long(lots: random.Random, choice: Choice) -> tuple[Node, ...]:
-    """Return three or four processors, each of which goes by what the one before it promises."""
+    """Return three or four processors, each with the watermarks of the one before."""
     nodes = [_passing(lots, choice, "first", "left")]
     for name in ("second", "third")[: lots.choice((1, 1, 2))]:
         nodes.append(_passing(lots, choice, name, f"{nodes[-1].name}.out", promised=True))

@@ -65,7 +65,7 @@ class Source:
         self.sent[name].extend(events)
 
     def _stamp_ms(self, event: Event) -> int:
-        """Return the time that a writer gives a message: that of the event, or of its clock, which may be wrong."""
+        """Return a producer's timestamp of a message: the event's time, or its clock's, which may be wrong."""
         if not self._world.scenario.skewed:
             return event.at
         return self._world.clock.now_ms() + self._lots.randint(-SKEW_MS, SKEW_MS)

@@ -115,7 +115,7 @@ class Session:
         return self._request("read state", lambda: self._store.rows[shard].outbox)
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
 
     def _request(self, what: str, effect: Callable[[], T]) -> T:
         """Have the store do something, unless a fault keeps the request or its answer."""

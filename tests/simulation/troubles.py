@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .world import World
 
 FIRST_STRANGE = 1_000_000
-"""The number of the first event that others write to a category that was made anew."""
+"""The number of the first event of a recreated category."""
 STRANGE_EVENTS = 20
 """How much further than before they fill it."""
 
@@ -58,7 +58,7 @@ class Troubles:
         return bool(self._armed)
 
     def warehouse_is_away(self) -> bool:
-        """Tell whether the warehouse answers nobody now."""
+        """Return whether the warehouse is unreachable now."""
         return self._scheduler.now_ms < self._warehouse_away_until_ms
 
     def heal(self) -> None:
@@ -150,7 +150,7 @@ class Troubles:
                 self._expire(next(node for node in self._world.processors if node.name == fault.who), fault)
 
     def _go_away(self, what: What, until_ms: float) -> None:
-        """Let something answer nobody for a while."""
+        """Make a service unreachable for a while."""
         if what is What.PLACE:
             self._world.place.away_until_ms = until_ms
         elif what is What.STORE:
@@ -161,7 +161,7 @@ class Troubles:
             self._warehouse_away_until_ms = until_ms
 
     def _recreate(self, name: str) -> None:
-        """Put a category of other events in the place of one, in which nobody's position means anything."""
+        """Replace a category by one with other events, to which no position belongs."""
         self._kill(self._world.machines.all)
         before, bus = self._world.cluster.topic(name), self._world.bus
         bus.delete(name)
@@ -186,7 +186,7 @@ class Troubles:
                     log.compact(now_ms, now_ms - kept_ms)
 
     def _expire(self, node: Node, fault: Fault) -> None:
-        """Let all workers of a processor die; when they come back, nobody knows where their group was, nor is kept what it had read."""
+        """Kill all workers of a processor; when they restart, the group's positions and the read events have expired."""
         machines = self._world.machines.of(node)
         self._kill(machines)
         for machine in machines:

@@ -69,7 +69,7 @@ def _nodes_with_inputs(world: World) -> Iterator[tuple[Node, list[list[Event]]]]
 
 
 def _keyed_anew(events: list[Event]) -> list[Event]:
-    """Return events under the key of their category, which is not that of their field."""
+    """Return events by the key of their category, which differs from their field."""
     return [Event(other_key(event), event.at, event.number) for event in events]
 
 
@@ -119,7 +119,7 @@ def _expect_state(
 
 
 def _latest_rows(node: Node, rows: Sequence[Event], low_ms: Mapping[str, int]) -> dict[str, int]:
-    """Return the row that each key has in the end: the last one written, or that of the latest time that has come."""
+    """Return the final row of each key: the last one written, or the one with the latest time so far."""
     if node.kind == "latest as of":
         rows = sorted((row for row in rows if row.at < low_ms[row.key]), key=lambda row: row.at)
     latest = {row.key: row for row in rows}

@@ -20,7 +20,7 @@ Inputs = Sequence[Sequence[Event]]
 
 
 def expect_one_each(subject: Subject, outputs: Outputs, inputs: Inputs, low_ms: Mapping[str, int]) -> None:
-    """Hold the outputs of those that give one for each event, sooner or later."""
+    """Check the outputs of processors with one output for each event."""
     events = [event for one in inputs for event in one]
     match subject.kind:
         case "timers":
@@ -93,7 +93,7 @@ def _expect_no_row_back(found: Mapping[int, int | None], rows: Sequence[Event], 
 def expect_looked_up(
     subject: Subject, outputs: Outputs, events: Sequence[Event], sent_s: Mapping[int, float], end_s: float
 ) -> None:
-    """Hold rows that were looked up against those that there were when an event came or later; or that were remembered then."""
+    """Compare looked-up rows with the rows that existed when an event arrived or later, or that were cached then."""
     expect_each_event(subject.output, outputs, events)
     for output in outputs:
         key, answer = output["key"], output["answer"]

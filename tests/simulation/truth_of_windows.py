@@ -17,11 +17,11 @@ Inputs = Sequence[Sequence[Event]]
 
 
 def expect_windows(subject: Subject, outputs: Outputs, inputs: Inputs, low_ms: Mapping[str, int]) -> None:
-    """Hold the outputs of those that give what several events come to."""
+    """Check the outputs of processors that aggregate several events."""
     events = [event for one in inputs for event in one]
     match subject.kind:
         case "aggregator" if subject.output is MOST:
-            # A worker that stood still right before it sent them sends them late: none comes twice, but not in order.
+            # A worker that was paused before it sent them sends them late: none is repeated, but the order may differ.
             updates = Counter((one["key"], one["hour"], one["count"], one["total"]) for one in outputs)
             again = [update for update in updates if updates[update] > 1]
             assert not again, f"came again: {again[:10]}"
@@ -47,7 +47,7 @@ def expect_windows(subject: Subject, outputs: Outputs, inputs: Inputs, low_ms: M
 def _expect_hours(
     subject: Subject, outputs: Outputs, complete: Mapping[tuple[str, int], tuple[int, int, int, int]]
 ) -> None:
-    """Hold hours that are written once against those that are complete."""
+    """Compare hours that are written once with the complete hours."""
     truth = {(key, hour // HOUR_MS): values for (key, hour), values in complete.items()}
     found = Counter((output["key"], output["number"]) for output in outputs)
     assert set(found) <= set(truth), f"not complete: {sorted(set(found) - set(truth))[:10]}"
@@ -61,7 +61,7 @@ def _expect_hours(
 
 
 def _expect_early(subject: Subject, outputs: Outputs, events: Sequence[Event]) -> None:
-    """Hold hours against the events that are written now and then, and once more when they are complete; also those that never are."""
+    """Compare hours that are written early and once more when complete with the events; also incomplete hours."""
     truth = by_hour(events)
     found: dict[tuple[str, int], list[tuple[int, ...]]] = {}
     for output in outputs:
@@ -82,7 +82,7 @@ def _expect_early(subject: Subject, outputs: Outputs, events: Sequence[Event]) -
 def _expect_met(
     subject: Subject, outputs: Outputs, left: Sequence[Event], right: Sequence[Event], low_ms: Mapping[str, int]
 ) -> None:
-    """Hold what a join gave against all pairs, and those that met none."""
+    """Compare a join's outputs with all pairs, and the events without a match."""
     pairs = {(one.number, other.number) for one in left for other in right if lies_within(one, other)}
     met = {number for pair in pairs for number in pair}
     ended: set[tuple[int | None, int | None]] = {

@@ -1,6 +1,6 @@
 """A run: brokers, machines and processes, the input, what goes wrong, and whether all was kept in the end.
 
-begin --input, faults--> heal: nothing goes wrong any more --> all has to come to its end --> held against the truth
+begin --input, faults--> heal: no more faults --> all work must end --> compared with the truth
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .troubles import Troubles
 from .truth import expect_kept, expect_nothing_wrong
 
 ENDING_S = 300.0
-"""By when everything has come to its end when nothing goes wrong any more."""
+"""How long all work may take after the last fault."""
 REFUSALS = 5
 """After how many ends, while nothing goes wrong, a worker is taken to refuse for good."""
 LOOK_AT_ARCHIVE_S = 5.0
@@ -42,7 +42,7 @@ LOOK_EVERY_S = 2.0
 
 
 class Stuck(AssertionError):
-    """Something does not come to its end."""
+    """Some work does not end."""
 
 
 @dataclass(frozen=True)
