@@ -23,7 +23,7 @@ from .times import format_time, parse_day, parse_span
 from .waiting import BrokerWait, FailFast
 
 if TYPE_CHECKING:
-    from ...backfill.archive.category_archive import ArchiveMetrics
+    from ...backfill.archive.archive_options import ArchiveMetrics
     from ...backfill.archive.status import DayStatus
 
 app = typer.Typer(help="Archive categories to the warehouse, as Parquet files by day.", no_args_is_help=True)
