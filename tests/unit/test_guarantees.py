@@ -52,7 +52,7 @@ ROWS = {
     "a worker is stopped (SIGTERM, Ctrl-C)": (
         "integration/test_run.py::test_sigterm_ends_with_a_last_checkpoint",
         "faults/test_broker_outage.py::test_a_worker_that_is_stopped_while_the_broker_is_away_ends_in_time",
-        "unit/test_stopping.py::test_one_that_hangs_in_a_call_is_ended",
+        "unit/test_stopping.py::test_a_process_in_a_blocking_call_exits",
     ),
     "a worker pauses for longer than its session, then continues": (
         ZOMBIES,

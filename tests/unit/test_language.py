@@ -40,7 +40,18 @@ REWRITES = {
 }
 """Rewrites by regular expression; each matches whole words, in any case."""
 
-REWRITTEN = ("README.md", "CHANGELOG.md", "docs", "examples", "penstock", "processors", "transport", "state", "backfill", "ops")
+REWRITTEN = (
+    "README.md",
+    "CHANGELOG.md",
+    "docs",
+    "examples",
+    "penstock",
+    "processors",
+    "transport",
+    "state",
+    "backfill",
+    "ops",
+)
 """Clean folders and files."""
 
 NOT_SCANNED = ("docs/decisions/",)
