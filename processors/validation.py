@@ -33,7 +33,7 @@ def validate_declaration(cls: type, root: type) -> None:
         if name not in _CHECKED_ELSEWHERE and value is not _MISSING and not _fits(value, kind):
             raise DeclarationError(
                 f"{library[0].__name__} {cls.__name__}: `{name} = {value!r}` has the wrong type. Nothing was read. Declare "
-                f"{_type_in_words(kind)}{_suggestion(kind, value)}."
+                f"{_type_in_words(kind)}.{_suggestion(kind, value)}"
             )
     ours = {name for base in library for name in vars(base)} | known.keys()
     for base in cls.__mro__:
@@ -159,14 +159,14 @@ def did_you_mean(name: str, options: Collection[str]) -> str:
 
 
 def _suggestion(kind: Any, value: Any) -> str:
-    """Return the value that the user probably intended, to append to an error; empty if unknown."""
+    """Return a sentence with the value that the user probably intended, to append to an error; empty if unknown."""
     for member in get_args(kind) or (kind,):
         if is_class(member) and issubclass(member, Enum) and isinstance(value, str):
             similar = get_close_matches(value.upper().replace(" ", "_"), [one.name for one in member], 1, 0.5)
             if similar:
-                return f", such as penstock.{member.__name__}.{similar[0]}"
+                return f" Did you mean `penstock.{member.__name__}.{similar[0]}`?"
         if member is timedelta and isinstance(value, (int, float)) and not isinstance(value, bool):
-            return f", such as timedelta(seconds={value})"
+            return f" Did you mean `timedelta(seconds={value})`?"
     return ""
 
 

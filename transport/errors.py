@@ -73,3 +73,7 @@ class BatchesRefused(BusError):
 
 class MessageRefused(BusError):
     """The bus rejects a message for its size or format: change the processor or the category's limits."""
+
+
+class ForeignMessage(BusError):
+    """A category of Penstock contains a message in another format: use the version that wrote it."""

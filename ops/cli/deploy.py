@@ -165,10 +165,14 @@ def undeploy(
         ),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
+    backup: Backup = None,
+    webhdfs: WebHdfs = None,
     kafka: Kafka = None,
     folder: Folder = DEFAULT_FOLDER,
 ) -> None:
     """Stop a processor's workers after a last checkpoint. Its state and positions stay, and a later deployment continues from them.
+
+    --purge also removes what a processor has left that only `penstock run` ran; name its backups with --backup.
 
     Example: penstock undeploy scorer
     """
@@ -177,9 +181,11 @@ def undeploy(
             _stop(folder, name)
             return
         bus = connect(kafka, folder)
-        plan = plan_purge(folder, name, bus)
+        plan = plan_purge(folder, name, bus, backup, webhdfs)
         for line in plan.lines():
             note(f"To be removed: {line}")
+        for item in plan.out_of_reach:
+            note(f"Not removed: {item}")
         if not yes and not typer.confirm(f"Stop {name} and remove all of this permanently?"):
             note("Nothing was changed.")
             raise typer.Exit(1)
@@ -198,7 +204,7 @@ def _purge(plan: PurgePlan, folder: Path, bus: KafkaBus) -> None:
     if plan.files.deployment() is not None:
         stop_deployment(folder, plan.name, note)
     purge(plan, bus)
-    note(f"{plan.name} is stopped, and all of this was removed.")
+    note(f"All of this was removed. The next processor named {plan.name} starts from the beginning.")
 
 
 def list_deployments(

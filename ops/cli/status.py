@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
@@ -196,8 +197,10 @@ def _time(time_ms: int | None) -> str:
 
 
 def _holder(status: ProcessorStatus) -> str:
+    """Return the shard with the lowest watermark and its input; the findings report the reason."""
     holder = status.slowest_shard
-    return f"bucket {holder.bucket}" + (f", by {holder.held_by}" if holder.held_by else "")
+    held_by = re.split("[,:]", holder.held_by)[0]
+    return f"bucket {holder.bucket}" + (f" ({held_by})" if held_by else "")
 
 
 def graph(

@@ -18,9 +18,10 @@ from ...state.files.file_store import FileStore, open_file_store
 from ...transport.bus import Bus
 from ...transport.errors import MissingCategory
 from ...transport.tables.maintenance_log import forget_maintenance, newest_maintenance
-from ...transport.tables.registrations import forget_registration
+from ...transport.tables.registrations import forget_registration, registrations_on
 from ...transport.tables.upstream_watermarks import WATERMARKS, WatermarkOwner, deletion_messages, watermarks_on
 from .environment import STORE
+from .errors import NotDeployed
 from .manifests import object_name
 from .registry import DeploymentFiles
 from .version import Target, Version
@@ -59,31 +60,47 @@ class PurgePlan:
         if self.store is not None and self.backed_up:
             yield f"the backups of {self.backed_up} shards at {self.store.location}"
         yield from map(str, self.folders)
-        yield f"{len(self.files.version_numbers())} versions in {self.files.folder}"
-        yield from (f"not {item}" for item in self.out_of_reach)
+        versions = len(self.files.version_numbers())
+        if versions:
+            yield f"{versions} {'version' if versions == 1 else 'versions'} in {self.files.folder}"
 
 
-def plan_purge(folder: Path, name: str, bus: Bus) -> PurgePlan:
-    """Return the stored data of a processor that is or was deployed from a folder (`--dir`).
+def plan_purge(folder: Path, name: str, bus: Bus, backup: str | None = None, webhdfs: str | None = None) -> PurgePlan:
+    """Return the stored data of a processor that was deployed from a folder (`--dir`), or that `penstock run` ran.
+
+    Args:
+        folder: the folder of local state and deployments.
+        name: the processor's name.
+        bus: the bus with its positions.
+        backup: its backup store, if it was never deployed; deployments record theirs.
+        webhdfs: the WebHDFS address of that store.
 
     Raises:
-        NotDeployed: the processor was never deployed.
+        NotDeployed: neither the folder nor the bus has data of the processor.
         BusError: no broker answers.
     """
     files = DeploymentFiles(folder, name)
-    version = files.version(files.expect_desired_state().version)
-    settings = version.settings
-    store = open_file_store(settings.backup, settings.webhdfs) if settings.backup else None
+    desired = files.desired_state()
+    version = None if desired is None else files.version(desired.version)
+    if version is not None:
+        backup, webhdfs = version.settings.backup, version.settings.webhdfs
+    store = open_file_store(backup, webhdfs) if backup else None
     existing = set(bus.catalog.names())
+    folders = tuple(path for path in (folder / "state" / name, folder / "logs" / name) if path.is_dir())
+    if version is None and not folders and name not in registrations_on(bus):
+        raise NotDeployed(
+            f"There is no processor {name}: it was never deployed from {folder}, and no worker of that name has run on this Kafka cluster. "
+            "Nothing was changed. `penstock status` lists the processors that run."
+        )
     return PurgePlan(
         name,
         files,
-        tuple(path for path in (folder / "state" / name, folder / "logs" / name) if path.is_dir()),
+        folders,
         store,
         0 if store is None else sum(shard.processor == name for shard in backed_up_shards(store)),
         tuple(category for category in (f"{name}.dead_letters", f"{name}.changelog") if category in existing),
         len(_watermarks(bus, name)),
-        tuple(_out_of_reach(version)),
+        tuple(_out_of_reach(version, backup)),
     )
 
 
@@ -91,7 +108,12 @@ def _watermarks(bus: Bus, processor: str) -> list[WatermarkOwner]:
     return [owner for owner in watermarks_on(bus) if owner[0] == processor]
 
 
-def _out_of_reach(version: Version) -> Iterator[str]:
+def _out_of_reach(version: Version | None, backup: str | None) -> Iterator[str]:
+    if version is None:
+        yield "its state on other machines or in a remote store, if it has any; delete it there"
+        if backup is None:
+            yield "its backups, if it has any; name them with --backup"
+        return
     if STORE in version.settings.variables:
         yield "its state in the remote store, which other programs may read; delete it there"
     if version.settings.target is Target.KUBERNETES:

@@ -11,10 +11,10 @@ import pytest
 
 from penstock.transport.bus import Bus
 from penstock.transport.category_spec import CategorySpec
-from penstock.transport.errors import BusUnreachable
+from penstock.transport.errors import BusUnreachable, ForeignMessage
 from penstock.transport.kafka import KafkaBus
 from penstock.transport.memory import MemoryBus
-from penstock.transport.messages import Bucket, Polled, Position
+from penstock.transport.messages import Bucket, Outgoing, Polled, Position
 from penstock.transport.tables.bus_table import (
     BYTES_KEY,
     NUMBERED_KEY,
@@ -160,6 +160,20 @@ class SilentBus(MemoryBus):
     def scanner(self, positions: Sequence[Position]) -> SilentScanner:  # type: ignore[override]
         assert [position.bucket for position in positions] == [Bucket("silent", 0)]
         return SilentScanner()
+
+
+@pytest.mark.parametrize("value", [b"nonsense", b'{"price": 3}', b"\xff"])
+def test_a_message_in_another_format_is_reported_with_its_offset(bus: Bus, prices: Prices, value: bytes) -> None:
+    """Another version or another program wrote it. A command ends with the reason, not with a stack trace."""
+    prices.write(bus, [prices.put("tea", Price(3))])
+    with closing(bus.writer()) as writer:
+        writer.send(prices.spec.name, [Outgoing(b"coffee", value)])
+        writer.flush()
+
+    with pytest.raises(
+        ForeignMessage, match=f"The message at offset 1 of {prices.spec.name} is not in this version's format"
+    ):
+        prices.read(bus)
 
 
 def test_a_silent_bus_fails_the_read() -> None:

@@ -135,7 +135,7 @@ def test_a_row_of_a_store_that_does_not_fit_harms_no_other(store: Table) -> None
     assert found["ORY"] == Airport(**ORLY)
     assert isinstance(found["JFK"], ps.lookups.InvalidRow)
     assert str(found["JFK"]).startswith("the row of 'JFK' in ")
-    assert "is no Airport: " in str(found["JFK"])
+    assert "is not a valid Airport: " in str(found["JFK"])
 
 
 @pytest.mark.parametrize("name", ["csv", "parquet"])

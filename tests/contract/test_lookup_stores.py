@@ -95,7 +95,7 @@ def test_no_time_at_all_is_refused(source: Any, limit: timedelta) -> None:
 @pytest.mark.parametrize("row", [int, dict, list[int], "Airport"])
 def test_rows_are_structs(source: Any, row: Any) -> None:
     """Or they are refused when they are declared."""
-    with pytest.raises(DeclarationError, match=r"name a type that is derived from penstock.Record"):
+    with pytest.raises(DeclarationError, match=r"Declare a type that is derived from penstock.Record"):
         replace(source, row=row)
 
 

@@ -60,7 +60,7 @@ def test_a_sound_declaration_is_taken_with_helpers_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("base", "name", "value", "words"),
     [
-        (Plain, "on_error", "stop", r"on_error = 'stop'.*such as penstock.ErrorPolicy.STOP"),
+        (Plain, "on_error", "stop", r"on_error = 'stop'.*Did you mean .penstock.ErrorPolicy.STOP"),
         (Plain, "on_error", "dead letter", "penstock.ErrorPolicy.DEAD_LETTER"),
         (Plain, "on_undecodable", "stop", "penstock.ErrorPolicy.STOP"),
         (Plain, "on_undecodable", True, "ErrorPolicy"),

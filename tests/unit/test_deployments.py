@@ -28,6 +28,7 @@ from penstock.state.files.local_files import LocalFileStore
 from penstock.state.local.folder import RocksStateFolder
 from penstock.state.protocols import ShardIdentity
 from penstock.transport.category_spec import CategorySpec
+from penstock.transport.internal_topics import create_missing_categories
 from penstock.transport.memory import MemoryBus
 from penstock.transport.tables.maintenance_log import (
     ConvertedType,
@@ -38,6 +39,7 @@ from penstock.transport.tables.maintenance_log import (
     newest_maintenance,
     record_maintenance,
 )
+from penstock.transport.tables.registrations import PROCESSORS, register_inputs
 
 
 class Reading(ps.Record, frozen=True):
@@ -315,3 +317,20 @@ def test_a_purge_removes_the_maintenance_log(tmp_path: Path) -> None:
     purge(plan_purge(tmp_path, "totals", memory_bus), memory_bus)
 
     assert newest_maintenance(memory_bus, "totals") is None
+
+
+def test_a_purge_removes_what_penstock_run_left(tmp_path: Path) -> None:
+    """Its name and its state are free again. A name that nothing is known of is refused."""
+    memory_bus, state = bus(), tmp_path / "state" / "totals"
+    create_missing_categories(memory_bus, PROCESSORS)
+    register_inputs(memory_bus, "totals", {"readings": 4})
+    state.mkdir(parents=True)
+    with pytest.raises(NotDeployed, match="no processor counts"):
+        plan_purge(tmp_path, "counts", memory_bus)
+    plan = plan_purge(tmp_path, "totals", memory_bus)
+    assert any("--backup" in item for item in plan.out_of_reach)
+    purge(plan, memory_bus)
+
+    assert not state.exists()
+    with pytest.raises(NotDeployed):
+        plan_purge(tmp_path, "totals", memory_bus)

@@ -14,7 +14,7 @@ import msgspec
 
 from ..bus import Bus
 from ..category_spec import CategorySpec
-from ..errors import BusUnreachable
+from ..errors import BusUnreachable, ForeignMessage
 from ..internal_topics import create_missing_categories
 from ..messages import Bucket, Message, Outgoing, Polled, Position
 
@@ -131,10 +131,21 @@ class BusTable(Generic[K, V]):
         return TableReader(self, bus, start, end)
 
     def change(self, message: Message) -> Change[K, V]:
-        """Decode a message."""
+        """Decode a message.
+
+        Raises:
+            ForeignMessage: no program of this version wrote it.
+        """
         value = message.value()
-        key = self._key.decode(message.key() or b"")
-        return Change(key, None if value is None else self._decode(value), message.offset())
+        try:
+            key = self._key.decode(message.key() or b"")
+            return Change(key, None if value is None else self._decode(value), message.offset())
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise ForeignMessage(
+                f"The message at offset {message.offset()} of {self.spec.name} is not in this version's format: {error}. Another program or "
+                "another version of Penstock wrote to that category, which belongs to Penstock. Nothing was changed. Use the version that wrote it, "
+                "or a Kafka cluster without its data."
+            ) from error
 
 
 class TableReader(Generic[K, V]):
