@@ -143,7 +143,7 @@ def test_mistakes_have_one_paragraph(kafka: str, cli: Cli, app: Path, prefix: st
         (["state", "migrate", f"{app}:Totals", "--by", "f"], "name a function as FILE:FUNCTION"),
         (["state", "migrate", f"{app}:Hours", "--by", f"{upgrade}:upgraded"], "keeps partials of Sum"),
         (["category", "resize", "nothing", "8", "--app", str(app)], "There is no category nothing"),
-        (["category", "resize", large, "8"], "or state that no reader has any (`--stateless`)"),
+        (["category", "resize", large, "8"], "or confirm that no reader has state (`--stateless`)"),
         (["category", "resize", large, "8", "--app", str(app), "--stateless"], "Use one of them"),
     ):
         failed = CliRunner().invoke(commands, arguments, env={"PENSTOCK_KAFKA": kafka, "COLUMNS": "200"})
