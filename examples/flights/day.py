@@ -141,9 +141,9 @@ class Trickling:
 def lose_a_worker() -> None:
     """Kill a worker; its supervisor starts a replacement."""
     title("A worker is killed")
-    lost = deployed("scorer")["each"][0]["pid"]
+    lost = deployed("scorer")["worker_status"][0]["pid"]
     os.kill(lost, signal.SIGKILL)
-    until("another has taken its place", lambda: is_ready("scorer") and deployed("scorer")["each"][0]["pid"] != lost)
+    until("another has taken its place", lambda: is_ready("scorer") and deployed("scorer")["worker_status"][0]["pid"] != lost)
     penstock("deployments")
 
 
@@ -260,7 +260,7 @@ def is_ready(name: str) -> bool:
 
 def versions() -> list[int]:
     """Return the version of each worker of the scorer."""
-    return [worker["version"] for worker in deployed("scorer")["each"]]
+    return [worker["version"] for worker in deployed("scorer")["worker_status"]]
 
 
 def caught_up() -> bool:

@@ -290,7 +290,7 @@ def test_verify_finds_a_good_backup_behind_a_damaged_one(command: Cli, root: Pat
     found = json.loads(command.ok("state", "verify", "totals", "--backup", "place", "--json"))
 
     assert done.returncode == 0
-    assert [line.split()[-1] for line in done.stdout.splitlines()] == ["is", "damaged", "intact"]
+    assert [line.split()[-1] for line in done.stdout.splitlines()] == ["result", "damaged", "intact"]
     assert file in done.stderr
     assert "Remove the damaged files" in done.stderr
     assert [verdict["good"] for verdict in found] == [False, True]

@@ -44,7 +44,7 @@ def expect_refused(cli: Cli, processor: str, **environment: str) -> None:
     said = " ".join(done.stderr.split())
     assert done.returncode == 1, said
     assert "Traceback" not in said
-    for words in ("deleted and created again", "--to earliest", "--dir", "another name"):
+    for words in ("deleted and created again", "--to earliest", "--dir", "rename the processor"):
         assert words in said
 
 
