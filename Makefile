@@ -47,7 +47,7 @@ day: $(READY)
 # Both wait more than they compute (for services, Spark, the ends of sessions), so several go on at once; a file's tests share services.
 # The slow files are among the first, and would be begun last if those of many tests went before them.
 test: $(READY)
-	$(BIN)/python -m pytest $(or $(TESTS),--durations 25 -n 3 --dist loadfile --no-loadscope-reorder tests --ignore=tests/faults --ignore=tests/soak)
+	$(BIN)/python -m pytest $(or $(TESTS),--durations 25 -n 4 --dist loadfile --no-loadscope-reorder tests --ignore=tests/faults --ignore=tests/soak)
 	$(if $(TESTS),,$(BIN)/python -m pytest -n 4 tests/faults)
 
 # Every kind in every gap of every row on a real Kafka; `make test` runs a part that covers each gap and each kind.
