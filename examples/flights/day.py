@@ -143,7 +143,10 @@ def lose_a_worker() -> None:
     title("A worker is killed")
     lost = deployed("scorer")["worker_status"][0]["pid"]
     os.kill(lost, signal.SIGKILL)
-    until("another has taken its place", lambda: is_ready("scorer") and deployed("scorer")["worker_status"][0]["pid"] != lost)
+    until(
+        "another has taken its place",
+        lambda: is_ready("scorer") and deployed("scorer")["worker_status"][0]["pid"] != lost,
+    )
     penstock("deployments")
 
 

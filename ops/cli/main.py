@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
+import platform
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from confluent_kafka import libversion
 
 from ...processors.errors import PenstockError
 from ...transport.kafka.bounded_calls import has_pending_calls
@@ -35,7 +38,7 @@ from . import (
     status,
     watermark,
 )
-from .output import print_error
+from .output import out, print_error
 from .root import CONFIG_VARIABLE, Root
 
 app = typer.Typer(
@@ -43,6 +46,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(dev.app, name="dev")
 app.add_typer(category.app, name="category")
@@ -71,6 +75,12 @@ app.command("query")(query.query)
 app.command("replay")(replay.replay)
 
 
+def _show_version(*, requested: bool) -> None:
+    if requested:
+        out.print(f"penstock {version('penstock')} (Python {platform.python_version()}, librdkafka {libversion()[0]})")
+        raise typer.Exit
+
+
 @app.callback()
 def penstock(
     config_file: Annotated[  # noqa: ARG001 - read by Root, before all other options
@@ -92,6 +102,15 @@ def penstock(
     log_level: Annotated[
         LogLevel, typer.Option("--log-level", envvar="PENSTOCK_LOG_LEVEL", help="The lowest level of log lines.")
     ] = LogLevel.WARNING,
+    show_version: Annotated[  # noqa: ARG001 - its callback ends the command
+        bool,
+        typer.Option(
+            "--version",
+            callback=lambda requested: _show_version(requested=requested),
+            is_eager=True,
+            help="Show the versions of Penstock, Python and the Kafka client, and exit.",
+        ),
+    ] = False,
 ) -> None:
     """Stream processors in Python on Kafka that also run, unchanged, as Spark batch jobs."""
     configure_logging(log_format, log_level)

@@ -27,6 +27,8 @@ DEFAULT_FILE = Path("penstock.toml")
 CONFIG_VARIABLE = "PENSTOCK_CONFIG"
 ROOT_OPTIONS = ("--config", "--log-format", "--log-level")
 """Options of `penstock` itself, before or after the command."""
+HELP_OPTIONS = frozenset({"-h", "--help", "--version"})
+"""Options that need no configuration."""
 _EPILOG = f"{', '.join(ROOT_OPTIONS)}: options of all commands, see penstock --help."
 
 
@@ -38,7 +40,7 @@ class Root(TyperGroup):
         root_options, rest = split_root_options(args)
         for _, command in _commands(self):
             command.epilog = command.epilog or _EPILOG
-        if not ctx.resilient_parsing and rest and "--help" not in rest:
+        if not ctx.resilient_parsing and rest and HELP_OPTIONS.isdisjoint(rest):
             ctx.obj = configuration = Configuration(_file(root_options), commands_of(self), SECTIONS)
             configuration.check()
             environment.set_missing_variables(configuration.file)

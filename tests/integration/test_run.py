@@ -361,7 +361,9 @@ def test_a_position_that_the_bus_no_longer_keeps_is_refused(
 ) -> None:
     """The number of events that are gone is said, and none is skipped: another start says the same."""
     for _ in range(2):
-        fails(cli("run", f"{app}:Large", "--until-end"), "7 events have expired", "nothing was skipped", "--from-earliest")
+        fails(
+            cli("run", f"{app}:Large", "--until-end"), "7 events have expired", "nothing was skipped", "--from-earliest"
+        )
 
     assert kafka_bus.catalog.committed(f"{prefix}.large", f"{prefix}.readings") == seven_are_gone
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -381,3 +382,16 @@ def test_no_table_has_the_name_of_a_shared_option() -> None:
     tables = {words[0] for words in commands if words} | {*SECTIONS, TABLE}
 
     assert not tables & {option.name for option in Configuration(TomlFile(), commands).shared()}
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["-h"], ["run", "-h"], ["category", "create", "-h"]])
+def test_help_and_version_need_no_configuration(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broken configuration file does not hide them."""
+    (tmp_path / "penstock.toml").write_text("kafka = ")
+    monkeypatch.chdir(tmp_path)
+    shown = CliRunner().invoke(penstock_app, arguments)
+
+    assert shown.exit_code == 0, shown.output
+    assert f"penstock {version('penstock')} " in shown.output or "Usage: penstock" in shown.output
