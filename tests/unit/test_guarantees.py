@@ -61,7 +61,7 @@ ROWS = {
     ),
     "the only replica of a bucket is killed with open transactions": (
         "faults/test_killed_broker.py::test_what_a_killed_broker_left_open_neither_counts_nor_blocks",
-        "unit/test_sweeping.py::test_what_silent_workers_left_open_is_ended_once_it_is_older_than_a_transaction_may_be",
+        "unit/test_sweeping.py::test_open_transactions_of_silent_workers_are_aborted_after_the_limit",
     ),
     "an archiver pauses for longer than its session, then continues": (
         "faults/test_archiver_zombies.py::test_a_paused_archiver_changes_nothing_of_its_successors",
@@ -109,12 +109,12 @@ ROWS = {
         "contract/test_backups.py::test_a_backup_of_another_shape_is_refused",
     ),
     "a position is before the first offset that Kafka retains": (
-        "unit/test_resuming.py::test_events_that_are_gone_are_left_out_only_when_told_so",
+        "unit/test_resuming.py::test_expired_events_are_skipped_only_with_from_earliest",
         "integration/test_run.py::test_a_position_that_the_bus_no_longer_keeps_is_refused",
     ),
     "a position is after the end of a bucket: another cluster, or Kafka has lost events": (
-        "unit/test_resuming.py::test_a_position_that_the_bus_never_came_to_is_refused",
-        "unit/test_resuming.py::test_state_of_another_bus_is_left_as_it_is",
+        "unit/test_resuming.py::test_a_position_beyond_the_end_of_a_bucket_is_refused",
+        "unit/test_resuming.py::test_the_state_of_another_bus_stays_unchanged",
     ),
     "a category was deleted and created again, or the state belongs to another cluster": (
         "unit/test_topics.py::test_a_topic_created_again_is_refused",

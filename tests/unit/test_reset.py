@@ -1,4 +1,4 @@
-"""What a reset promises: a processor goes on elsewhere, with the state that belongs there, however often the reset dies on the way."""
+"""Resets: a processor resumes at another position with the matching state, even if the reset is interrupted."""
 
 from __future__ import annotations
 
@@ -41,12 +41,14 @@ from penstock.transport.tables.maintenance_protocol import (
 )
 from penstock.transport.tables.upstream_watermarks import watermarks_on
 
-# Where it goes on, and with what.
+# Positions and state after a reset.
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: f"{pair[0].name}-{pair[1].name}")
-def test_state_goes_back_with_positions(machine: Machine, pair: tuple[ps.Semantics, ps.Semantics]) -> None:
-    """From the backup that fits, and the rest of the way by reading again, without outputs: from the target on they are as they were."""
+def test_a_reset_restores_the_state_of_the_target_position(
+    machine: Machine, pair: tuple[ps.Semantics, ps.Semantics]
+) -> None:
+    """The state comes from a backup and a replay without outputs; outputs repeat only from the target on."""
     processor = of_pair(pair)
     middle = half(machine, processor)
     at_60 = {
@@ -61,8 +63,8 @@ def test_state_goes_back_with_positions(machine: Machine, pair: tuple[ps.Semanti
     assert machine.state(processor) == {f"m{n}".encode(): b"\x14" for n in range(5)}
 
 
-def test_without_a_backup_state_is_built_again_from_the_bus(machine: Machine) -> None:
-    """As far as the target, without outputs."""
+def test_without_a_backup_the_state_is_rebuilt_from_the_bus(machine: Machine) -> None:
+    """The reset replays events up to the target without outputs."""
     middle = half(machine, Totals)
     planned = reset(machine, Totals, ExplicitOffsets(middle), backups=False)
     machine.run(Totals)
@@ -71,8 +73,8 @@ def test_without_a_backup_state_is_built_again_from_the_bus(machine: Machine) ->
     assert written(machine) == sorted(truth() + truth(begin=50))
 
 
-def test_empty_state_counts_from_the_target_on(machine: Machine) -> None:
-    """Also where a worker of another machine, without that state, goes on."""
+def test_an_empty_state_counts_from_the_target(machine: Machine) -> None:
+    """Also if a worker on another machine, without the old state, continues."""
     middle = half(machine, Totals)
     reset(machine, Totals, ExplicitOffsets(middle), StatePolicy.EMPTY, backups=False)
     machine.lose(Totals)
@@ -81,8 +83,8 @@ def test_empty_state_counts_from_the_target_on(machine: Machine) -> None:
     assert written(machine) == sorted(truth() + truth(begin=50, counted_from=50))
 
 
-def test_earliest_begins_anew(machine: Machine) -> None:
-    """With no state, at the first event."""
+def test_a_reset_to_earliest_starts_without_state(machine: Machine) -> None:
+    """The processor reads all events again with an empty state."""
     half(machine, Totals)
     reset(machine, Totals, Edge.EARLIEST)
     machine.run(Totals)
@@ -90,8 +92,8 @@ def test_earliest_begins_anew(machine: Machine) -> None:
     assert written(machine) == sorted(truth() + truth())
 
 
-def test_latest_passes_over_what_waits_but_counts_it(machine: Machine) -> None:
-    """Nothing is written for it, and the state is what it would have been."""
+def test_a_reset_to_latest_skips_outputs_but_updates_the_state(machine: Machine) -> None:
+    """Skipped events are in the state, but produce no outputs."""
     half(machine, Totals)
     write(machine.bus, readings, made(100, 120))
     planned = reset(machine, Totals, Edge.LATEST)
@@ -103,8 +105,8 @@ def test_latest_passes_over_what_waits_but_counts_it(machine: Machine) -> None:
     assert written(machine) == sorted(truth() + truth(begin=120, end=130))
 
 
-def test_a_state_that_is_kept_leaves_out_what_is_passed_over(machine: Machine) -> None:
-    """It is in no output and in no state, whatever machine goes on, from whichever backup."""
+def test_a_kept_state_excludes_skipped_events(machine: Machine) -> None:
+    """Skipped events are in no output and no state, on any machine and from any backup."""
     half(machine, Totals)
     write(machine.bus, readings, made(100, 120))
     reset(machine, Totals, Edge.LATEST, StatePolicy.KEEP)
@@ -116,8 +118,8 @@ def test_a_state_that_is_kept_leaves_out_what_is_passed_over(machine: Machine) -
     assert written(machine) == sorted(truth() + [(f"m{n % 5}", 1_000 * n, 21) for n in range(120, 125)])
 
 
-def test_a_time_is_that_of_arrival(tmp_path: Path) -> None:
-    """As `category tail --from` has it."""
+def test_a_reset_to_a_time_uses_arrival_times(tmp_path: Path) -> None:
+    """Like `category tail --from`."""
     now_ms = 1_000_000
     machine = Machine(tmp_path / "one", MemoryBus(lambda: now_ms), LocalFileStore(tmp_path / "place"))
     created(machine.bus, [Copies])
@@ -133,8 +135,8 @@ def test_a_time_is_that_of_arrival(tmp_path: Path) -> None:
     assert len(read(machine.bus, totals)) == 50
 
 
-def test_offsets_move_the_buckets_that_they_name(machine: Machine) -> None:
-    """Others stay."""
+def test_a_reset_to_offsets_moves_only_the_named_buckets(machine: Machine) -> None:
+    """Other buckets keep their positions."""
     half(machine, Copies)
     before = positions(machine, Copies)
     reset(machine, Copies, parse_offsets("1=3", ["readings"]))
@@ -142,8 +144,8 @@ def test_offsets_move_the_buckets_that_they_name(machine: Machine) -> None:
     assert positions(machine, Copies) == {**before, 1: 3}
 
 
-def test_state_with_a_changelog_goes_back_to_where_a_backup_is(machine: Machine) -> None:
-    """Exactly: reading again would give another; and whoever lost it has it from the changelog."""
+def test_a_reset_with_a_changelog_moves_to_the_position_of_a_backup(machine: Machine) -> None:
+    """A replay would produce another state; a lost state is restored from the changelog."""
     middle = half(machine, Balances)
     ahead = {bucket: offset + 1 for bucket, offset in middle.items()}
     planned = reset(machine, Balances, ExplicitOffsets(ahead))
@@ -155,8 +157,8 @@ def test_state_with_a_changelog_goes_back_to_where_a_backup_is(machine: Machine)
     assert machine.state(Balances) == {f"m{n}".encode(): b"\x14" for n in range(5)}
 
 
-def test_what_is_written_again_is_not_promised_as_complete(machine: Machine) -> None:
-    """Consumers that go by promises wait until it is."""
+def test_a_reset_withdraws_the_watermarks_of_repeated_outputs(machine: Machine) -> None:
+    """Consumers wait until the repeated outputs are complete."""
     half(machine, Totals)
     before = {bucket for name, bucket in watermarks_on(machine.bus) if name == "totals"}
     reset(machine, Totals, parse_offsets("0=1", ["readings"]))
@@ -168,8 +170,8 @@ def test_what_is_written_again_is_not_promised_as_complete(machine: Machine) -> 
 # Other machines and older backups.
 
 
-def test_a_state_on_another_machine_does_not_undo_it(machine: Machine, tmp_path: Path) -> None:
-    """A worker there that finds the state of before says what to do; with backups it has the right one by itself."""
+def test_a_worker_with_an_older_state_is_refused_after_a_reset(machine: Machine, tmp_path: Path) -> None:
+    """The error explains how to continue; with backups, the worker restores the right state."""
     other = Machine(tmp_path / "other", machine.bus, machine.place)
     half(other, Totals)
     other.back_up(Totals)
@@ -181,11 +183,11 @@ def test_a_state_on_another_machine_does_not_undo_it(machine: Machine, tmp_path:
     assert written(machine) == sorted(truth() + truth())
 
 
-# Not half done.
+# Interrupted resets.
 
 
-def test_half_a_reset_is_not_left_behind(machine: Machine) -> None:
-    """What another one would not take further is refused."""
+def test_an_interrupted_reset_must_be_finished_first(machine: Machine) -> None:
+    """A reset to another target is refused until then."""
     middle = half(machine, Totals)
     with pytest.raises(Killed):
         reset(
@@ -196,8 +198,8 @@ def test_half_a_reset_is_not_left_behind(machine: Machine) -> None:
             reset(machine, Totals, other)
 
 
-def test_a_state_that_passed_over_events_is_not_taken_for_one_that_counts_them(machine: Machine) -> None:
-    """Where some shards of it did when the reset died: it is finished as it was begun."""
+def test_an_interrupted_reset_is_finished_with_its_original_policy(machine: Machine) -> None:
+    """Some shards may already skip events that another policy would count."""
     half(machine, Totals)
     write(machine.bus, readings, made(100, 120))
     with pytest.raises(Killed):
@@ -211,8 +213,8 @@ def test_a_state_that_passed_over_events_is_not_taken_for_one_that_counts_them(m
     assert written(machine) == sorted(truth() + [(f"m{n % 5}", 1_000 * n, 21) for n in range(120, 125)])
 
 
-def test_it_may_be_repeated(machine: Machine) -> None:
-    """The second changes nothing more."""
+def test_repeating_a_reset_changes_nothing(machine: Machine) -> None:
+    """The second reset finds all positions in place."""
     middle = half(machine, Totals)
     for _ in range(2):
         planned = reset(machine, Totals, ExplicitOffsets(middle))
@@ -223,7 +225,7 @@ def test_it_may_be_repeated(machine: Machine) -> None:
 
 
 def test_a_plan_changes_nothing(machine: Machine) -> None:
-    """It only says what would be done."""
+    """Planning a reset changes neither positions nor state."""
     middle = half(machine, Totals)
     before = positions(machine, Totals)
     plan_reset(Totals, environment(machine), ExplicitOffsets(middle), None)
@@ -234,11 +236,11 @@ def test_a_plan_changes_nothing(machine: Machine) -> None:
     assert written(machine) == truth()
 
 
-# Refused.
+# Refused resets.
 
 
-def test_not_while_it_runs(machine: Machine) -> None:
-    """Nothing was changed, and the worker goes on."""
+def test_a_reset_of_a_running_processor_is_refused(machine: Machine) -> None:
+    """Nothing changes, and the worker continues."""
     half(machine, Totals)
     with machine.working(Totals) as worker:
         planned = plan_reset(Totals, environment(machine), Edge.EARLIEST, None)
@@ -253,8 +255,8 @@ def test_not_while_it_runs(machine: Machine) -> None:
     assert written(machine) == truth(end=110)
 
 
-def test_not_when_it_has_gone_on_since(machine: Machine) -> None:
-    """What was shown is what is done, or nothing."""
+def test_a_plan_is_refused_after_the_processor_has_read_further(machine: Machine) -> None:
+    """A reset performs exactly the plan that was shown."""
     middle = half(machine, Totals)
     planned = plan_reset(Totals, environment(machine), ExplicitOffsets(middle), None)
     write(machine.bus, readings, made(100, 110))
@@ -267,7 +269,7 @@ def test_not_when_it_has_gone_on_since(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize(
-    ("processor", "to", "policy", "said"),
+    ("processor", "to", "policy", "message"),
     [
         (Totals, parse_offsets("7=1", ["readings"]), None, "has no bucket 7"),
         (Totals, parse_offsets("1=1000", ["readings"]), None, "has no offset 1,000"),
@@ -275,20 +277,20 @@ def test_not_when_it_has_gone_on_since(machine: Machine) -> None:
         (Totals, Edge.EARLIEST, StatePolicy.KEEP, "would count events twice"),
     ],
 )
-def test_what_cannot_be_is_refused(
-    machine: Machine, processor: type[ps.Processor], to: ResetTarget, policy: StatePolicy | None, said: str
+def test_impossible_resets_are_refused(
+    machine: Machine, processor: type[ps.Processor], to: ResetTarget, policy: StatePolicy | None, message: str
 ) -> None:
-    """With what to do instead; and nothing is changed."""
+    """The error suggests an alternative, and nothing changes."""
     half(machine, processor)
     before = positions(machine, processor)
-    with pytest.raises(MaintenanceRefused, match=said):
+    with pytest.raises(MaintenanceRefused, match=message):
         reset(machine, processor, to, policy)
 
     assert positions(machine, processor) == before
 
 
 @pytest.mark.parametrize(
-    ("text", "inputs", "said"),
+    ("text", "inputs", "message"),
     [
         ("0=x", ["clicks"], "'0=x' is not an offset"),
         ("0=1", ["clicks", "buys"], "bucket 0 exists in several inputs"),
@@ -296,7 +298,7 @@ def test_what_cannot_be_is_refused(
         ("0=1,0=2", ["clicks"], "appears twice"),
     ],
 )
-def test_offsets_are_read_with_care(text: str, inputs: list[str], said: str) -> None:
-    """What could mean several things is asked back."""
-    with pytest.raises(MaintenanceRefused, match=said):
+def test_ambiguous_offsets_are_refused(text: str, inputs: list[str], message: str) -> None:
+    """The error quotes the wrong part."""
+    with pytest.raises(MaintenanceRefused, match=message):
         parse_offsets(text, inputs)

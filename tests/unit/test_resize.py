@@ -1,4 +1,4 @@
-"""What another number of buckets promises: each key goes on where it was, with its state, its windows and its timers."""
+"""Resizes: each key keeps its state, windows and timers when a category gets another number of buckets."""
 
 from __future__ import annotations
 
@@ -47,10 +47,12 @@ from penstock.transport.tables.maintenance_protocol import (
 
 
 @pytest.mark.parametrize(("processor", "buckets"), KINDS)
-def test_each_key_goes_on_where_it_was(machine: Machine, processor: type[ps.Processor], buckets: int) -> None:
-    """Whatever is kept of it: outputs are those that there would have been, each once.
+def test_a_resize_preserves_the_state_of_every_key(
+    machine: Machine, processor: type[ps.Processor], buckets: int
+) -> None:
+    """Outputs equal those of a run without a resize, each once.
 
-    Where the event time of some keys went back, windows are written again that were complete and still take late events.
+    If the event time of some keys went back, complete windows that still accept late events are written again.
     """
     begun(machine, processor)
     planned = resize(machine, processor, buckets)
@@ -63,8 +65,8 @@ def test_each_key_goes_on_where_it_was(machine: Machine, processor: type[ps.Proc
     assert len(outputs) > KEYS
 
 
-def test_new_buckets_do_their_share(machine: Machine) -> None:
-    """Each state holds the keys of its bucket, and no others."""
+def test_new_buckets_contain_the_states_of_their_keys(machine: Machine) -> None:
+    """No state is lost or left in another bucket."""
     begun(machine, Numbered)
     resize(machine, Numbered, 6)
     for bucket in range(6):
@@ -75,8 +77,8 @@ def test_new_buckets_do_their_share(machine: Machine) -> None:
     assert {int(key[1:]) for key in found} == set(range(KEYS))
 
 
-def test_another_machine_has_its_states_from_the_backups(machine: Machine, tmp_path: Path) -> None:
-    """Also one that still has those of before; without backups it says so."""
+def test_another_machine_restores_the_resized_states_from_backups(machine: Machine, tmp_path: Path) -> None:
+    """Without backups, an error reports the missing or older states."""
     other = Machine(tmp_path / "other", machine.bus, machine.place)
     begun(other, Numbered)
     other.back_up(Numbered)
@@ -90,14 +92,14 @@ def test_another_machine_has_its_states_from_the_backups(machine: Machine, tmp_p
     machine.lose(resized)
     send(machine.bus, resized, ending)
     machine.run(resized, WorkerBackups(machine.place, machine.states, timedelta(hours=1)))
-    said = {one.said for one in read(machine.bus, Numbered.outputs()[0]) if one.at == START_MS + 10_000 * HOUR_MS}
+    texts = {one.said for one in read(machine.bus, Numbered.outputs()[0]) if one.at == START_MS + 10_000 * HOUR_MS}
 
-    assert len(said) == KEYS
-    assert all(int(one.split()[-1]) > 1 for one in said)
+    assert len(texts) == KEYS
+    assert all(int(one.split()[-1]) > 1 for one in texts)
 
 
-def test_categories_that_are_read_together_stay_alike(machine: Machine) -> None:
-    """The other input of a join is resized with it."""
+def test_joined_categories_are_resized_together(machine: Machine) -> None:
+    """The other input of a join gets the same number of buckets."""
     begun(machine, Paid)
     planned = resize(machine, Paid, 6)
 
@@ -105,7 +107,7 @@ def test_categories_that_are_read_together_stay_alike(machine: Machine) -> None:
     assert machine.bus.describe("payments").spec.buckets == 6
 
 
-def test_a_second_time_it_goes_on_from_the_first(machine: Machine) -> None:
+def test_a_category_can_be_resized_twice(machine: Machine) -> None:
     """From three to six to twelve."""
     begun(machine, Reminders)
     resize(machine, Reminders, 6)
@@ -114,11 +116,11 @@ def test_a_second_time_it_goes_on_from_the_first(machine: Machine) -> None:
     assert ended(machine, with_buckets(Reminders, 12)) == undisturbed(Reminders)
 
 
-# Not half done.
+# Interrupted resizes.
 
 
-def test_before_buckets_are_added_it_may_be_given_up(machine: Machine) -> None:
-    """Where something was written since it died, its readers first read that."""
+def test_a_resize_can_be_abandoned_before_buckets_are_added(machine: Machine) -> None:
+    """If events have arrived since, their readers process them first."""
     begun(machine, Numbered)
     with pytest.raises(Killed):
         resize(machine, Numbered, 6, dying(MaintenanceStep.CHANGE_TOPICS))
@@ -134,11 +136,11 @@ def test_before_buckets_are_added_it_may_be_given_up(machine: Machine) -> None:
     assert outputs == undisturbed(Numbered)
 
 
-# Who writes by the old number of buckets.
+# Producers that use another number of buckets.
 
 
 def write_by(bus: MemoryBus, buckets: int, events: list[Any]) -> None:
-    """Write as a producer does that knows of so many buckets."""
+    """Write like a producer that uses this number of buckets."""
     [category] = Numbered.inputs()
     values = Codecs(bus).of(category).encode(events)
     keys = [key.encode() for key in category.keys_of(events)]
@@ -147,8 +149,8 @@ def write_by(bus: MemoryBus, buckets: int, events: list[Any]) -> None:
     )
 
 
-def test_events_in_the_wrong_buckets_are_told(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody reads them before somebody has decided."""
+def test_misplaced_events_are_reported(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No worker reads them until the user accepts them."""
     monkeypatch.setattr(Numbered, "key_check", False)
     begun(machine, Numbered)
 
@@ -168,8 +170,8 @@ def test_events_in_the_wrong_buckets_are_told(machine: Machine, monkeypatch: pyt
     assert len(read(machine.bus, Numbered.outputs()[0])) == 140
 
 
-def test_events_that_are_written_by_the_new_number_are_welcome(machine: Machine) -> None:
-    """They lie where their states are."""
+def test_events_written_with_the_new_number_of_buckets_are_processed(machine: Machine) -> None:
+    """They are in the same buckets as their states."""
     begun(machine, Numbered)
 
     def write_meanwhile(gap: MaintenanceGap) -> None:
@@ -178,16 +180,14 @@ def test_events_that_are_written_by_the_new_number_are_welcome(machine: Machine)
 
     resize(machine, Numbered, 6, write_meanwhile)
     machine.run(with_buckets(Numbered, 6))
-    said = [one.said for one in read(machine.bus, Numbered.outputs()[0])]
+    texts = [one.said for one in read(machine.bus, Numbered.outputs()[0])]
 
-    assert len(said) == 140
-    assert all(int(one.split()[-1]) > 3 for one in said if int(one.split()[0]) >= 120)
+    assert len(texts) == 140
+    assert all(int(one.split()[-1]) > 3 for one in texts if int(one.split()[0]) >= 120)
 
 
-def test_keys_that_another_partitioner_placed_are_not_torn_apart(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where they will be is not known."""
+def test_a_category_with_another_partitioner_is_not_resized(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Penstock cannot predict the new buckets of its keys."""
     monkeypatch.setattr(Numbered, "key_check", False)
     created(machine.bus, [Numbered])
     write_by(machine.bus, 2, made(Purchase, 0, 50))
@@ -200,11 +200,11 @@ def test_keys_that_another_partitioner_placed_are_not_torn_apart(
     assert newest_maintenance(machine.bus, "numbered") is None
 
 
-# Refused.
+# Refused resizes.
 
 
-def test_not_before_all_is_read(machine: Machine) -> None:
-    """It says how much is left."""
+def test_a_resize_with_unread_events_is_refused(machine: Machine) -> None:
+    """The error reports their number."""
     begun(machine, Numbered)
     send(machine.bus, Numbered, ending)
     with pytest.raises(MaintenanceRefused, match="has 40 unread events"):
@@ -213,8 +213,8 @@ def test_not_before_all_is_read(machine: Machine) -> None:
     resize(machine, Numbered, 6)
 
 
-def test_not_while_a_reader_runs(machine: Machine) -> None:
-    """Nothing is changed, and it goes on."""
+def test_a_resize_with_a_running_reader_is_refused(machine: Machine) -> None:
+    """Nothing changes, and the worker continues."""
     begun(machine, Numbered)
     with machine.working(Numbered) as worker:
         worker.run_once()
@@ -227,15 +227,15 @@ def test_not_while_a_reader_runs(machine: Machine) -> None:
 
 
 def test_fewer_buckets_are_refused(machine: Machine) -> None:
-    """With the way that there is."""
+    """The error suggests a Repartition."""
     begun(machine, Numbered)
     for buckets in (2, 3):
         with pytest.raises(MaintenanceRefused, match=r"penstock\.Repartition"):
             resize(machine, Numbered, buckets)
 
 
-def test_a_state_that_is_missing_is_named(machine: Machine) -> None:
-    """Before anything is changed."""
+def test_a_resize_with_a_missing_state_is_refused(machine: Machine) -> None:
+    """The error names the bucket, and nothing changes."""
     begun(machine, Numbered)
     machine.lose(Numbered)
     with pytest.raises(MaintenanceRefused, match="bucket 0: its state at orders"):
@@ -246,15 +246,15 @@ def test_a_state_that_is_missing_is_named(machine: Machine) -> None:
 
 
 def test_remote_state_is_not_split(machine: Machine) -> None:
-    """It says what to do instead: another category, into whose buckets events come by their keys."""
+    """The error suggests a Repartition into another category."""
     remote = type("Remotely", (Counted,), {"name": "remotely", "store": ps.RemoteStore()})
     created(machine.bus, [remote])
     with pytest.raises(MaintenanceRefused, match=r"keeps its state in a remote store.*penstock\.Repartition"):
         resize(machine, remote, 6)
 
 
-def test_a_reset_does_not_lead_to_where_keys_lay_elsewhere(machine: Machine) -> None:
-    """Behind the border it may lead."""
+def test_a_reset_to_before_a_resize_is_refused(machine: Machine) -> None:
+    """A reset to a later position is possible."""
     begun(machine, Numbered)
     resize(machine, Numbered, 6)
     resized = with_buckets(Numbered, 6)
@@ -265,6 +265,6 @@ def test_a_reset_does_not_lead_to_where_keys_lay_elsewhere(machine: Machine) -> 
     planned = plan_reset(resized, environment(machine), parse_offsets("4=0", ["orders"]), StatePolicy.EMPTY)
     perform_reset(planned, environment(machine))
     machine.run(resized)
-    said = [one.said for one in read(machine.bus, Numbered.outputs()[0]) if one.at > START_MS + 9_000 * HOUR_MS]
+    texts = [one.said for one in read(machine.bus, Numbered.outputs()[0]) if one.at > START_MS + 9_000 * HOUR_MS]
 
-    assert sum(one.endswith("is 1") for one in said) == planned.repeated
+    assert sum(one.endswith("is 1") for one in texts) == planned.repeated

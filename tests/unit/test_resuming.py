@@ -34,25 +34,27 @@ BUCKET = Bucket("x.events", 0)
 
 
 @given(saved=OFFSETS, committed=OFFSETS)
-def test_state_decides_where_to_go_on_and_the_group_what_is_on_the_bus(saved: Offsets, committed: Offsets) -> None:
+def test_a_worker_resumes_at_the_position_of_its_state(saved: Offsets, committed: Offsets) -> None:
     """Reading starts at the state's position, without outputs up to the group's position."""
-    going_on = resume(Subject("stateful", EXACT, EXACT).make("x")(), StatePosition(saved), StatePosition(committed))
+    resume_point = resume(Subject("stateful", EXACT, EXACT).make("x")(), StatePosition(saved), StatePosition(committed))
 
-    assert going_on.position == saved
-    assert going_on.state_only_until == {name: end for name, end in committed.items() if end > saved.get(name, 0)}
+    assert resume_point.position == saved
+    assert resume_point.state_only_until == {name: end for name, end in committed.items() if end > saved.get(name, 0)}
 
 
 @given(saved=OFFSETS, committed=OFFSETS)
-def test_at_most_once_never_goes_back(saved: Offsets, committed: Offsets) -> None:
+def test_at_most_once_never_repeats_an_event(saved: Offsets, committed: Offsets) -> None:
     """Both positions may have passed an event, so it is not read again."""
-    going_on = resume(Subject("stateful", MOST, MOST).make("x")(), StatePosition(saved), StatePosition(committed))
+    resume_point = resume(Subject("stateful", MOST, MOST).make("x")(), StatePosition(saved), StatePosition(committed))
 
-    assert all(going_on.position[name] >= max(saved.get(name, 0), committed.get(name, 0)) for name in saved | committed)
-    assert not going_on.state_only_until
+    assert all(
+        resume_point.position[name] >= max(saved.get(name, 0), committed.get(name, 0)) for name in saved | committed
+    )
+    assert not resume_point.state_only_until
 
 
 @given(committed=OFFSETS)
-def test_without_state_the_group_decides(committed: Offsets) -> None:
+def test_without_state_a_worker_resumes_at_the_position_of_its_group(committed: Offsets) -> None:
     """A stateless processor resumes at its group's position."""
     assert resume(Subject("stateless", LEAST, LEAST).make("x")(), None, StatePosition(committed)).position == committed
 
@@ -61,20 +63,20 @@ def test_without_state_the_group_decides(committed: Offsets) -> None:
 def test_a_checkpoint_counts_if_its_positions_were_committed(
     before: Offsets, after: Offsets, committed: Offsets
 ) -> None:
-    """All messages after it, and no others."""
+    """The group's positions must equal the checkpoint's positions."""
     assert is_committed(before, StatePosition(after), StatePosition(committed), "a checkpoint") == all(
         committed.get(name) == offset for name, offset in after.items()
     )
 
 
 @given(ids=st.lists(st.integers(0, 2**60), min_size=1))
-def test_ids_grow_and_are_nobody_elses(ids: list[int]) -> None:
+def test_checkpoint_ids_increase_and_are_unique(ids: list[int]) -> None:
     """Two different checkpoints after the same one have different ids, except with a probability of one in a million."""
     assert all(next_id(each) > each for each in ids)
     assert len({next_id(ids[0]) for _ in range(3)}) > 1
 
 
-def test_a_checkpoint_that_nobody_can_decide_is_said_to_be_so() -> None:
+def test_an_ambiguous_transaction_raises_an_error() -> None:
     """If the group's positions have expired, neither answer is safe; if it never had any, the checkpoint does not count."""
     with pytest.raises(AmbiguousTransaction, match="expired on the bus"):
         is_committed({"a": 1}, StatePosition({"a": 2}), StatePosition(), "a checkpoint")
@@ -82,7 +84,7 @@ def test_a_checkpoint_that_nobody_can_decide_is_said_to_be_so() -> None:
     assert not is_committed({}, StatePosition({"a": 2}), StatePosition(), "a checkpoint")
 
 
-def test_events_that_are_gone_are_left_out_only_when_told_so() -> None:
+def test_expired_events_are_skipped_only_with_from_earliest() -> None:
     """Otherwise the error reports their number."""
     assert first_available("p", BUCKET, 7, 5, from_earliest=False) == 7
     assert first_available("p", BUCKET, 5, 1005, from_earliest=True) == 1005
@@ -90,7 +92,7 @@ def test_events_that_are_gone_are_left_out_only_when_told_so() -> None:
         first_available("p", BUCKET, 5, 1005, from_earliest=False)
 
 
-def test_a_position_that_the_bus_never_came_to_is_refused() -> None:
+def test_a_position_beyond_the_end_of_a_bucket_is_refused() -> None:
     """The end of a bucket is a valid position; an offset beyond it belongs to other events."""
     expect_existing("p", BUCKET, 1000, 1000, "its state")
     with pytest.raises(OffsetOutOfRange) as refused:
@@ -107,17 +109,17 @@ def test_a_position_that_the_bus_never_came_to_is_refused() -> None:
 SUBJECT = Subject("stateful", EXACT, EXACT).make("x")
 
 
-class StateThere(StateFolder):
+class SingleStateFolder(StateFolder):
     """A folder with one state, and actions when it is opened."""
 
-    def __init__(self, state: MemoryShardState, happens: Callable[[], object] = lambda: None) -> None:
+    def __init__(self, state: MemoryShardState, on_open: Callable[[], object] = lambda: None) -> None:
         self._state = state
-        self._happens = happens
-        self.asked = 0
+        self._on_open = on_open
+        self.open_calls = 0
 
     def open(self, identity: ShardIdentity) -> MemoryShardState:
-        self.asked += 1
-        self._happens()
+        self.open_calls += 1
+        self._on_open()
         return self._state
 
 
@@ -134,14 +136,14 @@ def more(bus: MemoryBus, count: int) -> None:
     bus.writer().send(BUCKET.category, [Outgoing(None, b"{}", BUCKET.number)] * count)
 
 
-def standing_at(offset: int) -> MemoryShardState:
+def state_at(offset: int) -> MemoryShardState:
     state = MemoryShardState()
     state.save_position(StatePosition({BUCKET.category: offset}))
     return state
 
 
 @pytest.fixture
-def openings(bus: MemoryBus) -> Iterator[Callable[[StateFolder], ShardLoader]]:
+def make_loader(bus: MemoryBus) -> Iterator[Callable[[StateFolder], ShardLoader]]:
     """Return a loader that opens shards in a thread."""
     made: list[ShardLoader] = []
     with ThreadPoolExecutor(1) as threads:
@@ -161,17 +163,17 @@ def openings(bus: MemoryBus) -> Iterator[Callable[[StateFolder], ShardLoader]]:
 
 @pytest.fixture
 def opened(
-    openings: Callable[[StateFolder], ShardLoader], wait_until: Callable[[Callable[[], bool]], None]
+    make_loader: Callable[[StateFolder], ShardLoader], wait_until: Callable[[Callable[[], bool]], None]
 ) -> Callable[[StateFolder], LoadedShard]:
     """Open the shard of bucket 0, and wait for it."""
 
     def open_(states: StateFolder) -> LoadedShard:
-        opening = openings(states)
-        opening.begin([BUCKET.number])
+        loader = make_loader(states)
+        loader.begin([BUCKET.number])
         found: list[LoadedShard] = []
 
         def is_open() -> bool:
-            found.extend(opening.opened())
+            found.extend(loader.opened())
             return bool(found)
 
         wait_until(is_open)
@@ -180,115 +182,115 @@ def opened(
     return open_
 
 
-def test_state_of_another_bus_is_left_as_it_is(opened: Callable[[StateFolder], LoadedShard]) -> None:
+def test_the_state_of_another_bus_stays_unchanged(opened: Callable[[StateFolder], LoadedShard]) -> None:
     """The position is refused before the prepared checkpoint is resolved by a group of another bus."""
-    state = standing_at(21)
+    state = state_at(21)
     state.prepare(Delta({}, StatePosition({BUCKET.category: 30}), {b"k": b"v"}))
     with pytest.raises(OffsetOutOfRange, match="another cluster"):
-        opened(StateThere(state))
+        opened(SingleStateFolder(state))
 
     assert state.prepared() is not None
 
 
-def test_a_group_that_is_beyond_the_bus_is_refused(
+def test_a_group_position_beyond_the_end_of_a_bucket_is_refused(
     bus: MemoryBus, opened: Callable[[StateFolder], LoadedShard]
 ) -> None:
-    """Whatever the state's position is; the state is not even opened."""
+    """The state is not even opened."""
     bus.set_committed(SUBJECT.name, [Position(BUCKET, 21)])
-    states = StateThere(standing_at(3))
+    states = SingleStateFolder(state_at(3))
     with pytest.raises(OffsetOutOfRange, match="group's committed position"):
         opened(states)
 
-    assert states.asked == 0
+    assert states.open_calls == 0
 
 
-def test_what_was_saved_since_the_bus_was_asked_is_not_refused(
+def test_a_state_saved_after_the_end_was_fetched_is_accepted(
     bus: MemoryBus, opened: Callable[[StateFolder], LoadedShard]
 ) -> None:
     """The previous owner of the bucket may read and save until the state is opened."""
-    shard = opened(StateThere(standing_at(25), lambda: more(bus, 5))).shard
+    shard = opened(SingleStateFolder(state_at(25), lambda: more(bus, 5))).shard
 
     assert shard.position == {BUCKET.category: 25}
 
 
-def away(times: int) -> Callable[[], None]:
+def unreachable(times: int) -> Callable[[], None]:
     """Return a function that fails a number of times, like an unreachable store."""
     left = iter(range(times))
 
     def ask() -> None:
         if next(left, None) is not None:
-            raise StoreUnreachable("It is away.")
+            raise StoreUnreachable("The store is unreachable.")
 
     return ask
 
 
-def test_a_store_that_does_not_answer_is_asked_again(
+def test_opening_a_shard_retries_an_unreachable_store(
     opened: Callable[[StateFolder], LoadedShard], caplog: pytest.LogCaptureFixture
 ) -> None:
     """The shard opens when the store answers; meanwhile, one log message describes the wait."""
-    states = StateThere(standing_at(3), away(4))
+    states = SingleStateFolder(state_at(3), unreachable(4))
     shard = opened(states).shard
 
     assert shard.position == {BUCKET.category: 3}
-    assert states.asked == 5
-    said = [record.message for record in caplog.records if "It is away" in record.message]
-    assert len(said) == 1
-    assert said[0].startswith("x.subject pauses its buckets")
-    assert "nothing is lost" in said[0]
+    assert states.open_calls == 5
+    messages = [record.message for record in caplog.records if "The store is unreachable" in record.message]
+    assert len(messages) == 1
+    assert messages[0].startswith("x.subject pauses its buckets")
+    assert "nothing is lost" in messages[0]
 
 
 @pytest.mark.parametrize("end", [lambda it: it.cancel([BUCKET.number]), ShardLoader.close], ids=["canceled", "closed"])
-def test_a_store_is_not_asked_for_a_shard_that_nobody_wants(
+def test_retries_stop_when_the_shard_is_no_longer_needed(
     end: Callable[[ShardLoader], None],
-    openings: Callable[[StateFolder], ShardLoader],
+    make_loader: Callable[[StateFolder], ShardLoader],
     wait_until: Callable[[Callable[[], bool]], None],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """A bucket that has moved to another worker, or a worker that ends, stops waiting."""
     caplog.set_level("INFO")
-    states = StateThere(standing_at(3), away(10**9))
-    opening = openings(states)
-    opening.begin([BUCKET.number])
-    wait_until(lambda: states.asked > 1)
-    end(opening)
-    wait_until(lambda: "was not opened: It is away." in caplog.text)
+    states = SingleStateFolder(state_at(3), unreachable(10**9))
+    loader = make_loader(states)
+    loader.begin([BUCKET.number])
+    wait_until(lambda: states.open_calls > 1)
+    end(loader)
+    wait_until(lambda: "was not opened: The store is unreachable." in caplog.text)
 
-    assert list(opening.opened()) == []
+    assert list(loader.opened()) == []
 
 
-def test_a_store_that_refuses_is_not_asked_again(opened: Callable[[StateFolder], LoadedShard]) -> None:
+def test_a_store_error_other_than_an_outage_is_not_retried(opened: Callable[[StateFolder], LoadedShard]) -> None:
     """A wrong password stays wrong."""
 
     def refuse() -> None:
         raise StoreRefused("Wrong password.")
 
-    states = StateThere(standing_at(3), refuse)
+    states = SingleStateFolder(state_at(3), refuse)
     with pytest.raises(StoreRefused):
         opened(states)
 
-    assert states.asked == 1
+    assert states.open_calls == 1
 
 
-@given(first=st.integers(0, 20), size=st.integers(1, 20), begin=st.integers(0, 40), border=st.integers(0, 40))
-def test_a_batch_is_split_where_outputs_begin_to_count(first: int, size: int, begin: int, border: int) -> None:
+@given(first=st.integers(0, 20), size=st.integers(1, 20), begin=st.integers(0, 40), committed=st.integers(0, 40))
+def test_a_batch_is_split_at_the_position_of_the_group(first: int, size: int, begin: int, committed: int) -> None:
     """Each unread message is in one part, in order; messages before the group's position have no outputs."""
-    going_on = resume(
+    resume_point = resume(
         Subject("stateful", EXACT, EXACT).make("x")(),
         StatePosition({"x.events": begin}),
-        StatePosition({"x.events": border}),
+        StatePosition({"x.events": committed}),
     )
-    shard = new_shard(Subject("stateful", EXACT, EXACT).make("x")(), 0, MemoryShardState(), going_on, {})
+    shard = new_shard(Subject("stateful", EXACT, EXACT).make("x")(), 0, MemoryShardState(), resume_point, {})
     offsets = range(first, first + size)
     spans = list(shard.spans("x.events", offsets))
 
     assert [offset for span in spans for offset in offsets[span.begin : span.end]] == [
         at for at in offsets if at >= begin
     ]
-    assert all((offset < border) == span.state_only for span in spans for offset in offsets[span.begin : span.end])
+    assert all((offset < committed) == span.state_only for span in spans for offset in offsets[span.begin : span.end])
 
 
 @given(saved=CHANGES, rounds=st.lists(st.tuples(st.lists(CHANGES, max_size=2), st.booleans()), max_size=4))
-def test_an_overlay_reads_as_if_all_was_saved(
+def test_an_overlay_reads_as_if_all_changes_were_saved(
     saved: dict[bytes, Any], rounds: list[tuple[list[dict[bytes, Any]], bool]]
 ) -> None:
     """Unsaved changes overlay changes that are being saved, and these overlay saved ones, also after a rollback."""
@@ -298,24 +300,24 @@ def test_an_overlay_reads_as_if_all_was_saved(
     overlay = Overlay(below, lambda _, later: later)
     keys = sorted({key for changes in (saved, *(each for waiting, _ in rounds for each in waiting)) for key in changes})
     for waiting, succeeds in rounds:
-        sealed = overlay.snapshot()
+        snapshot = overlay.snapshot()
         for changes in waiting:
             overlay.add(dict(changes))
             above.save(changes)
         assert overlay.fetch(keys) == above.fetch(keys)
         if succeeds:
-            below.save(sealed)
+            below.save(snapshot)
         assert overlay.fetch(keys) == above.fetch(keys)
-        overlay.finish({} if succeeds else sealed)
+        overlay.finish({} if succeeds else snapshot)
         assert overlay.fetch(keys) == above.fetch(keys)
 
 
-def test_partials_of_a_checkpoint_that_was_broken_off_are_joined_with_later_ones() -> None:
+def test_partials_of_a_failed_checkpoint_merge_with_later_partials() -> None:
     """Neither earlier nor later changes are lost, and none counts twice."""
     overlay = Overlay(MemoryShardState(), lambda earlier, later: earlier + later)
     overlay.add({b"k": b"1", b"only": b"x"})
-    sealed = overlay.snapshot()
+    snapshot = overlay.snapshot()
     overlay.add({b"k": b"2"})
-    overlay.finish(sealed)
+    overlay.finish(snapshot)
 
     assert overlay.snapshot() == {b"k": b"12", b"only": b"x"}

@@ -29,7 +29,7 @@ class Interrupted(Exception):
 
 
 def test_pauses_are_below_a_bound_that_doubles() -> None:
-    """Up to the longest pause."""
+    """The bound doubles up to the longest pause."""
     for _ in range(50):
         pauses = list(islice(backoff(1.0, 6.0), 5))
 
@@ -56,8 +56,8 @@ def test_a_retry_returns_the_first_success_and_reports_the_first_error(failures:
         retry.call(lambda: 1 // 0, Interrupted, reported.append)
 
 
-def test_a_repeated_line_is_logged_at_first_and_then_once_in_an_interval() -> None:
-    """Not more than once in half a minute."""
+def test_a_repeated_line_is_logged_once_per_interval() -> None:
+    """The first line is logged at once."""
     now = iter([5.0, 6.0, 5.0 + LOG_EVERY_S, 6.0 + LOG_EVERY_S])
     limiter = LogRateLimiter(clock=lambda: next(now))
 

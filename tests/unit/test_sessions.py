@@ -1,4 +1,4 @@
-"""What sessions promise: events of a key that follow closely on one another are one, however they came."""
+"""Session windows: nearby events of a key form one session, in any order of arrival."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GAP, BOUND = 10, 25
 
 
 class Click(ps.Record, frozen=True):
-    """Somebody clicks."""
+    """A user clicks."""
 
     user: str
     at: ps.EventTime
@@ -31,7 +31,7 @@ class Click(ps.Record, frozen=True):
 
 
 class Visit(ps.Record, frozen=True):
-    """What somebody did without a pause."""
+    """A user's clicks without a pause."""
 
     user: str
     begin: int
@@ -68,7 +68,7 @@ END = Click("end", 1_000, 0)
 
 
 def expected(given_clicks: Sequence[Click]) -> list[Visit]:
-    """Return the visits of clicks, found by going through each user's in order of time."""
+    """Return the visits of clicks, computed from each user's clicks in order of time."""
     found = []
     for user in "ab":
         run: list[Click] = []
@@ -86,54 +86,54 @@ def expected(given_clicks: Sequence[Click]) -> list[Visit]:
 
 
 def visits_of(arrived: Sequence[Click], cuts: Sequence[tuple[int, bool]]) -> list[Visit]:
-    """Return what a shard gives, in batches with a checkpoint, and perhaps a restart, at each of these cuts."""
+    """Return a shard's outputs for batches with a checkpoint, and perhaps a restart, at each cut."""
     saved, outputs = MemoryShardState(), list[Any]()
     overlay = Overlay(saved, lambda _, later: later)
-    core = open_operator(Visits(), overlay)
+    operator = open_operator(Visits(), overlay)
     for (begin, restarts), (end, _) in pairwise([(0, False), *sorted(cuts), (len(arrived), False)]):
-        core = open_operator(Visits(), overlay) if restarts else core
-        outputs += core.feed(clicks, arrived[begin:end], stop_at_error=True).outputs
-        overlay.add(core.drain().changes)
+        operator = open_operator(Visits(), overlay) if restarts else operator
+        outputs += operator.feed(clicks, arrived[begin:end], stop_at_error=True).outputs
+        overlay.add(operator.drain().changes)
         saved.save(overlay.snapshot())
         overlay.finish({})
     assert set(saved.scan(b"", b"\xff", 100)) == set(saved.scan(b"end", b"ene", 100)), (
-        "what is over is still in the state"
+        "the state still contains ended sessions"
     )
     return outputs
 
 
 @given(given_clicks=CLICKS, data=st.data(), cuts=st.lists(st.tuples(st.integers(0, 41), st.booleans()), max_size=4))
-def test_sessions_are_the_same_however_their_events_came(
+def test_sessions_do_not_depend_on_the_order_of_arrival(
     given_clicks: list[Click], data: st.DataObject, cuts: list[tuple[int, bool]]
 ) -> None:
-    """Held up within the bound, batched and cut by restarts in any way; each is written once, in order of ends, and then gone."""
+    """With delays within the bound, any batches and restarts, each session is written once, in order of ends."""
     delays = data.draw(st.lists(st.integers(0, BOUND), min_size=len(given_clicks), max_size=len(given_clicks)))
-    held_up = sorted(zip(given_clicks, delays, strict=True), key=lambda held: held[0].at + held[1])
+    delayed = sorted(zip(given_clicks, delays, strict=True), key=lambda held: held[0].at + held[1])
 
-    assert visits_of([*(click for click, _ in held_up), END], cuts) == expected(given_clicks)
+    assert visits_of([*(click for click, _ in delayed), END], cuts) == expected(given_clicks)
 
 
-def test_a_late_event_joins_what_is_open_or_is_left_out() -> None:
-    """Put aside, where that is asked for; both are counted as late."""
+def test_a_late_event_joins_an_open_session_or_is_dropped() -> None:
+    """A category for late events receives dropped events; both events count as late."""
 
-    class DryRunPool(Visits):
+    class WithLateCategory(Visits):
         late = late_clicks
         watermark = ps.watermarks.BoundedOutOfOrderness()
 
-    driver = Driver(DryRunPool)
+    driver = Driver(WithLateCategory)
     arrived = [Click("a", 0, 1), Click("a", 20, 1), Click("a", 12, 1), Click("a", 1, 5), END]
     driver.send(clicks, arrived)
 
     assert driver.read(visits) == [Visit("a", 0, 10, 1, 1), Visit("a", 12, 30, 2, 2)]
     assert driver.read(late_clicks) == [Click("a", 1, 5)]
-    assert (driver.metrics(DryRunPool).late, driver.metrics(DryRunPool).dropped) == (2, 1)
+    assert (driver.metrics(WithLateCategory).late, driver.metrics(WithLateCategory).dropped) == (2, 1)
 
 
 @pytest.mark.parametrize(
     "step", [Step.FLUSH_OUTPUTS, Step.PREPARE_STATE, Step.COMMIT_TRANSACTION, Step.APPLY_STATE, None]
 )
-def test_sessions_outlive_a_crash(step: Step | None) -> None:
-    """Open ones go on, and each is written once."""
+def test_sessions_survive_a_crash(step: Step | None) -> None:
+    """Open sessions continue, and each session is written once."""
     arrived = [Click("ab"[n % 2], n * 4 + (n // 7) * 9 - (n % 3) * 6, n) for n in range(40)] + [END]
     for at in range(1, len(arrived), 6):
         driver = Driver(Visits)
@@ -143,7 +143,7 @@ def test_sessions_outlive_a_crash(step: Step | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("attributes", "told"),
+    ("attributes", "message"),
     [
         ({"emit": ps.AtCheckpoint()}, "known only when it is complete"),
         ({"emit": ps.AtWatermark(differences=True)}, "known only when it is complete"),
@@ -152,9 +152,9 @@ def test_sessions_outlive_a_crash(step: Step | None) -> None:
         ({"store": ps.RemoteStore()}, "several shards share"),
     ],
 )
-def test_sessions_that_could_not_be_written_once_are_refused(attributes: dict[str, Any], told: str) -> None:
-    """With what to change."""
+def test_unsupported_session_declarations_are_refused(attributes: dict[str, Any], message: str) -> None:
+    """The error explains what to change."""
     wrong: type[ps.Aggregator] = type("Wrong", (Visits,), attributes)
 
-    with pytest.raises(DeclarationError, match=told):
+    with pytest.raises(DeclarationError, match=message):
         wrong.check()

@@ -60,7 +60,7 @@ class Executor:
         self.folder = folder
 
     def unpack(self, app: Path, more: dict[str, Path] | None = None) -> str:
-        """Take an app and other files; return the archive's name."""
+        """Pack an app and other files, and unpack them; return the archive's name."""
         contents = Contents({**code_beside(app), **(more or {})})
         archive = self.folder / f"{contents.digest}.zip"
         contents.pack(archive)
@@ -71,7 +71,7 @@ class Executor:
 
 @pytest.fixture
 def executor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Executor]:
-    """One on which this process is a worker."""
+    """An executor on which this process runs as a worker."""
     folder = tmp_path / "executor"
     folder.mkdir()
     monkeypatch.setattr(SparkFiles, "_root_directory", str(folder))
@@ -83,18 +83,18 @@ def executor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Execut
         del sys.modules[name]
 
 
-def speaking(text: str) -> dict[str, str]:
-    """Return an app that says something in a module beside it."""
+def app_files(text: str) -> dict[str, str]:
+    """Return the files of an app whose imported module appends a text to a word."""
     return {"app.py": APP, "spoken_there.py": f"def say(word): return word + {text!r}"}
 
 
-def placed(app: Path, archive: str, *lookups: ShippedTable | HandedAddress) -> ShippedApp:
-    """Return the app as a worker is told of it."""
+def shipped_app(app: Path, archive: str, *lookups: ShippedTable | HandedAddress) -> ShippedApp:
+    """Return the app as a worker receives it."""
     return ShippedApp(AppName(Path(app.name)), archive, archive, lookups)
 
 
-def said(processor: object) -> list[str]:
-    """Return what a processor makes of a word."""
+def outputs_of(processor: object) -> list[str]:
+    """Return a processor's outputs for one word."""
     assert isinstance(processor, LookupJoin)
     word = type(processor).inputs()[0].record(word="mill", at=1)
     return [one.word for one in processor.process(word)]  # type: ignore[attr-defined]
@@ -147,51 +147,51 @@ def test_an_archive_is_reproducible(tmp_path: Path) -> None:
 
 def test_a_worker_loads_changed_code(tmp_path: Path, executor: Executor) -> None:
     """Also if only a module next to the app changed, and if it changes back."""
-    app = write(tmp_path / "driver", speaking("!") | {"dictionary.csv": "word,means\nmill,wheel\n"}) / "app.py"
+    app = write(tmp_path / "driver", app_files("!") | {"dictionary.csv": "word,means\nmill,wheel\n"}) / "app.py"
     table = {"tables-0/dictionary.csv": app.with_name("dictionary.csv")}
     lookup = ShippedTable("define", "tables-0/dictionary.csv")
-    older = placed(app, executor.unpack(app, table), lookup)
-    write(app.parent, speaking("?"))
-    newer = placed(app, executor.unpack(app, table), lookup)
+    older = shipped_app(app, executor.unpack(app, table), lookup)
+    write(app.parent, app_files("?"))
+    newer = shipped_app(app, executor.unpack(app, table), lookup)
 
-    assert [said(one.opened("Define")) for one in (older, newer, older)] == [["wheel!"], ["wheel?"], ["wheel!"]]
+    assert [outputs_of(one.opened("Define")) for one in (older, newer, older)] == [["wheel!"], ["wheel?"], ["wheel!"]]
 
 
 def test_workers_with_shared_files_load_the_current_file(tmp_path: Path, executor: Executor) -> None:
     """As with a local master, where no archive is sent."""
-    app = write(tmp_path / "driver", speaking("!")) / "app.py"
+    app = write(tmp_path / "driver", app_files("!")) / "app.py"
 
-    def module_of_now() -> object:
+    def text_of_module() -> object:
         now = ShippedApp(AppName(app), version=Contents(code_beside(app)).digest).load()
         return sys.modules[now.processors[0].__module__].spoken_there.say("wheel")
 
-    assert module_of_now() == "wheel!"
-    write(app.parent, speaking(" went round"))
-    assert module_of_now() == "wheel went round"
+    assert text_of_module() == "wheel!"
+    write(app.parent, app_files(" went round"))
+    assert text_of_module() == "wheel went round"
 
 
 def test_a_lookup_uses_the_address_of_the_driver(
     tmp_path: Path, executor: Executor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The executor's own environment takes precedence; the address appears in no output."""
-    app = write(tmp_path / "driver", speaking("!")) / "app.py"
+    app = write(tmp_path / "driver", app_files("!")) / "app.py"
     address = HandedAddress("ask", "WORDS_AT", "redis://:s3cret@127.0.0.1:1/0")
-    there = placed(app, executor.unpack(app), address)
-    assert "s3cret" not in repr(there)
+    shipped = shipped_app(app, executor.unpack(app), address)
+    assert "s3cret" not in repr(shipped)
     with pytest.raises(ps.PenstockError, match=r"127\.0\.0\.1:1\b") as handed:
-        there.opened("Ask")
+        shipped.opened("Ask")
     assert "s3cret" not in str(handed.value)
 
     monkeypatch.setenv("WORDS_AT", "redis://127.0.0.1:2/0")
     with pytest.raises(ps.PenstockError, match=r"127\.0\.0\.1:2\b"):
-        there.opened("Ask")
+        shipped.opened("Ask")
 
 
 def test_a_missing_module_of_an_executor_is_named(tmp_path: Path, executor: Executor) -> None:
     """The error explains how to install it there."""
-    app = write(tmp_path / "driver", {"app.py": "import geohash_of_nobody"}) / "app.py"
+    app = write(tmp_path / "driver", {"app.py": "import missing_geohash"}) / "app.py"
 
     with pytest.raises(
-        BackfillFailed, match=r"app\.py imports geohash_of_nobody, which the executor on .*spark\.archives"
+        BackfillFailed, match=r"app\.py imports missing_geohash, which the executor on .*spark\.archives"
     ):
-        placed(app, executor.unpack(app)).load()
+        shipped_app(app, executor.unpack(app)).load()

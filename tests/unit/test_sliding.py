@@ -1,4 +1,4 @@
-"""What sliding windows promise: for each time at which something happened to a key, what happened in the last while, however it came."""
+"""Sliding windows: one result for each key and event time, in any order of arrival."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SIZE, BOUND = 20, 25
 
 
 class Reading(ps.Record, frozen=True):
-    """A sensor tells a number."""
+    """A sensor's reading."""
 
     sensor: str
     at: ps.EventTime
@@ -36,12 +36,12 @@ class Reading(ps.Record, frozen=True):
 
 
 class Lately(ps.Record, frozen=True):
-    """What a sensor told lately."""
+    """A sensor's readings in the last window."""
 
     sensor: str
     at: ps.EventTime
     since: int
-    told: int
+    count: int
     numbers: str
 
 
@@ -50,8 +50,8 @@ late_readings = ps.Category("late_readings", Reading, key="sensor", event_time="
 lately = ps.Category("lately", Lately, key="sensor", event_time="at", buckets=1)
 
 
-class Said(ps.monoids.Monoid[str]):
-    """One after another."""
+class Concatenation(ps.monoids.Monoid[str]):
+    """Concatenates texts."""
 
     def identity(self) -> str:
         return ""
@@ -61,10 +61,10 @@ class Said(ps.monoids.Monoid[str]):
 
 
 class Latest(ps.Aggregator):
-    """What a sensor told in the last while, as of each time at which it told something; it tells nothing by a number below zero."""
+    """Aggregates a sensor's readings of the last window at each event time; ignores negative numbers."""
 
     reads, writes = readings, lately
-    monoid: ClassVar[ps.monoids.Monoid[Any]] = ps.monoids.TupleOf(ps.monoids.Count(), Said())
+    monoid: ClassVar[ps.monoids.Monoid[Any]] = ps.monoids.TupleOf(ps.monoids.Count(), Concatenation())
     window = ps.windows.Sliding(timedelta(milliseconds=SIZE))
     watermark: ClassVar[ps.watermarks.Watermark] = ps.watermarks.BoundedOutOfOrderness(timedelta(milliseconds=BOUND))
     emit = ps.AtWatermark()
@@ -86,18 +86,18 @@ END = Reading("end", 1_000, -1)
 
 
 def expected(arrived: Sequence[Reading]) -> list[Lately]:
-    """Return what sensors told lately, found by looking at all readings for each time; those of one time as they arrived."""
-    told = sorted((one for one in arrived if one.number >= 0), key=lambda one: one.at)
+    """Return the expected results, computed from all readings; equal times are in order of arrival."""
+    events = sorted((one for one in arrived if one.number >= 0), key=lambda one: one.at)
     found = []
-    for at, sensor in sorted({(one.at, one.sensor) for one in told}):
-        within = [str(one.number) for one in told if one.sensor == sensor and at - SIZE < one.at <= at]
+    for at, sensor in sorted({(one.at, one.sensor) for one in events}):
+        within = [str(one.number) for one in events if one.sensor == sensor and at - SIZE < one.at <= at]
         found.append(Lately(sensor, at, at + 1 - SIZE, len(within), "".join(within)))
     return found
 
 
-def checkpoint(core: Operator, overlay: Overlay, saved: MemoryShardState) -> int:
-    """Save what changed; return how many bytes that are."""
-    overlay.add(core.drain().changes)
+def checkpoint(operator: Operator, overlay: Overlay, saved: MemoryShardState) -> int:
+    """Save the changes; return their size in bytes."""
+    overlay.add(operator.drain().changes)
     changes = overlay.snapshot()
     saved.save(changes)
     overlay.finish({})
@@ -105,60 +105,62 @@ def checkpoint(core: Operator, overlay: Overlay, saved: MemoryShardState) -> int
 
 
 def latest_of(arrived: Sequence[Reading], cuts: Sequence[tuple[int, bool]]) -> list[Lately]:
-    """Return what a shard gives, in batches with a checkpoint, and perhaps a restart, at each of these cuts."""
+    """Return a shard's outputs for batches with a checkpoint, and perhaps a restart, at each cut."""
     saved, outputs = MemoryShardState(), list[Any]()
     overlay = Overlay(saved, lambda _, later: later)
-    core = open_operator(Latest(), overlay)
+    operator = open_operator(Latest(), overlay)
     for (begin, restarts), (end, _) in pairwise([(0, False), *sorted(cuts), (len(arrived), False)]):
-        core = open_operator(Latest(), overlay) if restarts else core
-        outputs += core.feed(readings, arrived[begin:end], stop_at_error=True).outputs
-        checkpoint(core, overlay, saved)
+        operator = open_operator(Latest(), overlay) if restarts else operator
+        outputs += operator.feed(readings, arrived[begin:end], stop_at_error=True).outputs
+        checkpoint(operator, overlay, saved)
     assert all(place.startswith(b"\xffc") for place, _ in saved.scan(b"", b"\xff" * 9, 100)), (
-        "more than the time is left"
+        "the state contains more than event times"
     )
     return outputs
 
 
 @contextmanager
-def keeping(chunk: int, cached: int) -> Iterator[None]:
-    """Let so many values be in a chunk, and in memory between checkpoints."""
+def history_limits(chunk: int, cached: int) -> Iterator[None]:
+    """Limit the values in a chunk and the values cached between checkpoints."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sliding_history, "CHUNK_VALUES", chunk)
         patch.setattr(sliding_history, "CACHED_VALUES", cached)
         yield
 
 
-@given(told=READINGS, data=st.data(), cuts=CUTS, chunk=st.sampled_from([1, 3, 64]), cached=st.sampled_from([0, 1_000]))
-def test_each_time_has_its_window_however_the_events_came(
-    told: list[Reading], data: st.DataObject, cuts: list[tuple[int, bool]], chunk: int, cached: int
+@given(
+    events=READINGS, data=st.data(), cuts=CUTS, chunk=st.sampled_from([1, 3, 64]), cached=st.sampled_from([0, 1_000])
+)
+def test_sliding_windows_do_not_depend_on_the_order_of_arrival(
+    events: list[Reading], data: st.DataObject, cuts: list[tuple[int, bool]], chunk: int, cached: int
 ) -> None:
-    """Held up within the bound, batched and cut by restarts in any way: written once, in order of time, and nothing is left."""
-    delays = data.draw(st.lists(st.integers(0, BOUND), min_size=len(told), max_size=len(told)))
-    held_up = sorted(zip(told, delays, strict=True), key=lambda held: held[0].at + held[1])
-    arrived = [one for one, _ in held_up]
+    """With delays within the bound, any batches and restarts, each result is written once, in order of time."""
+    delays = data.draw(st.lists(st.integers(0, BOUND), min_size=len(events), max_size=len(events)))
+    delayed = sorted(zip(events, delays, strict=True), key=lambda held: held[0].at + held[1])
+    arrived = [one for one, _ in delayed]
 
-    with keeping(chunk, cached):
+    with history_limits(chunk, cached):
         assert latest_of([*arrived, END], cuts) == expected(arrived)
 
 
-def test_events_of_one_time_count_in_the_order_in_which_they_came() -> None:
-    """Also where a checkpoint and a restart lie between them."""
-    told = [Reading("a", 5, number) for number in (3, 1, 2)]
+def test_events_of_the_same_time_aggregate_in_order_of_arrival() -> None:
+    """Also across a checkpoint and a restart."""
+    events = [Reading("a", 5, number) for number in (3, 1, 2)]
 
-    assert latest_of([*told, END], [(1, False), (2, True)]) == [Lately("a", 5, 6 - SIZE, 3, "312")]
+    assert latest_of([*events, END], [(1, False), (2, True)]) == [Lately("a", 5, 6 - SIZE, 3, "312")]
 
 
 @pytest.mark.parametrize("chunk", [1, 64])
-def test_nothing_leaves_the_state_that_a_window_to_come_reaches_back_to(chunk: int) -> None:
-    """However far the watermark has come when the next event does; one at the watermark itself is not late."""
-    with keeping(chunk, 0):
+def test_the_state_keeps_values_that_future_windows_need(chunk: int) -> None:
+    """At any watermark; an event at the watermark itself is not late."""
+    with history_limits(chunk, 0):
         for low in range(SIZE + 5):
-            told = [Reading("a", 0, 1), Reading("a", 1, 2), Reading("b", low + BOUND, 3), Reading("a", low, 4)]
-            assert latest_of([*told, END], [(n, True) for n in range(1, 5)]) == expected(told), low
+            events = [Reading("a", 0, 1), Reading("a", 1, 2), Reading("b", low + BOUND, 3), Reading("a", low, 4)]
+            assert latest_of([*events, END], [(n, True) for n in range(1, 5)]) == expected(events), low
 
 
-def test_an_event_that_brings_the_watermark_past_itself_is_in_time() -> None:
-    """As when it shows that events come less late than was thought."""
+def test_an_event_that_moves_the_watermark_past_itself_is_not_late() -> None:
+    """For example, when the estimated lateness shrinks."""
 
     class Learning:
         def bound_ms(self, seen: ps.watermarks.Lateness) -> int:
@@ -167,52 +169,59 @@ def test_an_event_that_brings_the_watermark_past_itself_is_in_time() -> None:
     class Learned(Latest):
         watermark = Learning()
 
-    told = [Reading("a", 90, 1), Reading("a", 95, 2), Reading("a", 100, 3), Reading("a", 85, 4)]
-    core = open_operator(Learned(), MemoryShardState())
-    fed = core.feed(readings, [*told, Reading("a", 99, 5)], stop_at_error=True)
+    events = [Reading("a", 90, 1), Reading("a", 95, 2), Reading("a", 100, 3), Reading("a", 85, 4)]
+    operator = open_operator(Learned(), MemoryShardState())
+    fed = operator.feed(readings, [*events, Reading("a", 99, 5)], stop_at_error=True)
 
-    assert (core.time.low_ms, fed.late) == (100, 1)
-    assert fed.outputs == [one for one in expected(told) if one.at < 100]
+    assert (operator.time.low_ms, fed.late) == (100, 1)
+    assert fed.outputs == [one for one in expected(events) if one.at < 100]
 
 
 def test_a_late_event_is_in_no_window() -> None:
-    """Not in those that are still to come either; it is put aside, where that is asked for, and counted."""
+    """Future windows exclude it too; it is counted, and sent to the category for late events if there is one."""
 
-    class DryRunPool(Latest):
+    class WithLateCategory(Latest):
         late = late_readings
         watermark = ps.watermarks.BoundedOutOfOrderness()
 
-    for processor, aside in ((Latest, []), (DryRunPool, [Reading("a", 4, 7)])):
+    for processor, expected_late in ((Latest, []), (WithLateCategory, [Reading("a", 4, 7)])):
         driver = Driver(processor)
         in_time = [Reading("a", 0, 1), Reading("a", 5 + BOUND, 2), Reading("a", 6 + BOUND, 3), END]
         late = Reading("a", 4, 7)
         driver.send(readings, [*in_time[:2], late, *in_time[2:]])
 
         assert driver.read(lately) == expected(in_time)
-        assert driver.read(late_readings) == aside if aside else True
+        assert driver.read(late_readings) == expected_late if expected_late else True
         assert (driver.metrics(processor).late, driver.metrics(processor).dropped) == (1, 1)
 
 
-def test_an_event_that_raises_is_in_no_window() -> None:
-    """Where a batch stops at it, what came before counts, and the watermark is where that left it."""
-    told = [Reading("a", 0, 1), Reading("a", 40, 2), Reading("a", 90, 10), Reading("a", 91, 3), END, Reading("a", 0, 1)]
-    stopping, going_on = (open_operator(Latest(), MemoryShardState()) for _ in range(2))
-    stopped = stopping.feed(readings, told, stop_at_error=True)
+def test_a_failing_event_is_in_no_window() -> None:
+    """If a batch stops there, only earlier events count and move the watermark."""
+    events = [
+        Reading("a", 0, 1),
+        Reading("a", 40, 2),
+        Reading("a", 90, 10),
+        Reading("a", 91, 3),
+        END,
+        Reading("a", 0, 1),
+    ]
+    stopping, continuing = (open_operator(Latest(), MemoryShardState()) for _ in range(2))
+    stopped = stopping.feed(readings, events, stop_at_error=True)
 
     assert [rejected.at for rejected in stopped.rejected] == [2]
     assert (stopped.late, stopped.dropped) == (0, 0)
-    assert stopped.outputs == expected(told[:1])
+    assert stopped.outputs == expected(events[:1])
     assert stopping.time.low_ms == 40 - BOUND
-    rest = stopping.feed(readings, told[3:], stop_at_error=True).outputs
-    assert stopped.outputs + rest == expected([*told[:2], told[3]])
-    assert going_on.feed(readings, told, stop_at_error=False).outputs == expected([*told[:2], told[3]])
+    rest = stopping.feed(readings, events[3:], stop_at_error=True).outputs
+    assert stopped.outputs + rest == expected([*events[:2], events[3]])
+    assert continuing.feed(readings, events, stop_at_error=False).outputs == expected([*events[:2], events[3]])
 
 
 @pytest.mark.parametrize(
     "step", [Step.FLUSH_OUTPUTS, Step.PREPARE_STATE, Step.COMMIT_TRANSACTION, Step.APPLY_STATE, None]
 )
-def test_sliding_windows_outlive_a_crash(step: Step | None) -> None:
-    """Each is written once, and holds what came before the crash, too."""
+def test_sliding_windows_survive_a_crash(step: Step | None) -> None:
+    """Each result is written once, and includes events from before the crash."""
     arrived = [Reading("ab"[n % 2], n * 4 + (n // 7) * 9 - (n % 3) * 6, n % 10) for n in range(40)]
     for at in range(1, len(arrived), 6):
         driver = Driver(Latest)
@@ -222,11 +231,11 @@ def test_sliding_windows_outlive_a_crash(step: Step | None) -> None:
 
 
 class Total(ps.Record, frozen=True):
-    """How much a sensor told lately."""
+    """A sensor's total in the last window."""
 
     sensor: str
     at: ps.EventTime
-    told: int
+    count: int
     total: int
 
 
@@ -234,7 +243,7 @@ totals = ps.Category("totals", Total, key="sensor", event_time="at", buckets=1)
 
 
 class Totals(ps.Aggregator):
-    """The same for thousands of readings."""
+    """Sums thousands of readings per window."""
 
     reads, writes = readings, totals
     monoid = ps.monoids.TupleOf(ps.monoids.Count(), ps.monoids.Sum())
@@ -250,29 +259,29 @@ class Totals(ps.Aggregator):
         return Total(key, window.end - 1, *value)
 
 
-def test_a_long_stream_takes_no_more_state_than_its_windows() -> None:
-    """Also of keys that fall silent; and a checkpoint writes what is new, not all that lies in a window."""
+def test_the_state_does_not_grow_with_the_stream() -> None:
+    """Also for keys without further events; a checkpoint writes new values, not whole windows."""
     saved = MemoryShardState()
     overlay = Overlay(saved, lambda _, later: later)
-    core = open_operator(Totals(), overlay)
-    told = [Reading("abc"[n % 3] if n < 9_000 else "a", n * 2, n % 10) for n in range(14_000)]
+    operator = open_operator(Totals(), overlay)
+    events = [Reading("abc"[n % 3] if n < 9_000 else "a", n * 2, n % 10) for n in range(14_000)]
     written, kept, outputs = list[int](), list[int](), list[Total]()
-    for begin in range(0, len(told), 50):
-        outputs += core.feed(readings, told[begin : begin + 50], stop_at_error=True).outputs
-        written.append(checkpoint(core, overlay, saved))
+    for begin in range(0, len(events), 50):
+        outputs += operator.feed(readings, events[begin : begin + 50], stop_at_error=True).outputs
+        written.append(checkpoint(operator, overlay, saved))
         kept.append(sum(len(value) for _, value in saved.scan(b"", b"\xff" * 9, 100_000)))
 
-    assert (outputs[8_000].told, outputs[-1].told) == (667, 2_000)
+    assert (outputs[8_000].count, outputs[-1].count) == (667, 2_000)
     assert max(kept[100:]) < 1.2 * kept[100]
     assert max(written[100:]) < kept[100] / 3
     assert saved.fetch([b"b"]) == [None]
 
 
 @given(st.lists(st.tuples(st.integers(1, 12), st.floats(-1e9, 1e9)), max_size=60), st.integers(0, 59))
-def test_floats_round_alike_wherever_one_begins(told: list[tuple[int, float]], first: int) -> None:
-    """What a window needs is enough to go on with: not nearly the same comes of it, but the same."""
+def test_float_results_do_not_depend_on_the_first_event(events: list[tuple[int, float]], first: int) -> None:
+    """The values of one window suffice for bit-identical results."""
     at, timed = -30, []
-    for step, number in told:
+    for step, number in events:
         at += step
         timed.append((at, number))
     whole, later = SlidingAggregate(ps.monoids.Sum(), SIZE), SlidingAggregate(ps.monoids.Sum(), SIZE)
@@ -283,10 +292,10 @@ def test_floats_round_alike_wherever_one_begins(told: list[tuple[int, float]], f
     assert again[max(first - begin, 0) :] == values[begin:][max(first - begin, 0) :]
 
 
-def test_a_window_costs_three_merges_however_many_events_it_holds() -> None:
-    """Also where all windows of a key become complete at once."""
+def test_an_event_costs_at_most_three_merges() -> None:
+    """For any size of window, also if all windows of a key complete at once."""
 
-    class Counted(Said):
+    class Counted(Concatenation):
         merges = 0
 
         def combine(self, left: str, right: str, /) -> str:
@@ -295,21 +304,21 @@ def test_a_window_costs_three_merges_however_many_events_it_holds() -> None:
 
     for size in (10, 1_000):
         monoid = Counted()
-        trailing = SlidingAggregate(monoid, size)
-        values = [trailing.add(at, str(at % 7)) for at in range(5_000)]
+        aggregate = SlidingAggregate(monoid, size)
+        values = [aggregate.add(at, str(at % 7)) for at in range(5_000)]
 
         assert values[-1] == "6"
-        assert len(trailing) <= 2 * size
+        assert len(aggregate) <= 2 * size
         assert monoid.merges <= 3 * 5_000
 
 
-def test_consumers_are_promised_the_times_of_events_to_come() -> None:
-    """A result has the time of its window's last event: not of its beginning, which lies far behind."""
+def test_the_output_watermark_equals_the_input_watermark() -> None:
+    """A result has the time of its window's last event, not of its start."""
     assert Latest.output_watermark_ms(25) == 25
 
 
 @pytest.mark.parametrize(
-    ("attributes", "told"),
+    ("attributes", "message"),
     [
         ({"emit": ps.AtCheckpoint()}, "known only when it is complete"),
         ({"emit": ps.AtWatermark(early=timedelta(seconds=1))}, "known only when it is complete"),
@@ -319,27 +328,27 @@ def test_consumers_are_promised_the_times_of_events_to_come() -> None:
         ({"store": ps.RemoteStore()}, "several shards share"),
     ],
 )
-def test_sliding_windows_that_could_not_be_written_once_are_refused(attributes: dict[str, Any], told: str) -> None:
-    """With what to change."""
+def test_unsupported_sliding_declarations_are_refused(attributes: dict[str, Any], message: str) -> None:
+    """The error explains what to change."""
     wrong: type[ps.Aggregator] = type("Wrong", (Latest,), attributes)
 
-    with pytest.raises(DeclarationError, match=told):
+    with pytest.raises(DeclarationError, match=message):
         wrong.check()
 
 
-def test_a_size_of_no_whole_milliseconds_is_refused() -> None:
-    """As windows of any kind."""
+def test_a_size_with_a_fraction_of_a_millisecond_is_refused() -> None:
+    """The same rule applies to windows of any kind."""
     with pytest.raises(DeclarationError, match=r"The size of a sliding window is 0:00:00\.000500"):
         ps.windows.Sliding(timedelta(microseconds=500))
 
 
-def test_what_is_kept_of_a_key_can_be_looked_at(tmp_path: Path) -> None:
-    """The values of its newest times, each by itself."""
+def test_the_state_of_a_key_can_be_inspected(tmp_path: Path) -> None:
+    """The inspector lists the key's newest values separately."""
     saved = RocksStateFolder(tmp_path).open(ShardIdentity("latest", 0, Latest.state_shape() or ""))
     with closing(saved):
-        core = open_operator(Latest(), saved)
-        core.feed(readings, [Reading("a", 5, 1), Reading("a", 9, 2), Reading("b", 36, 3)], stop_at_error=True)
-        saved.save(core.drain().changes)
+        operator = open_operator(Latest(), saved)
+        operator.feed(readings, [Reading("a", 5, 1), Reading("a", 9, 2), Reading("b", 36, 3)], stop_at_error=True)
+        saved.save(operator.drain().changes)
         shown = state_inspector(Latest, "a", 10)(saved).entries
 
     assert [(one.key, one.window, one.value) for one in shown] == [

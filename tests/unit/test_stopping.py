@@ -46,7 +46,7 @@ def test_a_process_in_a_blocking_call_exits() -> None:
 
 
 def test_a_process_that_ends_in_time_is_not_interrupted() -> None:
-    """It ends regularly."""
+    """It ends normally with exit code 0."""
     process = started("stopped.wait()", LIMIT_S)
     process.send_signal(signal.SIGTERM)
     output, _ = process.communicate(timeout=LIMIT_S)

@@ -1,4 +1,4 @@
-"""Files of the warehouse read without Spark: each event once, as today's record has it, and errors that name the file."""
+"""Reading warehouse files without Spark: each event once, as the current record type, with errors that name the file."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ EVER = Days.of("0001-01-01", "9999-12-31")
 
 
 class Part(ps.Record, frozen=True):
-    """What lies within a reading."""
+    """A nested record."""
 
     size: int
 
@@ -49,14 +49,14 @@ class OldReading(ps.Record, frozen=True):
 
 
 class NewPart(ps.Record, frozen=True):
-    """What lies within a reading today."""
+    """The nested record today."""
 
     size: float
     colour: str = "red"
 
 
 class Reading(ps.Record, frozen=True):
-    """A reading as it is read today."""
+    """The record type of a reading today."""
 
     at: ps.EventTime
     count: float
@@ -98,8 +98,8 @@ def read(warehouse: MemoryWarehouse, days: Days, key: str | None = None, record:
 
 
 @pytest.mark.parametrize("by", By)
-def test_days_are_those_of_event_time_however_it_is_archived(by: By) -> None:
-    """Those of one key, too; and the first and the last of all days hold what lies beyond them."""
+def test_days_select_events_by_event_time_in_both_layouts(by: By) -> None:
+    """With and without a key; the first and last day of the calendar include times beyond it."""
     warehouse = warehouse_of(by, [*TIMES, FAR_MS, -FAR_MS])
 
     assert [event.at for event in read(warehouse, SECOND)] == TIMES[24:]
@@ -108,8 +108,8 @@ def test_days_are_those_of_event_time_however_it_is_archived(by: By) -> None:
 
 
 @pytest.mark.parametrize("by", By)
-def test_replaced_files_that_are_still_there_are_not_read_twice(by: By) -> None:
-    """As after a compaction that was killed before it removed them."""
+def test_compacted_files_that_still_exist_are_not_read_twice(by: By) -> None:
+    """After a compaction that was killed before it removed them."""
     warehouse = warehouse_of(by)
     before = dict(warehouse.stored)
     for day in Listing.of(warehouse, "readings").days:
@@ -121,8 +121,8 @@ def test_replaced_files_that_are_still_there_are_not_read_twice(by: By) -> None:
     assert [event.at for event in read(warehouse, EVER)] == TIMES
 
 
-def test_a_day_is_complete_where_its_folder_says_so_and_is_one_of_event_time() -> None:
-    """The mark of a day of arrival says nothing about event times."""
+def test_a_success_marker_completes_a_day_of_event_time_only() -> None:
+    """In a layout by arrival, the marker says nothing about event times."""
     complete = {}
     for by in By:
         warehouse = warehouse_of(by)
@@ -133,8 +133,8 @@ def test_a_day_is_complete_where_its_folder_says_so_and_is_one_of_event_time() -
     assert complete == {By.EVENT_TIME: ["1970-01-01"], By.ARRIVAL: []}
 
 
-def test_stretches_are_days_where_those_can_be_told_apart() -> None:
-    """By arrival, any file may hold events of any day."""
+def test_spans_are_single_days_in_an_event_time_layout_only() -> None:
+    """By arrival, any file may contain events of any day."""
     within = Days.of("1969-01-01", "1970-01-02")
     spans = {
         by: StoredCategory.of(warehouse_of(by), "readings", archive_schema(Columns(OldReading))).spans(within)
@@ -144,30 +144,30 @@ def test_stretches_are_days_where_those_can_be_told_apart() -> None:
     assert spans == {By.EVENT_TIME: [Days.of(day, day) for day in within.names()[-2:]], By.ARRIVAL: [within]}
 
 
-def test_an_older_type_is_read_as_todays_at_every_depth() -> None:
-    """Fields that came since, and floats for whole numbers, within records, lists and dicts."""
+def test_an_older_type_is_converted_at_every_depth() -> None:
+    """New fields take their defaults and integers become floats, also in records, lists and dicts."""
     [event] = read(warehouse_of(By.EVENT_TIME, [7]), EVER, record=Reading)
 
     assert event == Reading(7, 7.0, NewPart(7.0), [NewPart(7.0)], {"n": 7.0})
 
 
 class Misread(ps.Record, frozen=True):
-    """A reading as it never was."""
+    """An incompatible record type."""
 
     at: ps.EventTime
     parts: list[dict[str, str]]
 
 
-def test_a_type_that_does_not_fit_is_refused_with_column_and_types() -> None:
-    """Before a file is read."""
+def test_an_incompatible_type_is_refused_with_column_and_types() -> None:
+    """The read fails before it opens a file."""
     with pytest.raises(
         BackfillRefused, match=r"category=readings: column parts\[\] has type struct<.*the record's map<"
     ):
         read(warehouse_of(By.EVENT_TIME), EVER, record=Misread)
 
 
-def test_a_file_that_does_not_fit_is_named() -> None:
-    """Where nothing was noted about the category's columns, as in archives of before there were notes."""
+def test_the_error_names_an_incompatible_file() -> None:
+    """Also if the archive predates the settings file."""
     warehouse = warehouse_of(By.EVENT_TIME, [7])
     del warehouse.stored["category=readings/_archive.json"]
     with pytest.raises(
@@ -176,20 +176,20 @@ def test_a_file_that_does_not_fit_is_named() -> None:
         read(warehouse, EVER, record=Misread)
 
 
-@pytest.mark.parametrize("harm", [lambda whole: b"", lambda whole: whole[:-1], lambda whole: b"#" * len(whole)])
-def test_a_file_that_is_no_parquet_is_named_with_its_day(harm: Callable[[bytes], bytes]) -> None:
-    """Empty, cut off, or rubbish."""
+@pytest.mark.parametrize("damage", [lambda whole: b"", lambda whole: whole[:-1], lambda whole: b"#" * len(whole)])
+def test_the_error_names_a_damaged_file_and_its_day(damage: Callable[[bytes], bytes]) -> None:
+    """The file is empty, truncated or garbage."""
     warehouse = warehouse_of(By.EVENT_TIME, [7])
     [path] = [path for path in warehouse.stored if path.endswith(".parquet")]
-    warehouse.stored[path] = harm(warehouse.stored[path])
+    warehouse.stored[path] = damage(warehouse.stored[path])
     with pytest.raises(
         WarehouseError, match=r"ds=1970-01-01/bucket-00000-0+-e0+1\.parquet does not read as Parquet: .* Restore it"
     ):
         read(warehouse, EVER)
 
 
-def test_a_file_that_was_compacted_meanwhile_is_told() -> None:
-    """It is gone between the look at the folder and the reading."""
+def test_a_file_that_was_compacted_during_the_read_raises_an_error() -> None:
+    """It was deleted after its folder was listed."""
     warehouse = warehouse_of(By.EVENT_TIME, [7])
     stored = StoredCategory.of(warehouse, "readings", archive_schema(Columns(OldReading)))
     [path] = [path for path in warehouse.stored if path.endswith(".parquet")]
@@ -200,8 +200,8 @@ def test_a_file_that_was_compacted_meanwhile_is_told() -> None:
         list(stored.read(EVER))
 
 
-def test_files_that_others_wrote_are_read_too() -> None:
-    """Of any name but those in the making, and with the columns that they have."""
+def test_files_of_other_tools_are_read() -> None:
+    """Temporary files are skipped, and missing columns are null."""
     warehouse = MemoryWarehouse()
     table = pa.table({"at": pa.array([5], pa.int32()), "count": [6], "_event_time": [5]})
     for name in ("part-0.parquet", "_aside.parquet", ".part-0.parquet.crc"):

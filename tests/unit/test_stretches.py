@@ -1,4 +1,4 @@
-"""Stretches of a bucket: their pieces, and a bus that falls silent."""
+"""Offset ranges of a bucket: their pieces, and a bus that stops sending."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ BUCKET = Bucket("words", 3)
 
 @settings(deadline=None)
 @given(start=st.integers(0, 2000), length=st.integers(0, 2000), offsets=st.integers(1, 500))
-def test_pieces_follow_one_another_and_leave_nothing_out(start: int, length: int, offsets: int) -> None:
-    """Each offset is in one piece, in order; no piece is empty, or longer than was asked for."""
+def test_pieces_cover_an_offset_range_without_gaps(start: int, length: int, offsets: int) -> None:
+    """Each offset is in one piece, in order; no piece is empty or longer than the limit."""
     pieces = OffsetRange(BUCKET, start, start + length).cut(offsets)
 
     assert [at for piece in pieces for at in range(piece.start, piece.end)] == list(range(start, start + length))
     assert all(0 < piece.end - piece.start <= offsets and piece.bucket == BUCKET for piece in pieces)
 
 
-def test_a_bus_that_falls_silent_is_told() -> None:
-    """What the bus had, and gives no more, ends in an error and not in fewer events."""
+def test_a_bus_that_stops_sending_raises_an_error() -> None:
+    """The read fails instead of returning fewer events."""
     bus = MemoryBus()
     bus.create(CategorySpec("words", 4))
     seconds = count()

@@ -20,11 +20,11 @@ OUT = Bucket("out", 0)
 LIMIT_S = 11.0
 
 
-def test_only_an_offset_that_stands_still_with_something_behind_it_is_timed() -> None:
+def test_only_an_unchanged_offset_before_the_end_counts_as_stalled() -> None:
     """An offset that advances starts a new measurement, and so does one that has reached the end."""
-    standstill = StalledOffsets()
+    stalled = StalledOffsets()
     seen = [
-        standstill.longest_s({OUT: stable}, {OUT: end}, now_s)
+        stalled.longest_s({OUT: stable}, {OUT: end}, now_s)
         for stable, end, now_s in [
             (5, 9, 0.0),
             (5, 12, 40.0),
@@ -41,7 +41,7 @@ def test_only_an_offset_that_stands_still_with_something_behind_it_is_timed() ->
 class Blocked:
     """A bus with an open transaction on an output, and workers whose last reports are some seconds old."""
 
-    def __init__(self, heard_s: dict[str, float]) -> None:
+    def __init__(self, report_ages_s: dict[str, float]) -> None:
         self.clock = SteeredClock(1_700_000_000_000)
         self.bus = MemoryBus(self.clock.now_ms)
         self.bus.create(CategorySpec("out", 1))
@@ -49,34 +49,40 @@ class Blocked:
         kind = Subject("stateful", EXACT, EXACT).make("p")
         node = msgspec.structs.replace(NODE, name=kind.name)
         with closing(self.bus.writer()) as writer:
-            for worker, ago_s in heard_s.items():
+            for worker, ago_s in report_ages_s.items():
                 at_ms = self.clock.now_ms() - int(ago_s * 1000)
                 writer.send(REPORTS.name, [report_message(report(at_ms, node=node, worker=worker))])
         self.open = self.bus.transactional_writer("left", None, 1e6, ["out"])
         self.open.send("out", [Outgoing(b"k", b"v")])
         self.open.flush()
-        self.ended: list[str] = []
+        self.aborted: list[str] = []
         self.sweeper = TransactionSweeper(
-            kind, self.bus, "own", ["out"], limit_s=LIMIT_S, abort_open_transaction=self.ended.append, clock=self.clock
+            kind,
+            self.bus,
+            "own",
+            ["out"],
+            limit_s=LIMIT_S,
+            abort_open_transaction=self.aborted.append,
+            clock=self.clock,
         )
 
 
-def test_what_silent_workers_left_open_is_ended_once_it_is_older_than_a_transaction_may_be() -> None:
+def test_open_transactions_of_silent_workers_are_aborted_after_the_limit() -> None:
     """Neither the sweeping worker nor one that has reported recently is affected; each stall leads to one abort."""
     silent = SILENT_AFTER_S + LIMIT_S + MARGIN_S
-    blocked = Blocked({"own": silent, "gone": silent, "there": -LIMIT_S - MARGIN_S})
+    blocked = Blocked({"own": silent, "dead": silent, "alive": -LIMIT_S - MARGIN_S})
     blocked.sweeper.sweep()
-    early = list(blocked.ended)
+    early = list(blocked.aborted)
     blocked.clock.advance(LIMIT_S + MARGIN_S)
     blocked.sweeper.sweep()
     blocked.sweeper.sweep()
 
-    assert (early, blocked.ended) == ([], ["gone"])
+    assert (early, blocked.aborted) == ([], ["dead"])
 
 
-def test_nothing_is_ended_where_transactions_come_and_go() -> None:
-    """However old the last report is."""
-    blocked = Blocked({"gone": 1e5})
+def test_no_transaction_is_aborted_while_transactions_commit() -> None:
+    """The age of the last report does not matter."""
+    blocked = Blocked({"dead": 1e5})
     for _ in range(5):
         blocked.open.commit([])
         blocked.open.send("out", [Outgoing(b"k", b"v")])
@@ -84,4 +90,4 @@ def test_nothing_is_ended_where_transactions_come_and_go() -> None:
         blocked.clock.advance(LIMIT_S + MARGIN_S)
         blocked.sweeper.sweep()
 
-    assert blocked.ended == []
+    assert blocked.aborted == []

@@ -1,4 +1,4 @@
-"""What a join with a table promises: each event with what is known of its key, as it came or as of its time."""
+"""Table joins: each event with the row of its key, by arrival or by event time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BOUND = 20
 
 
 class Price(ps.Record, frozen=True):
-    """What something costs from now on."""
+    """The price of an item from now on."""
 
     item: str
     at: ps.EventTime
@@ -29,7 +29,7 @@ class Price(ps.Record, frozen=True):
 
 
 class Sale(ps.Record, frozen=True):
-    """Something is sold."""
+    """An item is sold."""
 
     item: str
     at: ps.EventTime
@@ -37,7 +37,7 @@ class Sale(ps.Record, frozen=True):
 
 
 class Sold(ps.Record, frozen=True):
-    """A sale with the price; None where none is known."""
+    """A sale with its price, or None without a known price."""
 
     item: str
     at: ps.EventTime
@@ -51,7 +51,7 @@ sold = ps.Category("sold", Sold, key="item", event_time="at", buckets=1)
 
 
 class Latest(ps.TableJoin):
-    """With the price that came last."""
+    """Joins the price that arrived last."""
 
     stream, table, writes = sales, prices, sold
 
@@ -60,14 +60,14 @@ class Latest(ps.TableJoin):
 
 
 class AsOf(Latest):
-    """With the price of the time of the sale."""
+    """Joins the price at the time of the sale."""
 
     ordered = True
     watermark = ps.watermarks.BoundedOutOfOrderness(timedelta(milliseconds=BOUND))
 
 
-def test_an_event_is_given_with_what_came_last() -> None:
-    """Of its own key; also where the event's time is another."""
+def test_an_event_joins_the_latest_row_of_its_key() -> None:
+    """Event times do not matter."""
     driver = Driver(Latest)
     driver.send(sales, [Sale("tea", 5, 1)])
     driver.send(prices, [Price("tea", 10, 300), Price("jam", 10, 200), Price("tea", 11, 310)])
@@ -81,7 +81,7 @@ def keyed_by_a_function(record: Price | Sale) -> str:
 
 
 class ByFunction(Latest):
-    """The same, keyed by functions, in Avro."""
+    """Joins Avro categories with key functions."""
 
     stream = ps.Category("sales", Sale, key=keyed_by_a_function, event_time="at", buckets=1, codec="avro")
     table = ps.Category("prices", Price, key=keyed_by_a_function, event_time="at", buckets=1, codec="avro")
@@ -89,7 +89,7 @@ class ByFunction(Latest):
 
 @pytest.mark.parametrize("join", [Latest, ByFunction])
 def test_a_message_without_a_value_deletes_the_row(join: type[Latest]) -> None:
-    """Of its own key, also after a restart; a later record is a row again, and nothing is a dead letter."""
+    """Also after a restart; a later record is a row again, and no message becomes a dead letter."""
     driver = Driver(join)
     driver.send(join.table, [Price("tea", 1, 300), Price("jam", 1, 200)])
     driver.bus.append("prices", Outgoing(b"tea", None))
@@ -102,8 +102,8 @@ def test_a_message_without_a_value_deletes_the_row(join: type[Latest]) -> None:
     assert driver.dead_letters(join) == []
 
 
-def test_a_row_is_gone_as_of_the_time_at_which_its_deletion_arrived() -> None:
-    """In order: events before have it still, whatever came first."""
+def test_a_deletion_takes_effect_at_its_arrival_time() -> None:
+    """In an ordered join, earlier events still find the row."""
     driver = Driver(AsOf, start_ms=1_000_000)
     driver.send(prices, [Price("tea", 999_000, 300)])
     driver.bus.append("prices", Outgoing(b"tea", None))
@@ -115,8 +115,8 @@ def test_a_row_is_gone_as_of_the_time_at_which_its_deletion_arrived() -> None:
     assert [one.cents for one in driver.read(sold)] == [300, None, None]
 
 
-def test_a_message_without_a_value_is_no_event_of_the_stream() -> None:
-    """Nor a deletion where it has no key: it does not decode, as ever."""
+def test_a_message_without_a_value_in_the_stream_becomes_a_dead_letter() -> None:
+    """A deletion without a key in the table does, too."""
     driver = Driver(Latest)
     driver.bus.append("sales", Outgoing(b"tea", None))
     driver.bus.append("prices", Outgoing(None, None))
@@ -137,30 +137,32 @@ EVENTS = st.lists(
 
 
 def sold_as_of(arrived: Sequence[Price | Sale]) -> list[Sold]:
-    """Return what a shard gives of events as they came, and of a last one of each category."""
-    core, found = open_operator(AsOf(), MemoryShardState()), list[Sold]()
+    """Return a shard's outputs for events in order of arrival, and for a last event of each category."""
+    operator, found = open_operator(AsOf(), MemoryShardState()), list[Sold]()
     for event in [*arrived, Price("end", 10_000, 1), Sale("end", 10_000, 1)]:
         category: Any = prices if isinstance(event, Price) else sales
-        found += core.feed(category, [event], stop_at_error=True).outputs
+        found += operator.feed(category, [event], stop_at_error=True).outputs
     return found
 
 
 @given(events=EVENTS, data=st.data())
-def test_in_order_it_is_what_was_known_at_its_time(events: list[Price | Sale], data: st.DataObject) -> None:
-    """However prices and sales came; a price of the same millisecond counts."""
+def test_an_ordered_join_uses_the_price_at_the_time_of_the_sale(
+    events: list[Price | Sale], data: st.DataObject
+) -> None:
+    """In any order of arrival; a price of the same millisecond counts."""
     delays = data.draw(st.lists(st.integers(0, BOUND), min_size=len(events), max_size=len(events)))
-    held_up = [event for event, _ in sorted(zip(events, delays, strict=True), key=lambda held: held[0].at + held[1])]
+    delayed = [event for event, _ in sorted(zip(events, delays, strict=True), key=lambda held: held[0].at + held[1])]
 
     truth = []
     for sale in sorted((event for event in events if isinstance(event, Sale)), key=lambda sale: sale.at):
         known = [one for one in events if isinstance(one, Price) and one.item == sale.item and one.at <= sale.at]
         cents = max(known, key=lambda price: price.at).cents if known else None
         truth.append(Sold(sale.item, sale.at, sale.pieces, cents))
-    assert sold_as_of(held_up) == truth
+    assert sold_as_of(delayed) == truth
 
 
 @pytest.mark.parametrize(
-    ("attributes", "told"),
+    ("attributes", "message"),
     [
         ({"table": sales}, "the same record type"),
         (
@@ -169,9 +171,9 @@ def test_in_order_it_is_what_was_known_at_its_time(events: list[Price | Sale], d
         ),
     ],
 )
-def test_tables_that_cannot_be_joined_are_refused(attributes: dict[str, Any], told: str) -> None:
-    """With what to change."""
+def test_tables_that_cannot_be_joined_are_refused(attributes: dict[str, Any], message: str) -> None:
+    """The error explains what to change."""
     wrong: type[ps.TableJoin] = type("Wrong", (Latest,), attributes)
 
-    with pytest.raises(DeclarationError, match=told):
+    with pytest.raises(DeclarationError, match=message):
         wrong.check()

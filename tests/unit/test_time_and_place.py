@@ -1,4 +1,4 @@
-"""Windows, slots and buckets: the small laws that everything above them leans on."""
+"""Windows, window keys and buckets."""
 
 from __future__ import annotations
 
@@ -17,38 +17,40 @@ LENGTHS = st.integers(1, 10**12)
 
 
 @given(times=st.lists(TIMES, min_size=1), length=LENGTHS)
-def test_each_time_lies_in_its_tumbling_window(times: list[int], length: int) -> None:
-    """Also before 1970; windows have one length and touch without overlap."""
-    windowing = ps.windows.Tumbling(timedelta(milliseconds=length))
+def test_each_time_is_in_its_tumbling_window(times: list[int], length: int) -> None:
+    """Also before 1970; windows have equal lengths and do not overlap."""
+    assigner = ps.windows.Tumbling(timedelta(milliseconds=length))
 
-    for time, start in zip(times, windowing.assign(times).starts, strict=True):
-        window = windowing.window(start)
+    for time, start in zip(times, assigner.assign(times).starts, strict=True):
+        window = assigner.window(start)
         assert window.start <= time < window.end
         assert window.end - window.start == length
         assert window.start % length == 0
 
 
 @given(times=st.lists(TIMES, min_size=1))
-def test_ever_is_one_window(times: list[int]) -> None:
-    """Every time lies in it."""
-    windowing = ps.windows.GlobalWindow()
+def test_the_global_window_contains_every_time(times: list[int]) -> None:
+    """All times have the same window."""
+    assigner = ps.windows.GlobalWindow()
 
-    [start] = set(windowing.assign(times).starts)
-    assert all(windowing.window(start).start <= time < windowing.window(start).end for time in times)
+    [start] = set(assigner.assign(times).starts)
+    assert all(assigner.window(start).start <= time < assigner.window(start).end for time in times)
 
 
 @given(key=st.text(), start=st.integers(-(2**63), 2**63 - 1))
-def test_a_slot_says_its_key_and_window(key: str, start: int) -> None:
-    """Encoding loses nothing."""
+def test_a_window_key_can_be_decoded(key: str, start: int) -> None:
+    """Encoding loses neither the key nor the window."""
     assert decode_window_key(encode_window_key(key, start)) == (key, start)
 
 
 @given(st.lists(st.tuples(st.text(), st.integers(-(2**63), 2**63 - 1)), min_size=2))
-def test_slots_lie_in_the_order_of_their_windows(slots: list[tuple[str, int]]) -> None:
-    """So that those of old windows are neighbours on disk."""
-    ordered = [decode_window_key(slot)[1] for slot in sorted(encode_window_key(key, start) for key, start in slots)]
+def test_window_keys_sort_by_window(pairs: list[tuple[str, int]]) -> None:
+    """Old windows are neighbours on disk."""
+    ordered = [
+        decode_window_key(encoded)[1] for encoded in sorted(encode_window_key(key, start) for key, start in pairs)
+    ]
 
-    assert ordered == sorted(start for _, start in slots)
+    assert ordered == sorted(start for _, start in pairs)
 
 
 @pytest.mark.parametrize(
@@ -63,11 +65,11 @@ def test_slots_lie_in_the_order_of_their_windows(slots: list[tuple[str, int]]) -
     ],
 )
 def test_murmur2_is_kafkas(key: bytes, expected: int) -> None:
-    """The values that Kafka's own tests of its partitioner expect."""
+    """The expected values come from the tests of Kafka's partitioner."""
     assert murmur2(key) == expected & 0xFFFFFFFF
 
 
 @given(key=st.binary(), buckets=st.integers(1, 1000))
-def test_a_bucket_is_one_of_those_there_are(key: bytes, buckets: int) -> None:
-    """Never negative, never beyond the last."""
+def test_a_bucket_number_is_within_its_range(key: bytes, buckets: int) -> None:
+    """It is neither negative nor beyond the last bucket."""
     assert 0 <= bucket_of(key, buckets) < buckets
