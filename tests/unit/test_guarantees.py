@@ -163,8 +163,8 @@ ROWS = {
         "unit/test_worker.py::test_an_event_far_ahead_may_stop_the_worker",
     ),
     "an event time outside the years 1 to 9999 (with `max_future = None`: beyond 62 bits)": (
-        "unit/test_values.py::test_an_event_time_that_no_calendar_has_is_set_aside",
-        "unit/test_values.py::test_without_a_limit_all_times_of_62_bits_are_taken",
+        "unit/test_values.py::test_an_event_time_outside_the_calendar_becomes_a_dead_letter",
+        "unit/test_values.py::test_without_a_limit_all_62_bit_event_times_are_accepted",
     ),
     "an event that is not in the bucket of its key, for processors with state per key": (
         "unit/test_placement.py::test_an_event_outside_of_its_keys_bucket_stops_the_worker",
@@ -212,12 +212,12 @@ SENTENCES = {
         "unit/test_going_back.py::test_the_groups_position_of_a_quiet_bucket_catches_up_with_its_state",
     ),
     "the worker checks every state and every partial of a checkpoint before it saves any of them": (
-        "unit/test_values.py::test_a_partial_that_cannot_be_saved_stops_the_worker_and_is_named",
-        "unit/test_values.py::test_no_state_of_another_type_is_saved_beside_good_ones",
-        "unit/test_values.py::test_a_state_that_cannot_be_saved_stops_the_worker_and_is_named",
+        "unit/test_values.py::test_an_invalid_partial_stops_the_worker_by_default",
+        "unit/test_values.py::test_a_state_of_another_type_is_not_saved_beside_valid_states",
+        "unit/test_values.py::test_an_invalid_state_stops_the_worker_by_default",
     ),
     "the event that produced it becomes a dead letter": (
-        "unit/test_values.py::test_an_observation_that_cannot_be_saved_is_set_aside_however_it_is_kept",
+        "unit/test_values.py::test_an_invalid_observation_becomes_a_dead_letter_in_any_storage",
     ),
     "perhaps after newer outputs of its successor": (
         "unit/test_going_back.py::test_a_worker_that_stood_still_before_it_sent_its_outputs",
@@ -264,11 +264,11 @@ SENTENCES = {
     "Integers have 64 bits, signed, and floats are finite": (
         "contract/test_codecs.py::test_whole_numbers_have_64_bits",
         "contract/test_codecs.py::test_a_float_that_is_not_finite_is_refused_wherever_it_stands",
-        "unit/test_values.py::test_a_backfill_refuses_what_the_stream_refuses",
+        "unit/test_values.py::test_a_backfill_refuses_the_same_values_as_the_stream",
     ),
     "Every output record is checked against its type": (
         "contract/test_codecs.py::test_every_record_of_a_batch_is_checked",
-        "unit/test_values.py::test_an_output_that_is_not_finite_stops_the_worker_with_nothing_of_its_batch_sent",
+        "unit/test_values.py::test_a_nonfinite_output_stops_the_worker_before_its_batch_is_sent",
     ),
     "Stateless processors do not check": (
         "unit/test_placement.py::test_a_stateless_processor_takes_events_from_any_bucket",

@@ -21,7 +21,7 @@ LIMIT_S = 11.0
 
 
 def test_only_an_unchanged_offset_before_the_end_counts_as_stalled() -> None:
-    """An offset that advances starts a new measurement, and so does one that has reached the end."""
+    """An offset that advances, or that has reached the end, starts a new measurement."""
     stalled = StalledOffsets()
     seen = [
         stalled.longest_s({OUT: stable}, {OUT: end}, now_s)
@@ -68,7 +68,7 @@ class Blocked:
 
 
 def test_open_transactions_of_silent_workers_are_aborted_after_the_limit() -> None:
-    """Neither the sweeping worker nor one that has reported recently is affected; each stall leads to one abort."""
+    """The sweeping worker and workers with a recent report are not affected; each stall leads to one abort."""
     silent = SILENT_AFTER_S + LIMIT_S + MARGIN_S
     blocked = Blocked({"own": silent, "dead": silent, "alive": -LIMIT_S - MARGIN_S})
     blocked.sweeper.sweep()

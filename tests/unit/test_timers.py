@@ -1,4 +1,4 @@
-"""What timers promise: each fires once, in order, not early, whatever was saved and read again meanwhile."""
+"""Timers: each fires once, in order and not early, across checkpoints and restarts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ STEPS = st.one_of(
 
 
 class Shard:
-    """Timers over a state, as a shard has them; what is not drained is lost by a restart, so `restart` drains."""
+    """Timers over a shard's state; `restart` drains first, because undrained changes would be lost."""
 
     def __init__(self) -> None:
         self.saved = MemoryShardState()
@@ -46,7 +46,7 @@ class Shard:
 
     def drain(self) -> None:
         self.overlay.add(self.timers.drain())
-        if len(self.overlay.changes) > 3:  # at times it lies in the overlay, at times in the state
+        if len(self.overlay.changes) > 3:  # some changes stay in the overlay, others reach the state
             self.saved.save(self.overlay.snapshot())
             self.overlay.finish({})
 
@@ -58,7 +58,7 @@ class Shard:
 @given(steps=st.lists(STEPS, max_size=60), read_ahead=st.integers(1, 5))
 @settings(max_examples=300)
 def test_timers_fire_once_in_order_and_not_early(steps: list[Any], read_ahead: int) -> None:
-    """As a plain table of them would, which is sorted when time passes."""
+    """The reference is a plain table that is sorted whenever time advances."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(timer_schedule, "READ_AHEAD", read_ahead)
         shard, table, now = Shard(), dict[tuple[str, str], int](), -100
@@ -84,16 +84,16 @@ def test_timers_fire_once_in_order_and_not_early(steps: list[Any], read_ahead: i
 
 
 @given(pairs=st.lists(st.tuples(KEYS, TAGS), min_size=2))
-def test_pairs_sort_as_they_are_and_can_be_told_apart(pairs: list[tuple[str, str]]) -> None:
-    """Also with the characters that part them in them."""
+def test_encoded_pairs_keep_their_order_and_can_be_decoded(pairs: list[tuple[str, str]]) -> None:
+    """Also if they contain separator characters."""
     encoded = [key_layout.encode_pair(*pair) for pair in pairs]
 
     assert [key_layout.decode_pair(one) for one in encoded] == pairs
     assert [key_layout.decode_pair(one) for one in sorted(encoded)] == sorted(pairs)
 
 
-def test_pending_timers_cost_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Thirty thousand lie in RocksDB; the process itself holds the next thousand or two, and all of them fire."""
+def test_pending_timers_use_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """RocksDB stores thirty thousand timers; the process caches one or two thousand, and all due timers fire."""
     monkeypatch.setattr(timers, "CACHED_KEYS", 1_000)
     saved = RocksStateFolder(tmp_path).open(ShardIdentity("reminders", 0, "int by who"))
     pending, fired = Timers(Clock.EVENT, saved), 0
@@ -116,14 +116,14 @@ def test_pending_timers_cost_no_memory(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 class Visit(ps.Record, frozen=True):
-    """Somebody comes to a page, or a watch passes by."""
+    """A user visits a page."""
 
     who: str
     at: ps.EventTime
 
 
-class Gone(ps.Record, frozen=True):
-    """Somebody has not come for a while."""
+class Inactive(ps.Record, frozen=True):
+    """A user has not visited for a while."""
 
     who: str
     at: ps.EventTime
@@ -131,13 +131,13 @@ class Gone(ps.Record, frozen=True):
 
 
 visits = ps.Category("visits", Visit, key="who", event_time="at", buckets=1)
-gone = ps.Category("gone", Gone, key="who", event_time="at", buckets=1)
+inactive = ps.Category("inactive", Inactive, key="who", event_time="at", buckets=1)
 
 
 class Leaving(ps.Stateful):
-    """Counts visits, until nobody came for a second."""
+    """Counts a user's visits until a second passes without one."""
 
-    reads, writes, state = visits, gone, int
+    reads, writes, state = visits, inactive, int
     watermark: ClassVar[ps.watermarks.Watermark] = ps.watermarks.BoundedOutOfOrderness()
     output_semantics = ps.Semantics.EXACTLY_ONCE
 
@@ -146,35 +146,35 @@ class Leaving(ps.Stateful):
         return (state or 0) + 1, ()
 
     def on_timer(self, timer: ps.Timer, state: int, context: ps.Context) -> tuple[None, Iterable[ps.Record]]:
-        return None, [Gone(context.key, timer.at, state)]
+        return None, [Inactive(context.key, timer.at, state)]
 
 
 EVENTS = [Visit("a", 0), Visit("b", 500), Visit("a", 900), Visit("b", 1_600), Visit("c", 1_900), Visit("d", 9_000)]
-EXPECTED = [Gone("b", 1_500, 1), Gone("a", 1_900, 2), Gone("b", 2_600, 1), Gone("c", 2_900, 1)]
+EXPECTED = [Inactive("b", 1_500, 1), Inactive("a", 1_900, 2), Inactive("b", 2_600, 1), Inactive("c", 2_900, 1)]
 
 
-def test_a_timer_is_replaced_fires_between_events_and_forgets_the_key() -> None:
-    """A later visit moves it; it fires when the watermark comes to it, in order of time."""
+def test_a_timer_can_be_replaced_and_fires_between_events() -> None:
+    """A later visit moves it; it fires when the watermark reaches it, in order of time."""
     driver = Driver(Leaving)
     driver.send(visits, EVENTS)
 
-    assert driver.read(gone) == EXPECTED
+    assert driver.read(inactive) == EXPECTED
 
 
 @pytest.mark.parametrize(
     "step", [Step.FLUSH_OUTPUTS, Step.PREPARE_STATE, Step.COMMIT_TRANSACTION, Step.APPLY_STATE, None]
 )
 @pytest.mark.parametrize("at", range(1, len(EVENTS)))
-def test_timers_outlive_a_crash(step: Step | None, at: int) -> None:
-    """Wherever it happens, each fires as if nothing had."""
+def test_timers_survive_a_crash(step: Step | None, at: int) -> None:
+    """After a crash at any step, each timer fires as if there had been no crash."""
     driver = Driver(Leaving)
     driver.send(visits, [*EVENTS[:at], Crash(before=step), *EVENTS[at:]])
 
-    assert driver.read(gone) == EXPECTED
+    assert driver.read(inactive) == EXPECTED
 
 
 class Hourglass(Leaving):
-    """Counts visits until a second of the clock is over."""
+    """Counts visits for a second of wall-clock time."""
 
     deterministic = False
 
@@ -184,25 +184,25 @@ class Hourglass(Leaving):
         return (state or 0) + 1, ()
 
 
-def test_a_timer_by_the_time_of_day_fires_without_events() -> None:
-    """When the clock has come to it, and not before."""
+def test_a_wall_clock_timer_fires_without_events() -> None:
+    """When the clock reaches it, and not before."""
     driver = Driver(Hourglass, start_ms=1_000_000)
     driver.send(visits, [Visit("a", 0), Visit("a", 10**6)])
     driver.advance(0.9)
-    assert driver.read(gone) == []
+    assert driver.read(inactive) == []
     driver.advance(0.1)
 
-    assert driver.read(gone) == [Gone("a", 1_001_000, 2)]
+    assert driver.read(inactive) == [Inactive("a", 1_001_000, 2)]
 
 
 class Bell(Hourglass):
-    """The same, where nothing is to be told twice and some may be missing."""
+    """The same with at-most-once outputs."""
 
     output_semantics = ps.Semantics.AT_MOST_ONCE
 
 
 class CheapBell(Bell):
-    """The same, and some visits may be missing, too."""
+    """The same with at-most-once state, too."""
 
     state_semantics = ps.Semantics.AT_MOST_ONCE
 
@@ -212,8 +212,10 @@ class CheapBell(Bell):
     ("processor", "step"),
     [(processor, step) for processor in (Hourglass, Bell, CheapBell) for step in (*steps_of(processor), None)],
 )
-def test_what_no_event_has_caused_counts_once(processor: type[Hourglass], step: Step | None, disk: Disk) -> None:
-    """Where it dies in a checkpoint that leaves the position where it was: that is no sign of whether it was committed."""
+def test_a_wall_clock_timer_takes_effect_once_after_a_crash(
+    processor: type[Hourglass], step: Step | None, disk: Disk
+) -> None:
+    """Its checkpoint leaves the position unchanged, so the position does not show whether it was committed."""
     driver = Driver(processor, start_ms=1_000_000)
     driver.send(visits, [Visit("a", 0), Visit("a", 10**6)])
     older = copy_of(driver, processor)
@@ -223,11 +225,11 @@ def test_what_no_event_has_caused_counts_once(processor: type[Hourglass], step: 
     driver.advance(1)
 
     was_committed_unsent = processor is not Hourglass and step in {Step.APPLY_STATE, Step.SEND_OUTPUTS}
-    assert driver.read(gone) == ([] if was_committed_unsent else [Gone("a", 1_001_000, 2)])
+    assert driver.read(inactive) == ([] if was_committed_unsent else [Inactive("a", 1_001_000, 2)])
 
 
-def test_the_time_of_day_needs_to_be_declared() -> None:
-    """The same events would not give the same state again."""
+def test_wall_clock_timers_require_a_nondeterministic_processor() -> None:
+    """A replay of the same events would produce another state."""
 
     class Sure(Hourglass):
         deterministic = True
@@ -236,8 +238,8 @@ def test_the_time_of_day_needs_to_be_declared() -> None:
         Driver(Sure).send(visits, [Visit("a", 0)])
 
 
-def test_a_timer_that_sets_itself_again_at_once_is_refused() -> None:
-    """It would never end."""
+def test_a_timer_that_repeats_without_a_delay_is_refused() -> None:
+    """It would fire without end."""
 
     class Restless(Leaving):
         def on_timer(self, timer: ps.Timer, state: int, context: ps.Context) -> tuple[Any, Iterable[ps.Record]]:
@@ -249,7 +251,7 @@ def test_a_timer_that_sets_itself_again_at_once_is_refused() -> None:
 
 
 def test_a_timer_in_the_past_fires_right_after_its_event() -> None:
-    """Before the next one."""
+    """It fires before the next event."""
 
     class Echo(Leaving):
         def process(self, event: Visit, state: int | None, context: ps.Context) -> tuple[int, Iterable[ps.Record]]:
@@ -259,33 +261,33 @@ def test_a_timer_in_the_past_fires_right_after_its_event() -> None:
     driver = Driver(Echo)
     driver.send(visits, [Visit("a", 0), Visit("a", 1)])
 
-    assert driver.read(gone) == [Gone("a", -5, 1)] * 2
+    assert driver.read(inactive) == [Inactive("a", -5, 1)] * 2
 
 
 class Sudden:
-    """A watermark far behind, until four events have come."""
+    """A watermark far behind the events that catches up after four events."""
 
     def bound_ms(self, seen: ps.watermarks.Lateness) -> int:
-        """Return how far."""
+        """Return the bound."""
         return 100_000 if seen.observed < 4 else 0
 
 
 class Suddenly(Leaving):
-    """Goes by that."""
+    """Uses this watermark."""
 
     watermark = Sudden()
 
 
-def test_an_event_that_its_own_coming_makes_late_lies_before_what_that_makes_due() -> None:
-    """It was not late when it came: the watermark moves after it."""
+def test_an_event_precedes_timers_that_its_own_arrival_makes_due() -> None:
+    """The event is not late, because the watermark advances after it."""
     driver = Driver(Suddenly)
     driver.send(visits, [Visit("a", 0), Visit("b", 5_000), Visit("b", 5_000), Visit("a", 500)])
 
-    assert driver.read(gone) == [Gone("a", 1_500, 2)]
+    assert driver.read(inactive) == [Inactive("a", 1_500, 2)]
 
 
-def test_an_event_that_raises_sets_no_timer() -> None:
-    """What it asked for before is forgotten with it."""
+def test_a_failing_event_sets_no_timer() -> None:
+    """Timers that it set before the error are discarded."""
 
     class Raising(Leaving):
         on_error = ps.ErrorPolicy.DEAD_LETTER
@@ -299,15 +301,15 @@ def test_an_event_that_raises_sets_no_timer() -> None:
     driver = Driver(Raising)
     driver.send(visits, EVENTS)
 
-    assert driver.read(gone) == [one for one in EXPECTED if one.who != "b"]
+    assert driver.read(inactive) == [one for one in EXPECTED if one.who != "b"]
 
 
-def test_an_on_timer_that_raises_stops_and_says_so() -> None:
-    """Nothing is saved, and the timer is still set."""
+def test_an_error_in_on_timer_stops_the_worker() -> None:
+    """Nothing is saved, and the timer remains set."""
 
     class Broken(Leaving):
         def on_timer(self, timer: ps.Timer, state: int, context: ps.Context) -> tuple[None, Iterable[ps.Record]]:
-            raise KeyError("nobody")
+            raise KeyError("unknown")
 
     with pytest.raises(ProcessorFailed, match="the timer is still set"):
         Driver(Broken).send(visits, EVENTS)

@@ -84,7 +84,7 @@ def made(count: int, start: int = 0) -> list[Reading]:
     return [Reading(f"m{n % 20}", 1_000 * n, 1) for n in range(start, start + count)]
 
 
-def created_again(bus: MemoryBus, category: ps.Category[Any]) -> None:
+def recreate(bus: MemoryBus, category: ps.Category[Any]) -> None:
     """Delete a category, and create it again."""
     bus.delete(category.name)
     bus.create(CategorySpec.of(category))
@@ -97,7 +97,7 @@ def test_a_topic_created_again_is_refused(processor: type[ps.Processor], refille
     driver = Driver(processor)
     driver.send(readings, made(100))
     driver._discard_worker(driver.app.processors[0])
-    created_again(driver.bus, readings)
+    recreate(driver.bus, readings)
     before = driver.read(totals)
 
     with pytest.raises(TopicRecreated, match="deleted and created again"):
@@ -106,24 +106,24 @@ def test_a_topic_created_again_is_refused(processor: type[ps.Processor], refille
 
 
 @pytest.mark.parametrize("processor", KINDS)
-def test_positions_that_went_with_the_topic_make_no_new_processor(processor: type[ps.Processor]) -> None:
+def test_positions_deleted_with_the_topic_do_not_start_a_new_processor(processor: type[ps.Processor]) -> None:
     """Kafka deletes a group's positions of a deleted topic; the state or the shard's record still contains the topic id."""
     driver = Driver(processor)
     driver.send(readings, made(100))
     driver._discard_worker(driver.app.processors[0])
-    created_again(driver.bus, readings)
+    recreate(driver.bus, readings)
     driver.bus.forget_group(processor.name)
 
     with pytest.raises(TopicRecreated):
         driver.send(readings, made(150))
 
 
-def test_a_state_that_alone_is_left_knows_its_topic() -> None:
+def test_a_state_alone_identifies_its_topic() -> None:
     """Also if the bus has lost all records, like another cluster."""
     driver = Driver(Totals)
     driver.send(readings, made(100))
     driver._discard_worker(driver.app.processors[0])
-    created_again(driver.bus, readings)
+    recreate(driver.bus, readings)
     driver.bus.forget_group(Totals.name)
     forget_registration(driver.bus, Totals.name)
 
@@ -146,36 +146,36 @@ def test_a_changelog_created_again_is_refused() -> None:
 
 @pytest.mark.parametrize("processor", KINDS)
 def test_a_running_worker_notices_a_topic_created_again(processor: type[ps.Processor]) -> None:
-    """Within seconds, also without any event to read."""
+    """It checks every few seconds, also without events."""
     driver = Driver(processor)
     driver.send(readings, made(100))
-    created_again(driver.bus, readings)
+    recreate(driver.bus, readings)
     driver.clock.advance(CHECK_EVERY_S)
 
     with pytest.raises(TopicRecreated, match=r"deleted and created again while .* ran"):
-        looked(driver, processor, 2)
+        run_checks(driver, processor, 2)
 
 
 def test_a_running_worker_notices_a_deleted_topic() -> None:
     """After several checks without it, since a starting broker does not know all topics at once."""
     driver = Driver(Copies)
     driver.send(readings, made(100))
-    topics, looks = driver.bus.topics, 0
+    topics, checks = driver.bus.topics, 0
 
     def without_readings(names: Any) -> Any:
-        nonlocal looks
-        looks += 1
+        nonlocal checks
+        checks += 1
         return {name: topic for name, topic in topics(names).items() if name != readings.name}
 
     driver.bus.topics = without_readings  # type: ignore[method-assign]
-    looked(driver, Copies, MISSING_CHECKS - 1)
+    run_checks(driver, Copies, MISSING_CHECKS - 1)
     with pytest.raises(TopicRecreated, match="was deleted while"):
-        looked(driver, Copies, 3)
-    assert looks == MISSING_CHECKS
+        run_checks(driver, Copies, 3)
+    assert checks == MISSING_CHECKS
 
 
-def looked(driver: Driver, processor: type[ps.Processor], times: int) -> None:
-    """Run the worker until it has checked its topics."""
+def run_checks(driver: Driver, processor: type[ps.Processor], times: int) -> None:
+    """Run the worker until it has checked its topics this many times."""
     worker = driver._workers[processor]
     for _ in range(times):
         worker.run_once()
@@ -184,7 +184,7 @@ def looked(driver: Driver, processor: type[ps.Processor], times: int) -> None:
 
 @pytest.mark.parametrize("processor", KINDS)
 def test_buckets_added_by_others_are_not_read(processor: type[ps.Processor]) -> None:
-    """Keys would be in another bucket than their state."""
+    """Their keys would be in other buckets than their states."""
     driver = Driver(processor)
     driver.send(readings, made(20))
     driver.bus.resize(readings.name, 3)
@@ -195,7 +195,7 @@ def test_buckets_added_by_others_are_not_read(processor: type[ps.Processor]) -> 
 
 
 def test_a_worker_without_new_buckets_stops_too() -> None:
-    """Keys of its input are in other buckets from now on, or keys of its output."""
+    """Keys of its input or its output now belong to other buckets."""
     for grown in (readings, totals):
         driver = Driver(Totals)
         driver.send(readings, made(20))
@@ -205,7 +205,7 @@ def test_a_worker_without_new_buckets_stops_too() -> None:
         driver.clock.advance(CHECK_EVERY_S)
 
         with pytest.raises(BucketMismatch, match=f"{grown.name} has 3 buckets"):
-            looked(driver, Totals, 2)
+            run_checks(driver, Totals, 2)
 
 
 @pytest.fixture
@@ -218,10 +218,10 @@ def machine(tmp_path: Path) -> Machine:
 
 
 @pytest.mark.parametrize("processor", KINDS)
-def test_a_reset_begins_with_the_new_topic(machine: Machine, processor: type[ps.Processor]) -> None:
-    """With the command that the error names."""
+def test_a_reset_starts_with_the_new_topic(machine: Machine, processor: type[ps.Processor]) -> None:
+    """It is the command that the error names."""
     machine.run(processor)
-    created_again(machine.bus, readings)
+    recreate(machine.bus, readings)
     write(machine.bus, readings, made(150))
     with pytest.raises(TopicRecreated):
         machine.run(processor)
@@ -236,11 +236,11 @@ def test_a_reset_begins_with_the_new_topic(machine: Machine, processor: type[ps.
     assert registration_of(machine.bus, processor.name).inputs == {readings.name: 2}
 
 
-def test_a_backup_of_before_is_refused(machine: Machine) -> None:
+def test_a_backup_of_the_old_topic_is_refused(machine: Machine) -> None:
     """It contains expired events, at offsets that belong to other events now."""
     machine.run(Totals)
     machine.back_up(Totals)
-    created_again(machine.bus, readings)
+    recreate(machine.bus, readings)
     write(machine.bus, readings, made(150))
     forget_registration(machine.bus, Totals.name)
 
@@ -248,8 +248,8 @@ def test_a_backup_of_before_is_refused(machine: Machine) -> None:
         machine.run(Totals)
 
 
-def test_a_position_says_of_which_topics_it_is() -> None:
-    """A machine without recreated topics logs nothing."""
+def test_a_position_records_its_topic_ids() -> None:
+    """A position without topic ids reports no recreated topic."""
     ids = {"a": "id of a", "b": "id of b"}
     position = StatePosition({"a": 3, "b": 4}, topic_ids=ids)
 
@@ -268,7 +268,7 @@ class OtherTotals(Totals):
 
 
 @pytest.mark.parametrize("processor", [Totals, Copies])
-def test_two_processors_of_one_name_are_told_apart(machine: Machine, processor: type[ps.Processor]) -> None:
+def test_two_processors_with_the_same_name_are_refused(machine: Machine, processor: type[ps.Processor]) -> None:
     """They would share a group and states; the error names the inputs of both, and the first processor continues."""
     created(machine.bus, [OtherTotals])
     machine.run(processor)
@@ -282,7 +282,7 @@ def test_two_processors_of_one_name_are_told_apart(machine: Machine, processor: 
 
 
 def test_a_purged_name_may_be_used_again(machine: Machine) -> None:
-    """So may the state of a processor whose inputs a reset has changed."""
+    """After the registration, the group and the states were deleted."""
     created(machine.bus, [OtherTotals])
     machine.run(Totals)
     forget_registration(machine.bus, Totals.name)
@@ -295,8 +295,8 @@ def test_a_purged_name_may_be_used_again(machine: Machine) -> None:
     assert len(read(machine.bus, totals)) == 107
 
 
-def test_a_reset_chooses_other_inputs(machine: Machine) -> None:
-    """If the processor's inputs were changed and it keeps its name."""
+def test_a_reset_accepts_changed_inputs(machine: Machine) -> None:
+    """The processor keeps its name."""
     created(machine.bus, [OtherTotals])
     machine.run(Totals)
     write(machine.bus, refunds, made(7))
@@ -307,8 +307,8 @@ def test_a_reset_chooses_other_inputs(machine: Machine) -> None:
     assert len(read(machine.bus, totals)) == 107
 
 
-def test_state_made_with_other_buckets_is_not_gone_on_with(machine: Machine) -> None:
-    """With state, declaring the new number does not move the state to the new buckets of its keys; without state, it is enough."""
+def test_a_state_of_another_number_of_buckets_is_refused(machine: Machine) -> None:
+    """Declaring a new number does not move state between buckets; it suffices for a stateless processor."""
     machine.run(Totals)
     machine.run(Copies)
     machine.bus.resize(readings.name, 3)

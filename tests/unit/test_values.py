@@ -1,4 +1,4 @@
-"""What becomes of values that no record, state or category can hold: the event that gave them is refused, and no other."""
+"""Values that no record, state or category can contain: only the event that produced them is refused."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ KEPT = [100.0, 200.0, 300.0, 500.0, 700.0]
 
 
 class Multiplying(ps.Stateless):
-    """Multiplies into infinity now and then."""
+    """Multiplies some events to infinity."""
 
     reads, writes = given_numbers, products
 
@@ -56,13 +56,13 @@ class Multiplying(ps.Stateless):
 
 
 class Forgiving(Multiplying):
-    """The same, setting such events aside."""
+    """The same, with dead letters for such events."""
 
     on_error = ps.ErrorPolicy.DEAD_LETTER
 
 
 class Remembering(ps.Stateful):
-    """The same with a state: how many events it has taken."""
+    """The same with a state: the number of processed events."""
 
     reads, writes, state = given_numbers, products, int
     on_error = ps.ErrorPolicy.DEAD_LETTER
@@ -72,8 +72,8 @@ class Remembering(ps.Stateful):
         return (state or 0) + 1, [Product(event.key, event.at, event.a * factor, (state or 0) + 1)]
 
 
-def test_an_output_that_is_not_finite_stops_the_worker_with_nothing_of_its_batch_sent() -> None:
-    """Wherever in a batch it stands: no null is written in its place, and the error names the field."""
+def test_a_nonfinite_output_stops_the_worker_before_its_batch_is_sent() -> None:
+    """At any position in a batch; no null replaces it, and the error names the field."""
     driver = Driver(Multiplying)
 
     with pytest.raises(OutputRefused, match=r"Product.*`ratio` is inf"):
@@ -82,8 +82,8 @@ def test_an_output_that_is_not_finite_stops_the_worker_with_nothing_of_its_batch
 
 
 @pytest.mark.parametrize("processor", [Forgiving, Remembering])
-def test_an_event_whose_output_does_not_fit_is_set_aside_where_asked(processor: type[ps.Processor]) -> None:
-    """It leaves nothing behind, in the state neither; those around it are processed."""
+def test_an_event_with_an_invalid_output_becomes_a_dead_letter_if_declared(processor: type[ps.Processor]) -> None:
+    """It changes no state; the events around it are processed."""
     driver = Driver(processor)
 
     driver.send(given_numbers, EVENTS)
@@ -96,7 +96,7 @@ def test_an_event_whose_output_does_not_fit_is_set_aside_where_asked(processor: 
 
 
 class Multiplied(ps.Stateful):
-    """Multiplies into a state that outgrows 64 bits."""
+    """Multiplies into a state beyond 64 bits."""
 
     reads, writes, state = given_numbers, products, int
     on_error = ps.ErrorPolicy.DEAD_LETTER
@@ -106,15 +106,15 @@ class Multiplied(ps.Stateful):
 
 
 class Mistyped(Multiplied):
-    """Gives a text where a number is declared, at one event."""
+    """Returns a text for one event, although its state is declared as a number."""
 
     def process(self, event: Given, state: int | None, context: ps.Context) -> tuple[Any, list[Product]]:
         return ("much" if event.n > 2**40 else (state or 0) + 1), [Product(event.key, event.at, event.a)]
 
 
 @pytest.mark.parametrize("processor", [Multiplied, Mistyped])
-def test_an_event_whose_state_cannot_be_saved_is_set_aside_where_asked(processor: type[ps.Processor]) -> None:
-    """The key keeps the state that it had, also after a restart."""
+def test_an_event_with_an_invalid_state_becomes_a_dead_letter_if_declared(processor: type[ps.Processor]) -> None:
+    """The key keeps its previous state, also after a restart."""
     driver = Driver(processor)
 
     driver.send(given_numbers, [Given("a", 1, 1.0, 2**20), Given("a", 2, 2.0, 2**60), Given("a", 3, 3.0, 3), Crash()])
@@ -124,8 +124,8 @@ def test_an_event_whose_state_cannot_be_saved_is_set_aside_where_asked(processor
     assert [letter.offset for letter in driver.dead_letters(processor)] == [1]
 
 
-def test_a_state_that_cannot_be_saved_stops_the_worker_and_is_named() -> None:
-    """By default: nothing of the checkpoint is saved, and the error says which key."""
+def test_an_invalid_state_stops_the_worker_by_default() -> None:
+    """Nothing of the checkpoint is saved, and the error names the key."""
 
     class Stopping(Multiplied):
         on_error = ps.ErrorPolicy.STOP
@@ -159,8 +159,8 @@ class Added(Greatest):
         return Product(key, 0, None, str(value))
 
 
-def test_an_observation_that_its_monoid_cannot_save_is_set_aside_where_asked() -> None:
-    """Others count; a monoid that can save it takes it."""
+def test_an_invalid_observation_becomes_a_dead_letter_if_declared() -> None:
+    """Other observations count; a monoid that can save the value accepts it."""
     events = [Given("a", 1, 1.0, 3), Given("a", 2, 2.0, 2**60), Given("a", 3, 3.0, 2)]
     greatest, added = Driver(Greatest), Driver(Added)
 
@@ -173,7 +173,7 @@ def test_an_observation_that_its_monoid_cannot_save_is_set_aside_where_asked() -
 
 
 HOUR = timedelta(hours=1)
-KEPT_HOW: dict[str, dict[str, Any]] = {
+STORAGES: dict[str, dict[str, Any]] = {
     "for ever": {},
     "windows": {"window": ps.windows.Tumbling(HOUR), "emit": ps.AtWatermark()},
     "sessions": {"window": ps.windows.Session(HOUR), "emit": ps.AtWatermark(), "late": ps.OnLate.DROP},
@@ -182,14 +182,14 @@ KEPT_HOW: dict[str, dict[str, Any]] = {
     "read, merged, written": {"store": ps.RemoteStore(ps.WriteMode.READ_MERGE_WRITE)},
     "appended": {"store": ps.RemoteStore(ps.WriteMode.APPEND), "writes": ()},
 }
-"""By how an aggregator keeps its partials."""
+"""Declarations by storage an aggregator stores its partials."""
 TOO_MUCH = [Given("a", 1, 1.0, 3), Given("b", 2, 2.0, 2**60), Given("c", 3, 3.0, 2)]
 
 
-@pytest.mark.parametrize("how", KEPT_HOW)
-def test_a_partial_that_cannot_be_saved_stops_the_worker_and_is_named(how: str) -> None:
-    """By default: nothing of the checkpoint is saved, and the error says of which processor, which key and which window."""
-    processor = type("Greatest", (Greatest,), {**KEPT_HOW[how], "on_error": ps.ErrorPolicy.STOP})
+@pytest.mark.parametrize("storage", STORAGES)
+def test_an_invalid_partial_stops_the_worker_by_default(storage: str) -> None:
+    """Nothing of the checkpoint is saved, and the error names the processor, the key and the window."""
+    processor = type("Greatest", (Greatest,), {**STORAGES[storage], "on_error": ps.ErrorPolicy.STOP})
     driver = Driver(processor)
 
     with pytest.raises(
@@ -200,10 +200,10 @@ def test_a_partial_that_cannot_be_saved_stops_the_worker_and_is_named(how: str) 
     assert driver.bus.committed("greatest", given_numbers.name) == {}
 
 
-@pytest.mark.parametrize("how", KEPT_HOW)
-def test_an_observation_that_cannot_be_saved_is_set_aside_however_it_is_kept(how: str) -> None:
-    """Those around it count, and the worker goes on."""
-    processor = type("Greatest", (Greatest,), KEPT_HOW[how])
+@pytest.mark.parametrize("storage", STORAGES)
+def test_an_invalid_observation_becomes_a_dead_letter_in_any_storage(storage: str) -> None:
+    """Other observations count, and the worker continues."""
+    processor = type("Greatest", (Greatest,), STORAGES[storage])
     driver = Driver(processor)
 
     driver.send(given_numbers, TOO_MUCH)
@@ -212,8 +212,8 @@ def test_an_observation_that_cannot_be_saved_is_set_aside_however_it_is_kept(how
 
 
 @pytest.mark.parametrize("keys", ["ab", "ba"])
-def test_no_state_of_another_type_is_saved_beside_good_ones(keys: str) -> None:
-    """Each state of a checkpoint is looked at, in whatever order they changed; the error names the key."""
+def test_a_state_of_another_type_is_not_saved_beside_valid_states(keys: str) -> None:
+    """Each state of a checkpoint is checked, in any order; the error names the key."""
 
     class Stopping(Mistyped):
         on_error = ps.ErrorPolicy.STOP
@@ -226,8 +226,8 @@ def test_no_state_of_another_type_is_saved_beside_good_ones(keys: str) -> None:
 
 
 @pytest.mark.parametrize("processor", [Forgiving, Remembering, Greatest])
-def test_a_message_with_a_number_beyond_64_bits_is_set_aside(processor: type[ps.Processor]) -> None:
-    """It does not decode, by default; what comes after it is processed."""
+def test_a_message_with_a_number_beyond_64_bits_becomes_a_dead_letter(processor: type[ps.Processor]) -> None:
+    """It does not decode; later messages are processed."""
     driver = Driver(processor)
 
     driver.send(given_numbers, [b'{"key":"a","at":1,"a":1,"n":%d}' % 2**70, Given("a", 2, 2.0, 2)])
@@ -236,8 +236,8 @@ def test_a_message_with_a_number_beyond_64_bits_is_set_aside(processor: type[ps.
     assert "64 bits" in driver.dead_letters(processor)[0].reason
 
 
-def test_no_timer_is_set_beyond_what_a_time_can_be() -> None:
-    """It is the event's own failure, as whatever its processor raises."""
+def test_an_event_that_sets_a_timer_beyond_the_range_becomes_a_dead_letter() -> None:
+    """It fails like any event whose processor raises."""
 
     class Setting(Multiplied):
         def process(self, event: Given, state: int | None, context: ps.Context) -> tuple[int, list[Product]]:
@@ -260,7 +260,7 @@ BEYOND_THE_CALENDAR = [1_700_000_000_000_000_000, 253_402_300_800_000, -62_135_5
 
 
 class Hourly(ps.Aggregator):
-    """How many in an hour."""
+    """Counts events per hour."""
 
     reads, writes, monoid = given_numbers, products, ps.monoids.Count()
     window = ps.windows.Tumbling(timedelta(hours=1))
@@ -273,37 +273,37 @@ class Hourly(ps.Aggregator):
 
 
 class Closing(Hourly):
-    """The same, when the hour is over."""
+    """The same, at the end of the hour."""
 
     emit, late, watermark = ps.AtWatermark(), ps.OnLate.DROP, ps.watermarks.BoundedOutOfOrderness(timedelta(0))
 
 
 class Sessions(Closing):
-    """How many follow closely on one another."""
+    """Counts events per session."""
 
     window = ps.windows.Session(timedelta(hours=1))  # type: ignore[assignment]  # another kind of window
 
 
 class Slid(Closing):
-    """How many in the last hour."""
+    """Counts the events of the last hour."""
 
     window = ps.windows.Sliding(timedelta(hours=1))  # type: ignore[assignment]  # another kind of window
 
 
 class Ordered(Remembering):
-    """In order of event time."""
+    """The same, in order of event time."""
 
     on_error, ordered, watermark = ps.ErrorPolicy.STOP, True, ps.watermarks.BoundedOutOfOrderness(timedelta(0))
 
 
 class Guessing(Remembering):
-    """By the watermark of observed lateness."""
+    """The same, with the watermark of observed lateness."""
 
     on_error = ps.ErrorPolicy.STOP
 
 
 class Unlimited(Ordered):
-    """With event times that are not to be doubted."""
+    """The same, with event times of any distance to the arrival."""
 
     max_future = None
 
@@ -313,8 +313,8 @@ KINDS = [Multiplying, Remembering, Guessing, Ordered, Hourly, Closing, Sessions,
 
 @pytest.mark.parametrize("time", BEYOND_THE_CALENDAR)
 @pytest.mark.parametrize("processor", KINDS)
-def test_an_event_time_that_no_calendar_has_is_set_aside(processor: type[ps.Processor], time: int) -> None:
-    """Whatever the kind: the events before and after it are processed, also after a restart, and no watermark is dragged."""
+def test_an_event_time_outside_the_calendar_becomes_a_dead_letter(processor: type[ps.Processor], time: int) -> None:
+    """Other events are processed, also after a restart, and the watermark does not move."""
     driver = Driver(processor)
     usual = [Given("a", 1_700_000_000_000 + at, 1.0) for at in range(20)]
 
@@ -329,8 +329,8 @@ def test_an_event_time_that_no_calendar_has_is_set_aside(processor: type[ps.Proc
 
 @pytest.mark.parametrize("time", [2**62, -(2**62)])
 @pytest.mark.parametrize("processor", [Unlimited])
-def test_without_a_limit_all_times_of_62_bits_are_taken(processor: type[ps.Processor], time: int) -> None:
-    """Whoever does not want event times doubted may have any; beyond that, none could be saved."""
+def test_without_a_limit_all_62_bit_event_times_are_accepted(processor: type[ps.Processor], time: int) -> None:
+    """Larger times could not be saved."""
     driver = Driver(processor)
 
     driver.send(
@@ -341,8 +341,8 @@ def test_without_a_limit_all_times_of_62_bits_are_taken(processor: type[ps.Proce
     assert [letter.offset for letter in driver.dead_letters(processor)] == [1]
 
 
-def test_an_event_time_that_no_calendar_has_may_stop_the_worker() -> None:
-    """As one that lies ahead may: `on_future_event` says so for both."""
+def test_an_event_time_outside_the_calendar_can_stop_the_worker() -> None:
+    """`on_future_event` applies to it, too."""
 
     class Strict(Remembering):
         on_future_event = ps.ErrorPolicy.STOP
@@ -355,15 +355,15 @@ def test_an_event_time_that_no_calendar_has_may_stop_the_worker() -> None:
 
 
 @pytest.mark.parametrize("time", [0, -1, 1_385_000_000_123, *BEYOND_THE_CALENDAR])
-def test_any_time_can_be_shown(time: int) -> None:
-    """Also one that nobody can have meant: what a program says of it must not end it."""
+def test_any_time_can_be_formatted(time: int) -> None:
+    """An absurd time must not fail the program that reports it."""
     assert format_time(time)
     assert format_duration(time)
     assert nearest_datetime(time).year >= 1
 
 
 class Doubled(Given, frozen=True):
-    """The same, with a list."""
+    """The same with a list."""
 
     many: list[float] = []  # noqa: RUF012 - of a record
 
@@ -381,8 +381,8 @@ class Doubling(ps.Stateless):
 
 
 @pytest.mark.parametrize("record", [Doubled("a", 1, math.nan), Doubled("a", 1, 1.0, many=[1.0, math.inf])])
-def test_a_backfill_refuses_what_the_stream_refuses(record: Doubled) -> None:
-    """One by one and as columns: no NaN lies in the warehouse that no stream would have."""
+def test_a_backfill_refuses_the_same_values_as_the_stream(record: Doubled) -> None:
+    """As records and as columns, so the warehouse contains no NaN that a stream would refuse."""
     rows, good = OutputRows(Doubling), Doubled("a", 0, 0.5, many=[0.25])
     columns = Columns(Doubled)
     given = pa.RecordBatch.from_arrays(columns.arrays([good, record]), schema=columns.schema)

@@ -89,7 +89,7 @@ def archive(
 
 
 def rows(warehouse: Warehouse) -> dict[StoredFile, list[tuple[int, int]]]:
-    """Return the offset and value of each event by file, whatever owner wrote it."""
+    """Return the offset and value of each event by file, for any owner."""
     stored = {file: pq.read_table(BytesIO(warehouse.read(file)), partitioning=None) for file in files_of(warehouse)}
     return {
         file._replace(epoch=0): [(row["_offset"], row["value"]) for row in table.to_pylist()]
@@ -113,14 +113,14 @@ def values(warehouse: Warehouse) -> list[int]:
     return sorted(value for stored in rows(warehouse).values() for _, value in stored)
 
 
-def test_every_event_is_archived_with_where_it_lay(tmp_path: Path) -> None:
+def test_every_event_is_archived_with_its_position(tmp_path: Path) -> None:
     """The bucket, the offset and the event time of an event determine its file."""
     bus, warehouse = bus_with(readings(0, 1000)), open_warehouse(tmp_path)
-    tally = archive(bus, warehouse).metrics
+    metrics = archive(bus, warehouse).metrics
     table = pq.read_table(BytesIO(warehouse.read(files_of(warehouse)[0])), partitioning=None)
 
     assert values(warehouse) == list(range(1000))
-    assert (tally.events, tally.files, tally.undecodable) == (1000, len(files_of(warehouse)), 0)
+    assert (metrics.events, metrics.files, metrics.undecodable) == (1000, len(files_of(warehouse)), 0)
     assert table.column("_key").to_pylist() == table.column("sensor").to_pylist()
     assert table.column("_event_time").to_pylist() == table.column("at").to_pylist()
     for file, stored in rows(warehouse).items():
@@ -128,7 +128,7 @@ def test_every_event_is_archived_with_where_it_lay(tmp_path: Path) -> None:
         assert all(file.segment <= offset < file.segment + SEGMENT for offset, _ in stored)
 
 
-def test_a_kill_at_any_call_of_the_warehouse_changes_nothing_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kill_at_any_warehouse_call_does_not_change_the_final_archive(monkeypatch: pytest.MonkeyPatch) -> None:
     """The next archiver restores files and notes of the committed position, and reads the rest again."""
     monkeypatch.setattr(segments, "WRITERS", 1)
     monkeypatch.setattr(bucket_opener, "WRITERS", 1)
@@ -149,8 +149,8 @@ def test_a_kill_at_any_call_of_the_warehouse_changes_nothing_in_the_end(monkeypa
     assert calls > 20
 
 
-def test_an_unfinished_segment_is_written_anew_by_its_next_owner(tmp_path: Path) -> None:
-    """Small runs, one after the other, leave the events in the files of one long run, and no others."""
+def test_the_next_owner_rewrites_an_unfinished_segment(tmp_path: Path) -> None:
+    """Several short runs leave the same files as one long run."""
     bus, warehouse = bus_with([]), open_warehouse(tmp_path / "often")
     for first in range(0, 500, 40):
         send(bus, readings(first, 40))
@@ -162,7 +162,7 @@ def test_an_unfinished_segment_is_written_anew_by_its_next_owner(tmp_path: Path)
     assert Listing.of(warehouse, "readings").superseded == ()
 
 
-def test_what_the_bus_has_dropped_since_stays_archived(tmp_path: Path) -> None:
+def test_events_stay_archived_after_they_expire_on_the_bus(tmp_path: Path) -> None:
     """A slow category's segment is open for longer than the bus keeps its events."""
     bus, warehouse = bus_with(readings(0, 200)), open_warehouse(tmp_path)
     archive(bus, warehouse)
@@ -182,14 +182,14 @@ def test_a_gap_is_refused_until_it_is_accepted(tmp_path: Path) -> None:
     with pytest.raises(ArchiveGap, match=r"offsets have expired .*`accept_gaps=True`"):
         archive(bus, warehouse)
     bus.kill_members(group_of("readings"))
-    tally = archive(bus, warehouse, accept_gaps=True).metrics
+    metrics = archive(bus, warehouse, accept_gaps=True).metrics
 
-    assert tally.expired == 300 - len(values(warehouse)) > 0
+    assert metrics.expired == 300 - len(values(warehouse)) > 0
 
 
 @pytest.mark.parametrize("running", [False, True])
-def test_a_category_created_again_is_not_written_over_the_archive(tmp_path: Path, *, running: bool) -> None:
-    """Its offsets belong to other events than the files'; the group's positions were deleted with the topic."""
+def test_a_recreated_category_does_not_overwrite_the_archive(tmp_path: Path, *, running: bool) -> None:
+    """Its offsets belong to other events than the files; the group's positions were deleted with the topic."""
     bus, warehouse = bus_with(readings(0, 300)), open_warehouse(tmp_path)
     archiver = Archiver(bus, [READINGS], warehouse, segment_events=SEGMENT)
     for _ in range(3):
@@ -208,13 +208,13 @@ def test_a_category_created_again_is_not_written_over_the_archive(tmp_path: Path
     assert rows(warehouse) == before
 
 
-def test_what_has_no_columns_is_counted_and_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A message that does not decode, or contains an integer beyond 64 bits, is reported."""
+def test_undecodable_messages_are_counted_and_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """They are malformed, or contain an integer beyond 64 bits."""
     bad = [b"{", b'{"sensor":"s0","at":1,"value":123456789012345678901234}']
     bus, warehouse = bus_with([*readings(0, 20), *bad, *readings(20, 20)]), open_warehouse(tmp_path)
-    tally = archive(bus, warehouse).metrics
+    metrics = archive(bus, warehouse).metrics
 
-    assert (tally.events, tally.undecodable) == (40, 2)
+    assert (metrics.events, metrics.undecodable) == (40, 2)
     assert values(warehouse) == list(range(40))
     assert "2 messages" in caplog.text
 
@@ -236,8 +236,8 @@ def test_archivers_share_the_buckets(tmp_path: Path) -> None:
     assert values(warehouse) == list(range(600))
 
 
-def test_what_is_held_is_written_when_it_is_due(tmp_path: Path) -> None:
-    """Events are in the warehouse after the declared delay, however slowly a segment fills."""
+def test_buffered_events_are_written_after_the_declared_delay(tmp_path: Path) -> None:
+    """Also if their segment is not full."""
     bus, warehouse, now_s = bus_with(readings(0, 30)), open_warehouse(tmp_path), [0.0]
     archiver = Archiver(
         bus,

@@ -1,4 +1,4 @@
-"""Columns: what a record becomes in the warehouse, and back."""
+"""Columns: records converted to the warehouse and back."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ class Whole(ps.Record, frozen=True):
 
 
 class Renamed(ps.Record, frozen=True, rename="camel", kw_only=True):
-    """Fields that have other names on the bus, and cannot be given by place."""
+    """Fields with other names on the bus, as keyword-only arguments."""
 
     event_time: ps.EventTime
     is_late: bool = False
 
 
 class Newer(ps.Record, frozen=True):
-    """A record type that has gained fields since."""
+    """A record type with added fields."""
 
     at: ps.EventTime
     gate: str = "unknown"
@@ -55,7 +55,7 @@ class Newer(ps.Record, frozen=True):
 
 
 class Stricter(ps.Record, frozen=True):
-    """A record type that has gained a field without default."""
+    """A record type with an added field without default."""
 
     at: ps.EventTime
     gate: str
@@ -82,21 +82,21 @@ WHOLES = st.builds(
 
 
 def stored(columns: Columns, records: list[Any]) -> pa.RecordBatch:
-    """Return records as the warehouse keeps them."""
+    """Return records as the warehouse stores them."""
     return pa.RecordBatch.from_arrays(columns.arrays(records), schema=columns.schema)
 
 
 @settings(deadline=None)  # the first call imports
 @given(st.lists(WHOLES, max_size=4))
-def test_records_come_back_as_they_were(records: list[Whole]) -> None:
-    """Every shape that has a column survives the way there and back."""
+def test_records_survive_the_conversion_to_columns_and_back(records: list[Whole]) -> None:
+    """For every field type that has a column."""
     columns = Columns(Whole)
 
     assert columns.records(stored(columns, records)) == records
 
 
-def test_names_on_the_bus_are_the_columns_names() -> None:
-    """Whoever reads the files finds the same fields as who reads the category."""
+def test_columns_have_the_names_on_the_bus() -> None:
+    """Readers of the files find the same fields as readers of the category."""
     columns = Columns(Renamed)
     records = [Renamed(event_time=1), Renamed(event_time=2, is_late=True)]
 
@@ -104,8 +104,8 @@ def test_names_on_the_bus_are_the_columns_names() -> None:
     assert columns.records(stored(columns, records)) == records
 
 
-def test_only_what_may_be_missing_is_nullable() -> None:
-    """A column takes nulls where the field is optional or has a default that older files lack."""
+def test_only_optional_fields_are_nullable() -> None:
+    """Also fields with a default, which older files lack."""
     nullable = {field.name for field in Columns(Whole).schema if field.nullable}
 
     assert nullable == {"maybe", "other"}
@@ -113,7 +113,7 @@ def test_only_what_may_be_missing_is_nullable() -> None:
 
 
 def test_a_field_that_older_files_lack_takes_its_default() -> None:
-    """Spark gives nulls for a column that a file does not have."""
+    """Spark returns nulls for a column that a file lacks."""
     schema = Columns(Newer).schema
     older = pa.RecordBatch.from_arrays(
         [pa.array([1, 2], pa.int64()), pa.nulls(2, pa.string()), pa.nulls(2, schema.field("tags").type)], schema=schema
@@ -122,8 +122,8 @@ def test_a_field_that_older_files_lack_takes_its_default() -> None:
     assert Columns(Newer).records(older) == [Newer(1), Newer(2)]
 
 
-def test_a_new_field_without_default_is_refused_with_what_to_do() -> None:
-    """Events that were archived before the field existed cannot be read without one."""
+def test_a_new_field_without_default_is_refused() -> None:
+    """Older events cannot be read without a default; the error asks for one."""
     columns = Columns(Stricter)
     older = pa.RecordBatch.from_arrays(
         [pa.array([1], pa.int64()), pa.nulls(1, pa.string())], names=columns.schema.names
@@ -133,14 +133,14 @@ def test_a_new_field_without_default_is_refused_with_what_to_do() -> None:
         columns.records(older)
 
 
-def test_a_number_beyond_its_column_is_told() -> None:
-    """JSON carries whole numbers of more than 64 bits; a column does not."""
+def test_a_number_beyond_64_bits_is_refused() -> None:
+    """JSON allows larger integers; a column does not."""
     with pytest.raises(CONVERSION_ERRORS):
         Columns(Newer).arrays([Newer(2**70)])
 
 
 class Odd(ps.Record, frozen=True):
-    """A field of a type that no column holds."""
+    """A field of a type that has no column."""
 
     what: set[int]
 
@@ -148,17 +148,17 @@ class Odd(ps.Record, frozen=True):
 class Either(ps.Record, frozen=True):
     """A field of two types."""
 
-    what: Union[int, str]  # noqa: UP007 - how users of Python 3.9 style write it must be understood too
+    what: Union[int, str]  # noqa: UP007 - users of Python 3.9 write unions like this
 
 
 class Tree(ps.Record, frozen=True):
-    """A record of records contains itself."""
+    """A record type that contains itself."""
 
     children: list[Tree]
 
 
 class Taken(ps.Record, frozen=True):
-    """A field with the name of a column that the warehouse needs."""
+    """A field with a column name that the warehouse reserves."""
 
     ds: str
 
@@ -167,7 +167,7 @@ class Taken(ps.Record, frozen=True):
     ("record", "reason"),
     [(Odd, "set fields"), (Either, "union"), (Tree, "contains itself"), (Taken, "reserves this column name")],
 )
-def test_what_has_no_column_is_refused(record: type[ps.Record], reason: str) -> None:
-    """The declaration is refused before the first event, with what to change."""
+def test_a_field_without_a_column_type_is_refused(record: type[ps.Record], reason: str) -> None:
+    """The declaration fails before the first event; the error explains what to change."""
     with pytest.raises(DeclarationError, match=reason):
         Columns(record)

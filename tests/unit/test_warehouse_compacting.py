@@ -1,4 +1,4 @@
-"""Compacting: fewer files, and every event once, whoever dies or goes on meanwhile."""
+"""Compaction: fewer files with each event once, also if it is killed or archivers continue."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ READINGS = ps.Category("readings", Reading, key="sensor", event_time="at", bucke
 
 
 class Site:
-    """A bus, and a warehouse in which the first day is complete, in several segments of each bucket."""
+    """A bus, and a warehouse whose first day is complete, with several segments of each bucket."""
 
     def __init__(self) -> None:
         self.bus = MemoryBus(lambda: NOW_MS)
@@ -58,7 +58,7 @@ class Site:
                 self.bus.append("readings", Outgoing(b"k", msgspec.json.encode(reading), bucket))
 
     def archive(self) -> None:
-        """Archive all that is there."""
+        """Archive all events."""
         ends = {Bucket("readings", number): end for number, end in self.bus.ends("readings").items()}
         Archiver(
             self.bus,
@@ -71,12 +71,12 @@ class Site:
 
     @property
     def files(self) -> list[str]:
-        """The names of the first day's files, without those that are superseded."""
+        """The names of the first day's files, except superseded files."""
         return [file.path.rpartition("/")[2] for file in Listing.of(self.warehouse, "readings").of_day(FIRST_DAY)]
 
     @property
     def is_whole(self) -> bool:
-        """Whether a reader that knows the names finds every event once."""
+        """Whether the listed files contain every event once."""
         return values(self.warehouse) == list(range(self.sent))
 
 
@@ -93,7 +93,7 @@ def site() -> Site:
 
 
 def test_finished_segments_of_a_complete_day_become_one_file(site: Site) -> None:
-    """The day that is not complete stays as it is, and a second time there is nothing to do."""
+    """An incomplete day stays unchanged, and a second compaction does nothing."""
     before = Listing.of(site.warehouse, "readings").of_day(day_of(DAY_MS))
     [first, second] = compact(site.warehouse, "readings")
 
@@ -104,13 +104,13 @@ def test_finished_segments_of_a_complete_day_become_one_file(site: Site) -> None
     assert site.is_whole
 
 
-def test_only_the_days_that_are_asked_for_are_touched(site: Site) -> None:
-    """A day may be chosen."""
+def test_only_selected_days_are_compacted(site: Site) -> None:
+    """Other days stay unchanged."""
     assert list(compact(site.warehouse, "readings", lambda day: day != FIRST_DAY)) == []
 
 
-def test_no_file_becomes_larger_than_the_limit(site: Site) -> None:
-    """By the sum of what it is made of."""
+def test_no_compacted_file_exceeds_the_limit(site: Site) -> None:
+    """The limit applies to the sum of the original sizes."""
     size = max(Listing.of(site.warehouse, "readings").sizes.values())
     done = list(compact(site.warehouse, "readings", limit_bytes=2 * size))
 
@@ -119,7 +119,7 @@ def test_no_file_becomes_larger_than_the_limit(site: Site) -> None:
 
 
 def test_a_kill_at_any_call_leaves_every_event_once(site: Site) -> None:
-    """For whoever knows the names at any moment, and for everybody after the next run."""
+    """Readers find each event once after the kill and after the next run."""
     for calls in count(1):
         site = Site()
         try:
@@ -136,8 +136,8 @@ def test_a_kill_at_any_call_leaves_every_event_once(site: Site) -> None:
     assert calls > 10
 
 
-def test_the_segment_that_is_open_is_left_to_its_archiver(site: Site) -> None:
-    """What comes late for the day goes into it, beside the compacted file, and is compacted when its block is full."""
+def test_an_open_segment_is_not_compacted(site: Site) -> None:
+    """It receives the day's late events, and is compacted when it is full."""
     site.send(0, DAY_MS // 2)
     site.archive()
     list(compact(site.warehouse, "readings"))
@@ -154,8 +154,8 @@ def test_the_segment_that_is_open_is_left_to_its_archiver(site: Site) -> None:
     assert site.is_whole
 
 
-def test_a_group_that_is_set_back_writes_nothing_that_is_compacted(site: Site) -> None:
-    """All events are read again; those of compacted segments are in the warehouse already."""
+def test_a_reset_group_does_not_write_compacted_events_again(site: Site) -> None:
+    """The archiver reads all events again, and skips compacted segments."""
     list(compact(site.warehouse, "readings"))
     before = site.files
     for offset in (0, 4):
@@ -166,7 +166,7 @@ def test_a_group_that_is_set_back_writes_nothing_that_is_compacted(site: Site) -
     assert site.files == before
 
 
-def test_what_was_never_archived_cannot_be_compacted() -> None:
-    """A name may be mistyped."""
+def test_a_compaction_of_an_unknown_category_is_refused() -> None:
+    """The name may be mistyped."""
     with pytest.raises(ArchiveRefused, match=r"has no archive of raedings .* Archive it"):
         list(compact(MemoryWarehouse(), "raedings"))

@@ -1,4 +1,4 @@
-"""Days that are complete, what comes for them later, and by which time an event has its day."""
+"""Complete days, late additions, and days by event time or by arrival."""
 
 from __future__ import annotations
 
@@ -45,32 +45,32 @@ class Reading(ps.Record, frozen=True):
 READINGS = ps.Category("readings", Reading, key="sensor", event_time="at", buckets=2)
 
 
-class Away:
-    """A bus that is away at times: nothing that is asked of it, its catalog or its readers is answered then."""
+class OutageProxy:
+    """A bus that is unreachable at times, including its catalog and its readers."""
 
-    def __init__(self, target: Any, above: Away | None = None) -> None:
+    def __init__(self, target: Any, parent: OutageProxy | None = None) -> None:
         self._target = target
-        self._above = above
-        self.away = False
+        self._parent = parent
+        self.is_unreachable = False
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._target, name)
         if name == "catalog":
-            return Away(found, self)
+            return OutageProxy(found, self)
         if not callable(found):
             return found
 
         def call(*args: Any, **options: Any) -> Any:
-            if (self._above or self).away:
+            if (self._parent or self).is_unreachable:
                 raise BusUnreachable(f"{name} was not answered.")
             given = found(*args, **options)
-            return Away(given, self) if name == "reader" else given
+            return OutageProxy(given, self) if name == "reader" else given
 
         return call
 
 
 class Interrupted:
-    """A file store in which something happens before the next file is written."""
+    """A file store that runs a callback before the next file is written."""
 
     def __init__(self, files: FileStore) -> None:
         self._files = files
@@ -78,13 +78,13 @@ class Interrupted:
 
     def __getattr__(self, name: str) -> Any:
         if name == "write" and self.before_write is not None:
-            happens, self.before_write = self.before_write, None
-            happens()
+            callback, self.before_write = self.before_write, None
+            callback()
         return getattr(self._files, name)
 
 
 class Site:
-    """A bus of two buckets, a warehouse, and the time of day there."""
+    """A bus of two buckets, a warehouse and their clock."""
 
     def __init__(self) -> None:
         self.now_ms = BEGIN_MS + 30 * DAY_MS
@@ -102,7 +102,7 @@ class Site:
             self.bus.append("readings", Outgoing(reading.sensor.encode(), msgspec.json.encode(reading), bucket))
 
     def archiver(self, by: By = By.EVENT_TIME, warehouse: Any = None, bus: Any = None) -> Archiver:
-        """Return one whose watermark lies an hour behind."""
+        """Return an archiver whose watermark is an hour behind."""
         return Archiver(
             bus or self.bus,
             [READINGS],
@@ -115,7 +115,7 @@ class Site:
         )
 
     def work(self, archiver: Archiver, seconds: int) -> None:
-        """Let an archiver work for a while, with a turn each second."""
+        """Run an archiver for a while, once each second."""
         for _ in range(seconds):
             self.sleep(1)
             archiver.run_once()
@@ -126,18 +126,18 @@ class Site:
         self.now_ms += seconds * 1000
 
     def archive(self, by: By = By.EVENT_TIME, warehouse: Warehouse | None = None) -> None:
-        """Archive all that is there."""
+        """Archive all events."""
         ends = {Bucket("readings", number): end for number, end in self.bus.ends("readings").items()}
         self.archiver(by, warehouse).run(lambda it: it.has_reached(ends))
 
     @property
     def complete(self) -> list[str]:
-        """The days that are marked."""
+        """The days with a success marker."""
         return [day for day, notes in sorted(Listing.of(self.warehouse, "readings").notes.items()) if SUCCESS in notes]
 
     @property
     def late(self) -> dict[str, int]:
-        """How many late additions are noted, by day."""
+        """The number of recorded late additions, by day."""
         return {
             day.day: sum(one.events for one in day.late)
             for day in archive_status(self.warehouse, "readings")
@@ -159,7 +159,7 @@ def site() -> Site:
 
 
 def test_a_day_is_complete_when_the_slowest_bucket_has_passed_it(site: Site) -> None:
-    """The watermark lies an hour behind: an event of half past midnight has not passed the day before."""
+    """The watermark is an hour behind, so an event at half past midnight does not complete the day before."""
     site.send(0, range(60))
     site.send(1, [*range(24), 24.5])
     site.archive()
@@ -170,8 +170,8 @@ def test_a_day_is_complete_when_the_slowest_bucket_has_passed_it(site: Site) -> 
     assert (too_early, site.complete) == ([], DAYS[:1])
 
 
-def test_a_silent_bucket_is_waited_for_no_longer_than_declared(site: Site) -> None:
-    """Also one that never had an event."""
+def test_a_silent_bucket_delays_a_day_no_longer_than_declared(site: Site) -> None:
+    """Also a bucket that never had an event."""
     site.send(0, range(60))
     archiver = site.archiver()
     site.work(archiver, 60)
@@ -184,17 +184,17 @@ def test_a_silent_bucket_is_waited_for_no_longer_than_declared(site: Site) -> No
 
 
 @pytest.mark.parametrize("disturbed", ["an outage", "a pause", "a new owner"])
-def test_no_bucket_is_idle_because_something_was_away(site: Site, disturbed: str) -> None:
-    """Its events are held up meanwhile, and come afterwards: it is silent for the full time again before a day is complete."""
-    bus = Away(site.bus)
+def test_an_interruption_does_not_make_a_bucket_idle(site: Site, disturbed: str) -> None:
+    """Its delayed events arrive afterwards, so it must be silent for the full time again."""
+    bus = OutageProxy(site.bus)
     site.send(0, range(60))
     archiver = site.archiver(bus=bus)
     site.work(archiver, 50)
     archiver.save()
     if disturbed == "an outage":
-        bus.away = True
+        bus.is_unreachable = True
         site.work(archiver, 3_600)
-        bus.away = False
+        bus.is_unreachable = False
         site.work(archiver, 2)
     elif disturbed == "a pause":
         site.sleep(3_600)
@@ -216,8 +216,8 @@ def test_no_bucket_is_idle_because_something_was_away(site: Site, disturbed: str
     assert (site.complete, site.late) == (DAYS[:2], {})
 
 
-def test_a_bucket_that_speaks_now_and_then_is_not_idle(site: Site) -> None:
-    """Each event is read before the bus is asked again: every answer finds the bucket read to its end."""
+def test_a_bucket_with_occasional_events_is_not_idle(site: Site) -> None:
+    """Although each look at the bus finds the bucket read to its end."""
     site.send(0, range(60))
     archiver = site.archiver()
     for _ in range(10):
@@ -228,8 +228,8 @@ def test_a_bucket_that_speaks_now_and_then_is_not_idle(site: Site) -> None:
     assert site.complete == []
 
 
-def test_an_event_that_comes_while_files_are_written_is_waited_for(site: Site) -> None:
-    """What was idle before a long write need not be so after it."""
+def test_a_day_waits_for_an_event_that_arrives_during_a_write(site: Site) -> None:
+    """A bucket that was idle before a long write may not be idle after it."""
     site.send(0, range(60))
     files: Any = Interrupted(site.warehouse.files)
     archiver = site.archiver(warehouse=Warehouse(files))
@@ -245,9 +245,9 @@ def test_an_event_that_comes_while_files_are_written_is_waited_for(site: Site) -
     assert (early, site.complete, site.late) == ([], DAYS[:2], {})
 
 
-@pytest.mark.parametrize("came", [False, True])
-def test_the_bucket_of_another_archiver_is_idle_while_it_ends_where_that_one_has_noted(site: Site, came: bool) -> None:
-    """Whether that one lives or not: what it has not read yet is no silence."""
+@pytest.mark.parametrize("has_unread_event", [False, True])
+def test_another_archivers_bucket_is_idle_only_at_its_recorded_end(site: Site, has_unread_event: bool) -> None:
+    """Events that the other archiver has not read yet do not count as silence."""
     first, second = archivers = [site.archiver(), site.archiver()]
     for _ in range(5):
         for archiver in archivers:
@@ -258,16 +258,16 @@ def test_the_bucket_of_another_archiver_is_idle_while_it_ends_where_that_one_has
     for archiver in (second, first):
         site.work(archiver, 2)
         archiver.save()
-    if came:
+    if has_unread_event:
         site.send(other, [2])
     site.work(first, 70)
     first.save()
 
-    assert (DAYS[1] in [closing.day for closing in bucket.days.closings]) == (not came)
+    assert (DAYS[1] in [closing.day for closing in bucket.days.closings]) == (not has_unread_event)
 
 
 def test_one_event_from_the_far_future_completes_nothing(site: Site) -> None:
-    """It is archived, and says nothing about when the others come."""
+    """It is archived, but does not move the watermark."""
     for bucket in (0, 1):
         site.send(bucket, [0, 1, 24 * 365])
     site.archive()
@@ -275,8 +275,8 @@ def test_one_event_from_the_far_future_completes_nothing(site: Site) -> None:
     assert (site.complete, len(site.values)) == ([], 6)
 
 
-def test_late_additions_are_archived_and_noted(site: Site) -> None:
-    """Those to a day that had events, and to one that had none before."""
+def test_late_additions_are_archived_and_recorded(site: Site) -> None:
+    """For a day that had events before, and for a day that had none."""
     for bucket in (0, 1):
         site.send(bucket, range(60))
     site.archive()
@@ -300,11 +300,11 @@ def test_late_additions_are_archived_and_noted(site: Site) -> None:
 
 
 def test_a_kill_at_any_call_changes_neither_days_nor_late_additions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What closed a day is noted before anybody relies on it, and what came late is counted from there."""
+    """The end of a day is recorded before it takes effect, and late events are counted from there."""
     monkeypatch.setattr(segments, "WRITERS", 1)
     monkeypatch.setattr(bucket_opener, "WRITERS", 1)
 
-    def play(calls: int) -> tuple[bool, Site]:
+    def run_with_kill(calls: int) -> tuple[bool, Site]:
         site = Site()
         for bucket in (0, 1):
             site.send(bucket, range(50))
@@ -320,9 +320,9 @@ def test_a_kill_at_any_call_changes_neither_days_nor_late_additions(monkeypatch:
             return True, site
         return False, site
 
-    _, undisturbed = play(10**6)
+    _, undisturbed = run_with_kill(10**6)
     for calls in count(1):
-        killed, site = play(calls)
+        killed, site = run_with_kill(calls)
         assert (site.values, site.late, site.complete) == (undisturbed.values, undisturbed.late, DAYS[:3]), calls
         if not killed:
             break
@@ -331,7 +331,7 @@ def test_a_kill_at_any_call_changes_neither_days_nor_late_additions(monkeypatch:
 
 
 def test_two_archivers_complete_a_day_together(site: Site) -> None:
-    """Each closes its own buckets, and the last one marks the day."""
+    """Each archiver closes its own buckets, and the last one marks the day."""
     for bucket in (0, 1):
         site.send(bucket, range(30))
     archivers = [site.archiver(), site.archiver()]
@@ -347,8 +347,8 @@ def test_two_archivers_complete_a_day_together(site: Site) -> None:
     assert site.values == list(range(60))
 
 
-def test_by_arrival_an_event_lies_where_it_came(site: Site) -> None:
-    """And a day is complete when all buckets have got beyond it."""
+def test_by_arrival_an_event_is_in_the_day_of_its_arrival(site: Site) -> None:
+    """A day is complete when all buckets have passed it."""
     for bucket in (0, 1):
         site.send(bucket, [0, 50])
     site.now_ms += DAY_MS + 2 * HOUR_MS
@@ -361,8 +361,8 @@ def test_by_arrival_an_event_lies_where_it_came(site: Site) -> None:
     assert (site.complete, site.late) == (days[:1], {})
 
 
-def test_by_which_time_is_chosen_once(site: Site) -> None:
-    """Days that mean two things would be of no use to anybody."""
+def test_an_archive_cannot_change_between_event_time_and_arrival(site: Site) -> None:
+    """Its days would have two meanings."""
     site.send(0, range(3))
     site.archive(By.ARRIVAL)
     with pytest.raises(ArchiveRefused, match=r"by arrival, not by event-time.*Continue with `--by arrival`"):
@@ -371,8 +371,8 @@ def test_by_which_time_is_chosen_once(site: Site) -> None:
     assert site.values == [0, 1, 2]
 
 
-def test_the_length_of_segments_is_chosen_once(site: Site) -> None:
-    """Files of two lengths would hold the same events."""
+def test_an_archive_cannot_change_its_segment_length(site: Site) -> None:
+    """Files of two lengths would contain the same events."""
     site.send(0, range(3))
     site.archive()
     with pytest.raises(ArchiveRefused, match="segments of 8 offsets, not of 9"):

@@ -1,4 +1,4 @@
-"""Record types change while a category is archived: all of its files still are one table."""
+"""Record types change while a category is archived; all of its files remain one table."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from penstock.transport.messages import Bucket, Outgoing
 
 
 class Part(ps.Record, frozen=True):
-    """A record within."""
+    """A nested record."""
 
     size: int
 
 
 class Old(ps.Record, frozen=True):
-    """A record as it was."""
+    """The old record type."""
 
     at: ps.EventTime
     count: int
@@ -41,14 +41,14 @@ class Old(ps.Record, frozen=True):
 
 
 class WiderPart(Part, frozen=True):
-    """The same today."""
+    """The nested record today."""
 
     size: float  # type: ignore[assignment]
     unit: str = "mm"
 
 
 class New(ps.Record, frozen=True):
-    """The record today: a field was lost, one gained, two widened, of which one may be missing now."""
+    """The record type today: one field was removed, one added, two widened; one of them is now optional."""
 
     at: ps.EventTime
     count: float | None
@@ -57,7 +57,7 @@ class New(ps.Record, frozen=True):
 
 
 class Other(ps.Record, frozen=True):
-    """A record that does not fit."""
+    """An incompatible record type."""
 
     at: ps.EventTime
     count: str
@@ -72,7 +72,7 @@ class Site:
         self.warehouse = MemoryWarehouse()
 
     def archive(self, record: type[ps.Record], *events: ps.Record, warehouse: Any = None) -> None:
-        """Send events, and archive all that is there as a record type has it."""
+        """Send events, and archive all events as a record type."""
         for event in events:
             self.bus.append("readings", Outgoing(b"k", msgspec.json.encode(event)))
         category = ps.Category("readings", record, key=lambda _: "k", event_time="at", buckets=1)
@@ -86,7 +86,7 @@ NEW = [New(4, 4.5, WiderPart(4.5), ["x"]), New(5, None, WiderPart(5.0, "cm"))]
 
 
 def test_a_record_may_gain_lose_and_widen_fields() -> None:
-    """Files that are full, and the one that goes on, all have today's types afterwards; what was lost is still there."""
+    """Full segments and the open segment get today's types; removed fields keep their values."""
     site = Site()
     site.archive(Old, *OLD)
     site.archive(New, *NEW)
@@ -100,8 +100,8 @@ def test_a_record_may_gain_lose_and_widen_fields() -> None:
     assert [row["part"]["size"] for row in rows] == [1.0, 2.0, 3.0, 4.5, 5.0]
 
 
-def test_a_kill_while_files_are_widened_is_made_good() -> None:
-    """The next run writes those that are left."""
+def test_the_next_run_completes_an_interrupted_widening() -> None:
+    """It rewrites the remaining files."""
     for calls in range(1, 12):
         site = Site()
         site.archive(Old, *OLD)
@@ -118,8 +118,8 @@ def test_a_kill_while_files_are_widened_is_made_good() -> None:
         assert rows == [(1, 1.0), (2, 2.0), (3, 3.0), (4, 4.5), (5, None)], calls
 
 
-def test_what_does_not_fit_is_refused_by_file_column_and_types() -> None:
-    """And nothing is changed."""
+def test_an_incompatible_type_is_refused_with_file_column_and_types() -> None:
+    """Nothing changes."""
     site = Site()
     site.archive(Old, *OLD)
     before = dict(site.warehouse.stored)
@@ -132,8 +132,8 @@ def test_what_does_not_fit_is_refused_by_file_column_and_types() -> None:
     assert site.warehouse.stored == before
 
 
-def test_a_number_that_a_float_cannot_hold_is_refused() -> None:
-    """A float has 53 bits: what is beyond is not rounded in silence."""
+def test_an_integer_without_an_exact_float_is_refused() -> None:
+    """A float has 53 bits; larger integers are not rounded silently."""
     site = Site()
     site.archive(Old, Old(1, 2**60 + 1, Part(1), "a"))
     with pytest.raises(
@@ -142,8 +142,8 @@ def test_a_number_that_a_float_cannot_hold_is_refused() -> None:
         site.archive(New)
 
 
-def test_files_from_before_notes_are_taken_up_as_they_are() -> None:
-    """A category that was archived by an older version is by event time, with the columns that its files have."""
+def test_an_archive_without_a_settings_file_is_continued() -> None:
+    """Its days are by event time, and its columns are those in its files."""
     site = Site()
     site.archive(Old, *OLD)
     site.warehouse.delete(Note("readings", ARCHIVE))
@@ -171,14 +171,14 @@ SCHEMAS = st.dictionaries(st.sampled_from("abc"), TYPES, min_size=1).map(
 
 @given(SCHEMAS)
 def test_merging_columns_with_themselves_changes_nothing(schema: pa.Schema) -> None:
-    """A restart of the archiver finds what it wrote."""
+    """A restarted archiver finds its own columns."""
     assert merged(schema, schema) == schema
     assert not is_widened(schema, schema)
     assert stored_as(schema, schema) == schema
 
 
-def test_types_are_the_same_but_for_fields_that_are_missing() -> None:
-    """Spark fills those with nulls; a number of another kind it does not read."""
+def test_types_may_differ_in_missing_fields_only() -> None:
+    """Spark fills missing fields with nulls, but does not read numbers of another type."""
     old, new = Columns(Old).schema.field("part").type, Columns(New).schema.field("part").type
 
     assert is_same(old, pa.struct([("size", pa.int64()), ("unit", pa.string())]))

@@ -57,12 +57,12 @@ def offsets_in(content: bytes) -> list[int]:
 
 
 class Steps:
-    """Counts the steps of an archiver, which are its calls, and pauses it before one of them.
+    """Counts the calls of an archiver as steps, and pauses it before one of them.
 
     Args:
-        pause_at: which.
-        meanwhile: what happens during the pause.
-        after: called after each later step that changes something.
+        pause_at: number of this step.
+        meanwhile: called during the pause.
+        after: called after each later step that changes data.
     """
 
     def __init__(self, pause_at: int, meanwhile: Callable[[], None], after: Callable[[], None]) -> None:
@@ -200,7 +200,7 @@ def saves(site: Site) -> Archiver:
     return archiver
 
 
-def goes_on(site: Site) -> Archiver:
+def continues(site: Site) -> Archiver:
     """The successor has saved several times, and its segments have changed."""
     archiver = saves(site)
     site.send(*range(40, 70, 3), 5)
@@ -215,7 +215,7 @@ def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def paused_archivers(successor: Callable[[Site], Archiver], every: int) -> Iterator[Site]:
-    """Yield a site for each step, or some, at which an archiver was paused and then continued beside its successor."""
+    """Yield a site for every n-th step at which an archiver was paused and then continued beside its successor."""
     for pause_at in count(1, every):
         site, successors = Site(), list[Archiver]()
 
@@ -241,14 +241,14 @@ def paused_archivers(successor: Callable[[Site], Archiver], every: int) -> Itera
             successors[0],
             paused,
             successors[0],
-        ):  # where it was paused before it joined, it shares the buckets
+        ):  # if it was paused before it joined, it shares the buckets
             site.run(archiver, turns=4)
         yield site
 
 
-@pytest.mark.parametrize(("successor", "every"), [(reads, 3), (saves, 1), (goes_on, 2)])
+@pytest.mark.parametrize(("successor", "every"), [(reads, 3), (saves, 1), (continues, 2)])
 def test_a_paused_archiver_changes_nothing_of_its_successors(successor: Callable[[Site], Archiver], every: int) -> None:
-    """Every event before the committed position exists once after every step of both, and every late one is recorded."""
+    """After every step of both, each event before the committed position exists once, and late events are recorded."""
     sites = 0
     for site in paused_archivers(successor, every):
         sites += 1
@@ -258,7 +258,7 @@ def test_a_paused_archiver_changes_nothing_of_its_successors(successor: Callable
         assert {note.marks[-1].offset for note in bucket_notes(site.warehouse, "readings").values()} == {
             site.sent // BUCKETS
         }
-        # What the paused one has left is removed by the next one that takes up the buckets, at the latest.
+        # The next owner of the buckets removes the remaining files of the paused archiver, at the latest.
         site.bus.kill_members(GROUP)
         site.run(site.archiver())
         assert Listing.of(site.warehouse, "readings").superseded == ()
@@ -269,7 +269,7 @@ def test_a_paused_archiver_changes_nothing_of_its_successors(successor: Callable
 
 
 @pytest.mark.parametrize("limits", [(2**20, 2**20), (2**20, 7_000), (7_000, 2**20)])
-def test_a_paused_compaction_changes_nothing_of_the_next_one(limits: tuple[int, int]) -> None:
+def test_a_paused_compaction_does_not_affect_the_next_compaction(limits: tuple[int, int]) -> None:
     """Also if the archivers have different size limits, and more segments have become full since."""
     for pause_at in count(1):
         site = Site()
@@ -311,7 +311,7 @@ def test_a_former_owner_whose_commit_the_group_accepts_loses_nothing() -> None:
     assert len(site.offsets()) == site.sent
 
 
-def test_positions_that_have_expired_are_those_of_the_warehouse() -> None:
+def test_expired_positions_are_restored_from_the_warehouse() -> None:
     """A group without members for a week continues at the end of its archive, and reports expired events."""
     site = Site()
     site.send(0, 20, 25, 30)
@@ -327,7 +327,7 @@ def test_positions_that_have_expired_are_those_of_the_warehouse() -> None:
     site.expect_whole()
 
 
-def test_a_claim_that_leads_to_nothing_holds_nothing_up() -> None:
+def test_an_abandoned_claim_does_not_block_the_owner() -> None:
     """An archiver claimed a bucket and died at once; the owner continues to complete days."""
     site = Site()
     site.send(0, 20)
@@ -343,7 +343,7 @@ def test_a_claim_that_leads_to_nothing_holds_nothing_up() -> None:
     assert SUCCESS in Listing.of(site.warehouse, "readings").notes[day_of(BEGIN_MS)]
 
 
-def test_a_listed_file_is_read_as_what_a_later_owner_has_written_in_its_place() -> None:
+def test_a_reader_of_a_listed_file_gets_the_file_of_a_later_owner() -> None:
     """A reader that listed the files before the bucket moved finds all events that were committed then."""
     site = Site()
     site.send(0, 20, 25)

@@ -1,4 +1,4 @@
-"""The warehouse's files: names, days, and a folder in which nothing half-written is seen."""
+"""The warehouse's files: names, days, and a folder in which readers see no partial file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.state.files.hdfs_files import HdfsFileStore
 FILE = StoredFile("departures", "2013-01-31", 3, 250_000)
 
 
-def test_a_file_is_found_where_the_design_says() -> None:
+def test_a_file_has_the_documented_path() -> None:
     """Other tools read the warehouse by this layout."""
     assert FILE.path == "category=departures/ds=2013-01-31/bucket-00003-00000000000000250000.parquet"
     assert StoredFile.parse("departures", *FILE.path.split("/")[1:]) == FILE
@@ -34,12 +34,12 @@ def test_a_file_is_found_where_the_design_says() -> None:
     ],
 )
 def test_every_event_time_has_a_day(time_ms: int, day: str) -> None:
-    """Also a time that is absurd: the archive must not stumble over one event."""
+    """One event with an absurd time must not stop the archiver."""
     assert day_of(time_ms) == day
 
 
-def test_a_range_of_days_includes_both() -> None:
-    """A range of one day holds that day from its first millisecond to its last."""
+def test_a_range_of_days_includes_both_ends() -> None:
+    """A range of one day includes its first and its last millisecond."""
     days = Days(date(1970, 1, 2), date(1970, 1, 2))
 
     assert [days.contains(time) for time in (DAY_MS - 1, DAY_MS, 2 * DAY_MS - 1, 2 * DAY_MS)] == [
@@ -50,8 +50,8 @@ def test_a_range_of_days_includes_both() -> None:
     ]
 
 
-def test_what_is_written_is_read_listed_and_replaced(tmp_path: Path) -> None:
-    """A file holds what was written last."""
+def test_a_written_file_can_be_read_listed_and_replaced(tmp_path: Path) -> None:
+    """A file contains the last content written."""
     warehouse = open_warehouse(tmp_path)
     other = FILE._replace(day="2013-01-30")
     for file, content in [(FILE, b"first"), (other, b"other"), (FILE, b"second")]:
@@ -62,12 +62,12 @@ def test_what_is_written_is_read_listed_and_replaced(tmp_path: Path) -> None:
 
 
 def test_a_category_that_was_never_written_has_no_files(tmp_path: Path) -> None:
-    """Not even the warehouse's folder needs to exist."""
+    """The warehouse's folder need not exist."""
     assert open_warehouse(tmp_path / "nowhere").list_folder("departures") == {}
 
 
-def test_files_that_are_being_written_are_not_listed(tmp_path: Path) -> None:
-    """What a killed writer leaves behind is passed over."""
+def test_unfinished_files_are_not_listed(tmp_path: Path) -> None:
+    """Readers skip the files of a killed writer."""
     warehouse = open_warehouse(tmp_path)
     warehouse.write(FILE, b"whole")
     folder = (tmp_path / FILE.path).parent
@@ -76,10 +76,8 @@ def test_files_that_are_being_written_are_not_listed(tmp_path: Path) -> None:
     assert Listing.of(warehouse, "departures").files == (FILE,)
 
 
-def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A full disk, say, costs nothing that was there."""
+def test_a_failed_write_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For example on a full disk; no partial file remains."""
     warehouse = open_warehouse(tmp_path)
     warehouse.write(FILE, b"whole")
 
@@ -93,8 +91,8 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
     assert [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()] == [b"whole"]
 
 
-def test_a_location_says_what_kind_of_warehouse_it_is(tmp_path: Path) -> None:
-    """Spark is given the same place as the archiver."""
+def test_a_location_determines_the_kind_of_warehouse(tmp_path: Path) -> None:
+    """Spark uses the same location as the archiver."""
     assert open_warehouse(str(tmp_path)).location == f"file://{tmp_path}"
     assert open_warehouse(f"file://{tmp_path}").location == f"file://{tmp_path}"
     assert isinstance(open_warehouse("hdfs://127.0.0.1:8020/warehouse").files, HdfsFileStore)
@@ -102,14 +100,14 @@ def test_a_location_says_what_kind_of_warehouse_it_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("location", ["s3://bucket/warehouse", "hdfs://127.0.0.1:8020", "hdfs:///warehouse"])
-def test_a_location_that_cannot_be_is_refused(location: str) -> None:
-    """With a sentence that says what a location looks like."""
+def test_an_invalid_location_is_refused(location: str) -> None:
+    """The error shows a valid location."""
     with pytest.raises(WarehouseError, match="hdfs://host:port/path"):
         open_warehouse(location)
 
 
-def test_an_unreachable_hdfs_is_told_with_the_address_that_was_asked() -> None:
-    """Two addresses are in play: the error names the one that failed."""
+def test_the_error_of_an_unreachable_hdfs_names_the_requested_address() -> None:
+    """HDFS has two addresses; only one of them failed."""
     warehouse = open_warehouse("hdfs://127.0.0.1:8020/warehouse", "http://127.0.0.1:9")
 
     with pytest.raises(WarehouseError, match=r"was not listed: ConnectionError: .*http://127\.0\.0\.1:9"):

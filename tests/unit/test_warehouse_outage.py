@@ -61,7 +61,7 @@ def test_a_write_succeeds_once_the_store_is_reachable_again() -> None:
 
 
 def test_a_long_outage_ends_with_an_error_that_explains_its_effect() -> None:
-    """At the declared limit."""
+    """Retries end at the declared limit."""
     files = UnreachableFileStore(back_s=1e9)
     with pytest.raises(WarehouseError, match=r"does not answer\. .* Start the archiver again: .* every event once"):
         files.retrying().write(NOTE, b"content")

@@ -37,27 +37,27 @@ DAYS = Days(date(2013, 1, 2), date(2013, 1, 2))
 
 
 class Word(ps.Record, frozen=True):
-    """A word that somebody said."""
+    """A spoken word."""
 
     speaker: str
     at: ps.EventTime
     word: str
 
 
-class Said(Word, frozen=True):
-    """What somebody said last, and how much before."""
+class NumberedWord(Word, frozen=True):
+    """A word or text of a speaker, with a number."""
 
     number: int
 
 
 words = ps.Category("words", Word, key="speaker", event_time="at", buckets=1)
-heard = ps.Category("heard", Said, key="speaker", event_time="at", buckets=1)
-spoken = ps.Category("spoken", Said, key="speaker", event_time="at", buckets=1)
+heard = ps.Category("heard", NumberedWord, key="speaker", event_time="at", buckets=1)
+spoken = ps.Category("spoken", NumberedWord, key="speaker", event_time="at", buckets=1)
 echoed = ps.Category("echoed", Word, key="speaker", event_time="at", buckets=1)
 
 
 class Echo(ps.Stateless):
-    """Says everything twice, but cannot hear one word."""
+    """Writes each word twice, and raises at one word between both outputs."""
 
     reads, writes = words, echoed
     on_error = ps.ErrorPolicy.DEAD_LETTER
@@ -76,48 +76,48 @@ class Number(ps.Stateful):
     reads, writes = words, heard
     state = int
 
-    def process(self, event: Word, state: int | None, context: ps.Context) -> tuple[int, list[Said]]:
+    def process(self, event: Word, state: int | None, context: ps.Context) -> tuple[int, list[NumberedWord]]:
         """Return the word with its number."""
         number = (state or 0) + 1
-        return number, [Said(event.speaker, event.at, event.word, number)]
+        return number, [NumberedWord(event.speaker, event.at, event.word, number)]
 
 
 class Silence(ps.Stateful):
-    """How many words a speaker said until an hour was silent."""
+    """Counts a speaker's words until an hour without any."""
 
     reads, writes, state = words, heard, int
 
-    def process(self, event: Word, state: int | None, context: ps.Context) -> tuple[int, list[Said]]:
-        """Count, and wait for the silence."""
+    def process(self, event: Word, state: int | None, context: ps.Context) -> tuple[int, list[NumberedWord]]:
+        """Count the word, and set a timer."""
         context.timer(event.at + 3_600_000)
         return (state or 0) + 1, []
 
-    def on_timer(self, event_time_step: ps.Timer, state: int, context: ps.Context) -> tuple[None, list[Said]]:
-        """Tell of it, and begin anew."""
-        return None, [Said(context.key, event_time_step.at, "silence", state)]
+    def on_timer(self, timer: ps.Timer, state: int, context: ps.Context) -> tuple[None, list[NumberedWord]]:
+        """Write the count, and start again."""
+        return None, [NumberedWord(context.key, timer.at, "silence", state)]
 
 
 class Retold(ps.Stateful):
-    """What a speaker said so far, in order of time."""
+    """Writes a speaker's words so far, in order of event time."""
 
     reads, writes, state = words, heard, str
     ordered = True
     watermark = ps.watermarks.BoundedOutOfOrderness(timedelta(days=3))
 
-    def process(self, event: Word, state: str | None, context: ps.Context) -> tuple[str, list[Said]]:
+    def process(self, event: Word, state: str | None, context: ps.Context) -> tuple[str, list[NumberedWord]]:
         """Add the word to the story."""
         story = f"{state or ''}{event.word} "
-        return story, [Said(event.speaker, event.at, story, len(story))]
+        return story, [NumberedWord(event.speaker, event.at, story, len(story))]
 
 
 class RetoldSoon(Retold):
-    """The same, without those who speak up five hours later."""
+    """The same with a bound of five hours."""
 
     watermark = ps.watermarks.BoundedOutOfOrderness(timedelta(hours=5))
 
 
 class Talks(ps.Aggregator):
-    """How many words a speaker said without an hour of silence."""
+    """Counts a speaker's words per session."""
 
     reads, writes = words, heard
     monoid: ClassVar[ps.monoids.Monoid[Any]] = ps.monoids.Count()
@@ -125,13 +125,13 @@ class Talks(ps.Aggregator):
     emit = ps.AtWatermark()
     late = ps.OnLate.DROP
 
-    def result(self, key: str, window: ps.windows.Window, value: int) -> Said:
-        """Tell of it at its end."""
-        return Said(key, window.end, "silence", value)
+    def result(self, key: str, window: ps.windows.Window, value: int) -> NumberedWord:
+        """Return the count at the session's end."""
+        return NumberedWord(key, window.end, "silence", value)
 
 
 class Recently(ps.Aggregator):
-    """A speaker's words of the last six hours, as of each one."""
+    """Aggregates a speaker's words of the last six hours at each word."""
 
     reads, writes = words, heard
     monoid: ClassVar[ps.monoids.Monoid[Any]] = ps.monoids.TupleOf(
@@ -146,14 +146,14 @@ class Recently(ps.Aggregator):
         """Return the word for each part."""
         return event.word, event.word, 1
 
-    def result(self, key: str, window: ps.windows.Window, value: tuple[str, str, int]) -> Said:
-        """Tell of the first and the last, and how many."""
+    def result(self, key: str, window: ps.windows.Window, value: tuple[str, str, int]) -> NumberedWord:
+        """Return the first word, the last word and the count."""
         first, last, count = value
-        return Said(key, window.end - 1, f"{first}-{last}", count)
+        return NumberedWord(key, window.end - 1, f"{first}-{last}", count)
 
 
 class RecentlySoon(Recently):
-    """The same, without words that come five hours later."""
+    """The same with a bound of five hours."""
 
     watermark = ps.watermarks.BoundedOutOfOrderness(timedelta(hours=5))
 
@@ -169,13 +169,13 @@ class Newest(ps.Aggregator):
         """Return the word for both parts."""
         return event.word, 1
 
-    def result(self, key: str, window: ps.windows.Window, value: tuple[str, int]) -> Said:
+    def result(self, key: str, window: ps.windows.Window, value: tuple[str, int]) -> NumberedWord:
         """Return both."""
-        return Said(key, window.start, *value)
+        return NumberedWord(key, window.start, *value)
 
 
 class Dictionary:
-    """Knows every tenth word; fails as often as it is told to, and when one asks for nothing, does not."""
+    """Contains every tenth word; the next `failures` requests with keys fail."""
 
     def __init__(self) -> None:
         self.failures = 0
@@ -194,7 +194,7 @@ class Dictionary:
 
 
 class Define(ps.LookupJoin):
-    """Says what is in the dictionary, and nothing else."""
+    """Writes the dictionary's entries, and drops other words."""
 
     reads, writes = words, echoed
     source = Dictionary()
@@ -205,12 +205,12 @@ class Define(ps.LookupJoin):
         return event.word
 
     def join(self, event: Word, row: str) -> Iterable[Word]:
-        """Return the word as it is there."""
+        """Return the entry."""
         yield Word(event.speaker, event.at, row)
 
 
 class DefineOrStop(Define):
-    """The same, and stops where it cannot."""
+    """The same, but stops without an entry or an answer."""
 
     on_miss = ps.lookups.OnMiss.STOP
     on_unreachable = ps.lookups.OnUnreachable.STOP
@@ -228,7 +228,7 @@ def said_words() -> list[Word]:
 
 
 def nearly_in_order() -> list[Word]:
-    """Return words that come up to six hours behind others, and now and then one that comes half a day later still."""
+    """Return words up to six hours out of order, and a few that are half a day later still."""
     dice = random.Random(4)
     step, behind = 2 * DAY_MS // 600, DAY_MS // 4
     late = [DAY_MS // 2 if n % 150 == 149 else 0 for n in range(600)]
@@ -256,8 +256,8 @@ def stored(events: Sequence[tuple[int, Word]], size: int) -> list[pa.RecordBatch
     return batches
 
 
-def met(batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """Return batches of the archive as those of a processor's only input."""
+def as_input(batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """Convert batches of the archive to batches of a processor's only input."""
     names = [name for name in batches[0].schema.names if name not in MARKS.names]
     return [
         pa.RecordBatch.from_arrays(
@@ -281,14 +281,14 @@ def outputs(transform: Transform, batches: Iterable[pa.RecordBatch]) -> list[dic
 def test_a_reducer_carries_a_keys_state_from_batch_to_batch(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     """Although the operator drops saved states; words before the range count without output."""
     monkeypatch.setattr(stateful, "CACHED_KEYS", 0)
-    numbered: list[Said] = []
-    by_speaker = sorted(enumerate(said_words()), key=lambda said: (said[1].speaker, said[0]))
-    for _, own in groupby(by_speaker, key=lambda said: said[1].speaker):
-        numbered += [Said(w.speaker, w.at, w.word, n) for n, (_, w) in enumerate(own, 1) if DAYS.contains(w.at)]
+    numbered: list[NumberedWord] = []
+    by_speaker = sorted(enumerate(said_words()), key=lambda sent: (sent[1].speaker, sent[0]))
+    for _, own in groupby(by_speaker, key=lambda sent: sent[1].speaker):
+        numbered += [NumberedWord(w.speaker, w.at, w.word, n) for n, (_, w) in enumerate(own, 1) if DAYS.contains(w.at)]
     step = step_of("Number")
     given = outputs(reducer_step(step, DAYS), stored(by_speaker, size))
 
-    assert [Said(**record) for record in given] == numbered
+    assert [NumberedWord(**record) for record in given] == numbered
     assert step.counters.events_in.value == step.counters.events_out.value == len(numbered)
 
 
@@ -296,8 +296,8 @@ def test_a_reducer_carries_a_keys_state_from_batch_to_batch(monkeypatch: pytest.
 def test_partials_merge_in_bus_order(monkeypatch: pytest.MonkeyPatch, flush_events: int) -> None:
     """Two tasks with a range each, and partials emitted in turns, result in the last word."""
     monkeypatch.setattr(aggregation, "FLUSH_EVENTS", flush_events)
-    said, step = list(enumerate(said_words())), step_of("Newest")
-    tasks = [aggregation.partials_step(step)(iter(stored(part, 10))) for part in (said[:120], said[120:])]
+    sent, step = list(enumerate(said_words())), step_of("Newest")
+    tasks = [aggregation.partials_step(step)(iter(stored(part, 10))) for part in (sent[:120], sent[120:])]
     rows = sorted(
         (row for task in tasks for batch in task for row in batch.to_pylist()),
         key=lambda row: (row["key"], row["start"], row["bucket"], row["offset"]),
@@ -305,11 +305,11 @@ def test_partials_merge_in_bus_order(monkeypatch: pytest.MonkeyPatch, flush_even
     shuffled = pa.RecordBatch.from_pylist(rows, schema=aggregation.PARTIALS)
     given = outputs(aggregation.merge_step(step), [shuffled.slice(0, 5), shuffled.slice(5)])
     slots: dict[tuple[str, int], list[str]] = {}
-    for _, word in said:
+    for _, word in sent:
         slots.setdefault((word.speaker, word.at - word.at % 3_600_000), []).append(word.word)
 
-    assert [Said(**record) for record in given] == [
-        Said(key, start, told[-1], len(told)) for (key, start), told in sorted(slots.items())
+    assert [NumberedWord(**record) for record in given] == [
+        NumberedWord(key, start, found[-1], len(found)) for (key, start), found in sorted(slots.items())
     ]
 
 
@@ -317,12 +317,12 @@ def test_partials_merge_in_bus_order(monkeypatch: pytest.MonkeyPatch, flush_even
 @pytest.mark.parametrize("processor", ["Silence", "Talks"])
 def test_timers_fire_between_events(processor: str, size: int) -> None:
     """Sessions end likewise; timers after the newest event do not fire."""
-    said = sorted(enumerate(said_words()), key=lambda word: (word[1].speaker, word[1].at, word[0]))
-    newest = max(word.at for _, word in said)
-    given = outputs(event_time_step(Inputs([step_of(processor)]), DAYS, newest), met(stored(said, size)))
+    sent = sorted(enumerate(said_words()), key=lambda word: (word[1].speaker, word[1].at, word[0]))
+    newest = max(word.at for _, word in sent)
+    given = outputs(event_time_step(Inputs([step_of(processor)]), DAYS, newest), as_input(stored(sent, size)))
 
     truth = []
-    for speaker, of_speaker in groupby((word for _, word in said), key=lambda word: word.speaker):
+    for speaker, of_speaker in groupby((word for _, word in sent), key=lambda word: word.speaker):
         times = [word.at for word in of_speaker]
         count = 0
         for at, following in zip(times, [*times[1:], None], strict=True):
@@ -339,14 +339,16 @@ def test_timers_fire_between_events(processor: str, size: int) -> None:
 @pytest.mark.parametrize("size", [1, 7, 1000])
 def test_sliding_windows_equal_the_streams(size: int) -> None:
     """Including a key's last window; at the same time, the first word counts first."""
-    said = [Word(word.speaker, word.at // 3_600_000 * 3_600_000, word.word) for word in said_words()]
-    core = open_operator(Recently(), MemoryShardState())
-    core.feed(words, said, stop_at_error=True)
-    streamed = core.advance({"words": FIRST_DAY_MS + 9 * DAY_MS}, ()).outputs
-    archived = sorted(enumerate(said), key=lambda word: (word[1].speaker, word[1].at, word[0]))
-    given = outputs(event_time_step(Inputs([step_of("Recently")]), DAYS, FIRST_DAY_MS), met(stored(archived, size)))
+    sent = [Word(word.speaker, word.at // 3_600_000 * 3_600_000, word.word) for word in said_words()]
+    operator = open_operator(Recently(), MemoryShardState())
+    operator.feed(words, sent, stop_at_error=True)
+    streamed = operator.advance({"words": FIRST_DAY_MS + 9 * DAY_MS}, ()).outputs
+    archived = sorted(enumerate(sent), key=lambda word: (word[1].speaker, word[1].at, word[0]))
+    given = outputs(
+        event_time_step(Inputs([step_of("Recently")]), DAYS, FIRST_DAY_MS), as_input(stored(archived, size))
+    )
 
-    assert [Said(**one) for one in given] == sorted(
+    assert [NumberedWord(**one) for one in given] == sorted(
         (one for one in streamed if DAYS.contains(one.at)), key=lambda one: (one.speaker, one.at)
     )
 
@@ -354,12 +356,12 @@ def test_sliding_windows_equal_the_streams(size: int) -> None:
 @pytest.mark.parametrize("size", [1, 7, 1000])
 def test_ordered_events_are_reduced_in_delivery_order(size: int) -> None:
     """Including events of the same time, in any order of arrival."""
-    said = [Word(word.speaker, word.at // (DAY_MS // 8) * (DAY_MS // 8), word.word) for word in said_words()]
-    core = open_operator(Retold(), MemoryShardState())
-    core.feed(words, said, stop_at_error=True)
-    streamed = core.advance({"words": FIRST_DAY_MS + 9 * DAY_MS}, ()).outputs
-    archived = sorted(enumerate(said), key=lambda word: (word[1].speaker, word[1].at, word[0]))
-    given = outputs(event_time_step(Inputs([step_of("Retold")]), DAYS, FIRST_DAY_MS), met(stored(archived, size)))
+    sent = [Word(word.speaker, word.at // (DAY_MS // 8) * (DAY_MS // 8), word.word) for word in said_words()]
+    operator = open_operator(Retold(), MemoryShardState())
+    operator.feed(words, sent, stop_at_error=True)
+    streamed = operator.advance({"words": FIRST_DAY_MS + 9 * DAY_MS}, ()).outputs
+    archived = sorted(enumerate(sent), key=lambda word: (word[1].speaker, word[1].at, word[0]))
+    given = outputs(event_time_step(Inputs([step_of("Retold")]), DAYS, FIRST_DAY_MS), as_input(stored(archived, size)))
 
     assert [(one["speaker"], one["at"], one["word"]) for one in given] == sorted(
         ((one.speaker, one.at, one.word) for one in streamed if DAYS.contains(one.at)), key=itemgetter(0)
@@ -373,10 +375,12 @@ def test_a_bucket_in_order_of_arrival_has_its_shards_outputs(
 ) -> None:
     """Late events are late again, and checkpoints do not change the result."""
     monkeypatch.setattr(arrival_order, "DRAINED_EVENTS", drained)
-    said = nearly_in_order()
+    sent = nearly_in_order()
     shard = open_operator(globals()[processor](), MemoryShardState())
-    fed = shard.feed(words, said, stop_at_error=True)
-    given = outputs(arrival_order_step(Inputs([step_of(processor)]), DAYS), met(stored(list(enumerate(said)), size)))
+    fed = shard.feed(words, sent, stop_at_error=True)
+    given = outputs(
+        arrival_order_step(Inputs([step_of(processor)]), DAYS), as_input(stored(list(enumerate(sent)), size))
+    )
 
     assert fed.late
     assert given
@@ -407,7 +411,7 @@ def test_a_mapper_rejects_a_failing_event() -> None:
 def test_a_mapper_looks_up_as_a_worker_does() -> None:
     """It retries a failed lookup, and counts events without a row as rejected."""
     step = step_of("Define")
-    step.opened.processor.source.failures = 3  # type: ignore[attr-defined]  # that of this file, imported as an app
+    step.opened.processor.source.failures = 3  # type: ignore[attr-defined]  # the source in this file, imported as an app
     given = outputs(mapper_step(step), stored(list(enumerate(said_words())), 64))
 
     assert [one["word"] for one in given] == [f"w{number}!" for number in range(0, 200, 10)]
