@@ -17,7 +17,7 @@ KILLS = "faults/test_every_gap.py::test_what_was_promised_holds"
 LOST_DISKS = "faults/test_every_gap.py::test_it_holds_without_the_disk"
 REMOTE_KILLS = "faults/test_every_gap.py::test_it_holds_in_a_remote_store"
 ZOMBIES = "faults/test_zombies.py::test_a_zombie_writes_nothing"
-EVERY_EVENT = "unit/test_worker.py::test_every_event_is_processed_set_aside_or_stops_the_worker"
+EVERY_EVENT = "unit/test_worker.py::test_every_event_is_processed_dead_lettered_or_stops_the_worker"
 
 ROWS = {
     "at least once / at least once": (
@@ -78,8 +78,8 @@ ROWS = {
         "unit/test_idleness.py::test_nothing_is_late_after_outages_that_are_longer_than_silence_may_be",
     ),
     "a disk or a store fails during a checkpoint": (
-        "unit/test_worker_failures.py::test_a_failure_of_any_one_operation_breaks_no_promise",
-        "unit/test_worker_failures.py::test_a_full_disk_under_rocksdb_breaks_no_promise",
+        "unit/test_worker_failures.py::test_guarantees_hold_after_a_failure_of_any_operation",
+        "unit/test_worker_failures.py::test_guarantees_hold_if_the_disk_is_full_under_rocksdb",
     ),
     "the state folder is lost, or a bucket moves to a machine without it": (
         DEATHS,
@@ -139,7 +139,7 @@ ROWS = {
         "unit/test_lost_states.py::test_a_changelog_tells_also_where_the_groups_positions_are_gone",
     ),
     "a message that does not decode": (
-        "unit/test_worker.py::test_what_does_not_decode_becomes_a_dead_letter",
+        "unit/test_worker.py::test_an_undecodable_message_becomes_a_dead_letter",
         EVERY_EVENT,
     ),
     "a message without event time": (
@@ -147,8 +147,8 @@ ROWS = {
         EVERY_EVENT,
     ),
     "an event for which the processor raises an exception": (
-        "unit/test_worker.py::test_what_raises_stops_the_worker_with_all_before_it_saved",
-        "unit/test_worker.py::test_a_processor_may_send_what_raises_to_the_dead_letters",
+        "unit/test_worker.py::test_a_failing_event_stops_the_worker_after_earlier_events_are_saved",
+        "unit/test_worker.py::test_a_failing_event_becomes_a_dead_letter_if_declared",
         EVERY_EVENT,
     ),
     "an event of a lookup join whose key has no row": (
@@ -159,8 +159,8 @@ ROWS = {
         "unit/test_lookups.py::test_without_an_answer_the_worker_stops_where_it_was",
     ),
     "an event time more than a day (`max_future`) after the event's arrival in Kafka": (
-        "unit/test_worker.py::test_an_event_far_ahead_is_set_aside_and_does_not_drag_the_watermark",
-        "unit/test_worker.py::test_an_event_far_ahead_may_stop_the_worker",
+        "unit/test_worker.py::test_a_future_event_becomes_a_dead_letter_and_does_not_move_the_watermark",
+        "unit/test_worker.py::test_a_future_event_can_stop_the_worker",
     ),
     "an event time outside the years 1 to 9999 (with `max_future = None`: beyond 62 bits)": (
         "unit/test_values.py::test_an_event_time_outside_the_calendar_becomes_a_dead_letter",
@@ -185,13 +185,13 @@ SENTENCES = {
         "unit/test_declarations.py::test_a_declaration_that_cannot_work_is_refused",
     ),
     "A checkpoint starts after one second, 500,000 events or 256 MiB of input, whichever comes first": (
-        "unit/test_worker.py::test_a_checkpoint_falls_at_whichever_limit_comes_first",
+        "unit/test_worker.py::test_a_checkpoint_starts_at_the_first_limit_reached",
     ),
     "While a checkpoint is being saved, the worker reads and computes on": (
-        "unit/test_worker.py::test_work_goes_on_while_a_checkpoint_is_being_saved",
+        "unit/test_worker.py::test_processing_continues_while_a_checkpoint_is_saved",
     ),
     "No other worker receives a bucket earlier": (
-        "unit/test_worker.py::test_two_workers_share_buckets_and_state_follows",
+        "unit/test_worker.py::test_state_moves_with_the_buckets_between_two_workers",
         "faults/test_moving.py::test_buckets_move_while_they_are_opened",
     ),
     "appear once to readers of committed data": ("contract/test_bus.py::test_a_transaction_counts_as_a_whole", KILLS),
@@ -204,7 +204,7 @@ SENTENCES = {
         "unit/test_changelog_deletions.py::test_a_key_deleted_long_ago_does_not_come_back",
     ),
     "A processor that had no changelog before and now needs one first writes its whole state to it": (
-        "unit/test_worker.py::test_a_changelog_that_begins_late_holds_the_state_of_before",
+        "unit/test_worker.py::test_a_changelog_declared_later_contains_the_earlier_state",
         "faults/test_every_gap.py::test_a_changelog_that_begins_late_holds_what_was_before",
     ),
     "With exactly-once outputs no update is written twice": (DEATHS, KILLS),
@@ -246,8 +246,8 @@ SENTENCES = {
         DEATHS,
     ),
     "Pending early results (`AtWatermark(early=…)`), and the times at which they are due, are also part of the state": (
-        "unit/test_windows_end.py::test_pending_early_results_outlive_a_restart",
-        "unit/test_windows_end.py::test_early_results_are_committed_in_silence",
+        "unit/test_windows_end.py::test_pending_early_results_survive_a_restart",
+        "unit/test_windows_end.py::test_early_results_are_committed_without_further_events",
     ),
     "Outages are not idleness": (
         "unit/test_idleness.py::test_nothing_is_late_when_all_workers_have_stood_still",
@@ -256,7 +256,7 @@ SENTENCES = {
     ),
     "A dead letter contains the message's bytes, key, category, bucket, offset and the reason": (
         "contract/test_codecs.py::test_a_dead_letter_keeps_bytes_and_is_never_larger_than_the_bus_takes",
-        "unit/test_worker.py::test_what_does_not_decode_becomes_a_dead_letter",
+        "unit/test_worker.py::test_an_undecodable_message_becomes_a_dead_letter",
     ),
     "The decision depends on the rejected events, not on batch boundaries": (
         "unit/test_rejections.py::test_where_it_stops_does_not_depend_on_batches",
@@ -284,7 +284,7 @@ SENTENCES = {
         "unit/test_worker.py::test_event_times_in_another_unit_are_refused",
     ),
     "Event times before 1970 are valid": (
-        "unit/test_worker.py::test_event_times_before_1970_are_event_times",
+        "unit/test_worker.py::test_event_times_before_1970_are_valid",
         DEATHS,
     ),
 }

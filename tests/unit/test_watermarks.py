@@ -1,4 +1,4 @@
-"""What a watermark promises: never to go back, and to be right as often as was asked for."""
+"""Watermarks: they never go back, and the share of late events matches the declaration."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from penstock.processors.time.watermarks import NEVER_MS, BucketProgress, Bucket
 from penstock.state.protocols import MemoryShardState
 
 TIMES = st.lists(st.integers(-(10**6), 10**9), max_size=700)
-WAYS = st.sampled_from(
+STRATEGIES = st.sampled_from(
     [
         ps.watermarks.Confidence(0.9, warm_up=5),
         ps.watermarks.Confidence(0.5, warm_up=300),
@@ -28,32 +28,32 @@ WAYS = st.sampled_from(
 )
 
 
-@given(times=TIMES, way=WAYS)
-def test_a_watermark_never_goes_back(times: list[int], way: Watermark) -> None:
-    """However the events come."""
-    found = BucketTime(way, BucketProgress()).observe(times)
+@given(times=TIMES, strategy=STRATEGIES)
+def test_a_watermark_never_goes_back(times: list[int], strategy: Watermark) -> None:
+    """In any order of arrival."""
+    found = BucketTime(strategy, BucketProgress()).observe(times)
 
     assert all(earlier <= later for earlier, later in pairwise(found))
 
 
-@given(times=TIMES, way=WAYS, cuts=st.lists(st.integers(0, 700)))
-def test_a_watermark_depends_on_the_events_alone(times: list[int], way: Watermark, cuts: list[int]) -> None:
-    """Not on how they were batched, nor on restarts between them."""
-    whole = BucketTime(way, BucketProgress()).observe(times)
+@given(times=TIMES, strategy=STRATEGIES, cuts=st.lists(st.integers(0, 700)))
+def test_a_watermark_depends_on_the_events_alone(times: list[int], strategy: Watermark, cuts: list[int]) -> None:
+    """Batches and restarts do not change it."""
+    whole = BucketTime(strategy, BucketProgress()).observe(times)
     saved, found = MemoryShardState(), []
     for begin, end in pairwise([0, *sorted(cuts), len(times)]):
-        time = ShardTime(way, ["readings"], saved)
+        time = ShardTime(strategy, ["readings"], saved)
         found += time.observe("readings", times[begin:end])
         saved.save(time.drain())
 
     assert found == whole
 
 
-def test_nor_does_a_long_stream_whose_past_fades(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Old observations count for less at the same events, however those were batched."""
+def test_batches_do_not_change_the_decay_of_old_observations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Old observations lose weight at the same events."""
     monkeypatch.setattr(watermarks, "MEMORY", 1_000)
-    lots = random.Random(3)
-    times = [n - int(lots.expovariate(1 / 300)) for n in range(30_000)]
+    dice = random.Random(3)
+    times = [n - int(dice.expovariate(1 / 300)) for n in range(30_000)]
     time, found = BucketTime(ps.watermarks.Confidence(), BucketProgress()), []
     for begin in range(0, len(times), 77):
         found += time.observe(times[begin : begin + 77])
@@ -62,8 +62,8 @@ def test_nor_does_a_long_stream_whose_past_fades(monkeypatch: pytest.MonkeyPatch
 
 
 @given(times=TIMES, bound=st.integers(0, 10**6))
-def test_a_fixed_bound_lies_behind_the_newest_event(times: list[int], bound: int) -> None:
-    """By just that much, from the first event on."""
+def test_a_fixed_bound_follows_the_newest_event(times: list[int], bound: int) -> None:
+    """The distance is exactly the bound, from the first event on."""
     watermarks = BucketTime(
         ps.watermarks.BoundedOutOfOrderness(timedelta(milliseconds=bound)), BucketProgress()
     ).observe(times)
@@ -72,8 +72,8 @@ def test_a_fixed_bound_lies_behind_the_newest_event(times: list[int], bound: int
 
 
 @given(latenesses=st.lists(st.integers(0, 10**12), min_size=1), share=st.floats(0, 0.9999))
-def test_a_quantile_is_not_exceeded_by_its_share(latenesses: list[int], share: float) -> None:
-    """At most so many lie above it as the share leaves, and it is no more than a sixty-fourth above one that was observed."""
+def test_no_more_than_the_declared_share_exceeds_a_quantile(latenesses: list[int], share: float) -> None:
+    """The quantile is at most a sixty-fourth above an observed lateness."""
     sketch = Lateness()
     sketch.add(latenesses)
 
@@ -83,10 +83,10 @@ def test_a_quantile_is_not_exceeded_by_its_share(latenesses: list[int], share: f
 
 
 @pytest.mark.parametrize("share", [0.5, 0.9, 0.99, 0.999])
-def test_as_many_events_come_late_as_the_confidence_leaves(share: float) -> None:
-    """On a long stream whose events are held up by chance, some of them for long."""
-    lots = random.Random(7)
-    arrivals = sorted((n * 10 + lots.expovariate(1 / 500), n * 10) for n in range(100_000))
+def test_the_share_of_late_events_matches_the_confidence(share: float) -> None:
+    """On a long stream with random delays, some of them long."""
+    dice = random.Random(7)
+    arrivals = sorted((n * 10 + dice.expovariate(1 / 500), n * 10) for n in range(100_000))
     times = [time for _, time in arrivals]
 
     watermarks = [NEVER_MS, *BucketTime(ps.watermarks.Confidence(share), BucketProgress()).observe(times)]
@@ -94,27 +94,27 @@ def test_as_many_events_come_late_as_the_confidence_leaves(share: float) -> None
     assert late / len(times) == pytest.approx(1 - share, rel=0.1, abs=5e-4)
 
 
-def _shuffled(how: str, events: int, lots: random.Random) -> list[int]:
-    """Return the event times of a stream, one each second, as they come."""
+def _shuffled(how: str, events: int, dice: random.Random) -> list[int]:
+    """Return the event times of a stream, one each second, in order of arrival."""
     times = range(0, events * 1_000, 1_000)
     late: dict[str, Callable[[int], float]] = {
-        "a little": lambda _: lots.expovariate(1 / 500),
-        "some": lambda _: lots.expovariate(1 / 2_000),
-        "much": lambda _: lots.expovariate(1 / 5_000),
-        "in tens": lambda time: lots.uniform(0, 1) - time % 10_000,
-        "seldom": lambda _: lots.uniform(0, 30_000) if lots.random() < 0.02 else 0,
-        "without order": lambda time: lots.uniform(0, 1) - time,
+        "a little": lambda _: dice.expovariate(1 / 500),
+        "some": lambda _: dice.expovariate(1 / 2_000),
+        "much": lambda _: dice.expovariate(1 / 5_000),
+        "in tens": lambda time: dice.uniform(0, 1) - time % 10_000,
+        "seldom": lambda _: dice.uniform(0, 30_000) if dice.random() < 0.02 else 0,
+        "without order": lambda time: dice.uniform(0, 1) - time,
     }
     return [time for _, time in sorted((time + late[how](time), time) for time in times)]
 
 
 @pytest.mark.parametrize("events", [10, 30, 100, 1_000])
 @pytest.mark.parametrize("how", ["a little", "some", "much", "in tens", "seldom", "without order"])
-def test_few_events_are_seldom_late_though_little_is_known(how: str, events: int) -> None:
-    """Ten of a bucket suffice for a watermark, and on small streams in disorder it leaves out no more than a few in a hundred."""
-    lots, late, trials = random.Random(5), 0, max(3, 4_000 // events)
+def test_few_events_of_small_streams_are_late(how: str, events: int) -> None:
+    """Ten events of a bucket suffice for a watermark, and a few percent of the events are late at most."""
+    dice, late, trials = random.Random(5), 0, max(3, 4_000 // events)
     for _ in range(trials):
-        times = _shuffled(how, events, lots)
+        times = _shuffled(how, events, dice)
         watermarks = [NEVER_MS, *BucketTime(ps.watermarks.Confidence(), BucketProgress()).observe(times)]
         assert watermarks[10] != NEVER_MS
         late += sum(time < watermark for time, watermark in zip(times, watermarks, strict=False))
@@ -123,7 +123,7 @@ def test_few_events_are_seldom_late_though_little_is_known(how: str, events: int
 
 
 @pytest.mark.parametrize(
-    ("way", "events", "told"),
+    ("strategy", "events", "message"),
     [
         (ps.watermarks.Confidence(), 0, "has had none of the 8 events after which its watermark begins"),
         (ps.watermarks.Confidence(), 1, "has had 1 of the 8 events after which its watermark begins"),
@@ -134,18 +134,18 @@ def test_few_events_are_seldom_late_though_little_is_known(how: str, events: int
         (ps.watermarks.BoundedOutOfOrderness(), 0, "has had none of the events from which its watermark follows"),
     ],
 )
-def test_what_a_watermark_waits_for_is_told(way: Watermark, events: int, told: str) -> None:
-    """As it is: when it is looked for the first time after so many."""
-    time = BucketTime(way, BucketProgress())
+def test_a_bucket_reports_the_events_its_watermark_waits_for(strategy: Watermark, events: int, message: str) -> None:
+    """The reported number is the next at which the watermark is computed."""
+    time = BucketTime(strategy, BucketProgress())
     time.observe(range(events))
 
-    assert time.waits_for == told
+    assert time.waits_for == message
     time.observe(range(512))
     assert time.watermark_ms != NEVER_MS
 
 
-def test_a_stream_that_changes_its_ways_is_followed() -> None:
-    """What was seen long ago counts for less: the watermark comes closer once events are in order again."""
+def test_a_watermark_adapts_to_a_changed_stream() -> None:
+    """Old observations lose weight, so the watermark comes closer once events are in order again."""
     time = BucketTime(ps.watermarks.Confidence(0.99), BucketProgress())
     time.observe([n - 5_000 * (n % 2) for n in range(200_000)])
     time.observe(range(200_000, 1_000_000))
@@ -153,16 +153,16 @@ def test_a_stream_that_changes_its_ways_is_followed() -> None:
     assert time.watermark_ms == 999_999
 
 
-def test_a_shard_is_as_far_as_its_last_input() -> None:
-    """One input far behind, or silent from the beginning, holds it back."""
+def test_the_watermark_of_a_shard_is_the_minimum_of_its_inputs() -> None:
+    """An input far behind, or without any events, delays it."""
     time = ShardTime(ps.watermarks.BoundedOutOfOrderness(), ["fast", "slow"], MemoryShardState())
 
     assert time.observe("fast", [1_000, 2_000]) == [NEVER_MS, NEVER_MS]
     assert time.observe("slow", [10, 1_500, 3_000]) == [10, 1_500, 2_000]
 
 
-def test_ones_own_way_decides_by_what_was_seen() -> None:
-    """It is asked for the bound, given the latenesses."""
+def test_a_custom_watermark_computes_its_bound_from_the_lateness() -> None:
+    """It receives the observed lateness."""
 
     class Cautious:
         def bound_ms(self, seen: ps.watermarks.Lateness) -> int:
@@ -172,14 +172,14 @@ def test_ones_own_way_decides_by_what_was_seen() -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "message"),
     [
         (lambda: ps.watermarks.Confidence(1.0), "cannot prove"),
         (lambda: ps.watermarks.Confidence(warm_up=0), "at least 1 event"),
         (lambda: ps.watermarks.BoundedOutOfOrderness(timedelta(seconds=-1)), "must not be negative"),
     ],
 )
-def test_what_cannot_be_a_watermark_is_refused(make: object, told: str) -> None:
-    """With the reason."""
-    with pytest.raises(DeclarationError, match=told):
+def test_invalid_watermarks_are_refused(make: object, message: str) -> None:
+    """The error contains the reason."""
+    with pytest.raises(DeclarationError, match=message):
         make()  # type: ignore[operator]

@@ -1,4 +1,4 @@
-"""What windows of stateful processors promise: each event in its windows, each window completed once, and nothing kept of it."""
+"""Windows of stateful processors: each event in its windows, each window completed once, and no state left."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MS = timedelta(milliseconds=1)
 
 
 class Reading(ps.Record, frozen=True):
-    """A sensor says a number."""
+    """A sensor's reading."""
 
     sensor: str
     at: ps.EventTime
@@ -33,7 +33,7 @@ class Reading(ps.Record, frozen=True):
 
 
 class Found(ps.Record, frozen=True):
-    """What came of a window: its numbers, sorted."""
+    """The result of a window: its numbers, sorted."""
 
     sensor: str
     start: ps.EventTime
@@ -42,7 +42,7 @@ class Found(ps.Record, frozen=True):
 
 
 class Seen(Found, frozen=True):
-    """What was known of a window at an event."""
+    """The state of a window at an event."""
 
 
 readings = ps.Category("readings", Reading, key="sensor", event_time="at", buckets=1)
@@ -68,7 +68,7 @@ class Tumble(ps.Windowed):
         return tuple(sorted([*(state or ()), event.number])), ()
 
     def complete(self, state: tuple[int, ...], window: ps.windows.Window, context: ps.Context) -> Iterable[Found]:
-        """Tell all of them."""
+        """Write all numbers."""
         yield Found(context.key, *window, state)
 
 
@@ -79,47 +79,47 @@ class Hop(Tumble):
 
 
 class Spree(Tumble):
-    """The numbers that come without a pause of five milliseconds."""
+    """Collects numbers without a pause of five milliseconds."""
 
     window, ordered = ps.windows.Session(5 * MS), True
 
 
 class Talkative(Tumble):
-    """Tells at every event, too."""
+    """Also writes an output at every event."""
 
     writes = (found, seen)
 
     def fold(
         self, event: Reading, state: tuple[int, ...] | None, window: ps.windows.Window, context: ps.Context
     ) -> tuple[tuple[int, ...], Iterable[ps.Record]]:
-        """Add the number, and tell."""
+        """Add the number, and write the numbers so far."""
         after, _ = super().fold(event, state, window, context)
         return after, [Seen(context.key, *window, after)]
 
 
 class Patient(Tumble):
-    """Takes events up to five milliseconds after its windows are complete; what comes later goes elsewhere."""
+    """Accepts events up to five milliseconds after its windows are complete; later events go to a category."""
 
     watermark, allowed_lateness, late = ps.watermarks.BoundedOutOfOrderness(), 5 * MS, late_readings
 
 
 class Forgetful(Tumble):
-    """Forgets all at a zero."""
+    """Deletes its state at a zero."""
 
     def fold(
         self, event: Reading, state: tuple[int, ...] | None, window: ps.windows.Window, context: ps.Context
     ) -> tuple[Any, Iterable[ps.Record]]:
-        """Add the number, or forget."""
+        """Add the number, or delete the state."""
         return (None, ()) if event.number == 0 else super().fold(event, state, window, context)
 
 
 class Meddling(Tumble):
-    """Sets a timer where none is its own."""
+    """Sets its own timer, which is not allowed."""
 
     def fold(
         self, event: Reading, state: tuple[int, ...] | None, window: ps.windows.Window, context: ps.Context
     ) -> tuple[tuple[int, ...], Iterable[ps.Record]]:
-        """Set it."""
+        """Set a timer."""
         context.timer(event.at)
         return (), ()
 
@@ -131,7 +131,7 @@ END = Reading("end", 10_000, 0)
 
 
 def expected(processor: type[Tumble], events: Sequence[Reading]) -> Counter[Found]:
-    """Return every window, by putting each event into all that hold it."""
+    """Return every window, by assigning each event to all windows that contain it."""
     by_sensor: dict[str, list[Reading]] = {}
     for event in events:
         by_sensor.setdefault(event.sensor, []).append(event)
@@ -143,11 +143,11 @@ def expected(processor: type[Tumble], events: Sequence[Reading]) -> Counter[Foun
                 at for at, before in zip(times, [None, *times], strict=False) if before is None or at - before >= 5
             ]
             lasts = [max(at for at in times if at < after) for after in [*starts[1:], 10**9]]
-            stretches = [(start, last + 5) for start, last in zip(starts, lasts, strict=True)]
+            spans = [(start, last + 5) for start, last in zip(starts, lasts, strict=True)]
         else:
             step = 4 if processor is Hop else 10
-            stretches = [(start, start + 10) for start in range(-12, 112, 1) if start % step == 0]
-        for start, end in stretches:
+            spans = [(start, start + 10) for start in range(-12, 112, 1) if start % step == 0]
+        for start, end in spans:
             numbers = tuple(sorted(event.number for event in own if start <= event.at < end))
             if numbers:
                 windows[Found(sensor, start, end, numbers)] += 1
@@ -155,17 +155,17 @@ def expected(processor: type[Tumble], events: Sequence[Reading]) -> Counter[Foun
 
 
 def windows_of(processor: type[Tumble], arrived: Sequence[Reading], size: int, restarts: set[int]) -> Counter[Found]:
-    """Return what a shard gives, in batches, with a checkpoint after each and a restart after some."""
+    """Return a shard's outputs for batches, with a checkpoint after each and a restart after some."""
     saved, given = MemoryShardState(), Counter[Found]()
     overlay = Overlay(saved, lambda _, later: later)
-    core = open_operator(processor(), overlay)
+    operator = open_operator(processor(), overlay)
     for number, begin in enumerate(range(0, len(arrived), size)):
-        given.update(core.feed(readings, arrived[begin : begin + size], stop_at_error=True).outputs)
-        overlay.add(core.drain().changes)
+        given.update(operator.feed(readings, arrived[begin : begin + size], stop_at_error=True).outputs)
+        overlay.add(operator.drain().changes)
         saved.save(overlay.snapshot())
         overlay.finish({})
-        core = open_operator(processor(), overlay) if number in restarts else core
-    assert {key for key, _ in saved.scan(b"", b"\xfe", 100)} <= {b"end"}, "what is complete is still kept"
+        operator = open_operator(processor(), overlay) if number in restarts else operator
+    assert {key for key, _ in saved.scan(b"", b"\xfe", 100)} <= {b"end"}, "the state still contains complete windows"
     return Counter({one: times for one, times in given.items() if one.sensor != "end"})
 
 
@@ -176,19 +176,19 @@ def windows_of(processor: type[Tumble], arrived: Sequence[Reading], size: int, r
     size=st.integers(1, 12),
     restarts=st.sets(st.integers(0, 30), max_size=4),
 )
-def test_windows_are_the_same_however_events_came(
+def test_windows_do_not_depend_on_the_order_of_arrival(
     processor: type[Tumble], events: list[Reading], data: st.DataObject, size: int, restarts: set[int]
 ) -> None:
-    """Held up within the bound, cut into any batches, with restarts between; and each is written once."""
+    """With delays within the bound, any batches and restarts, each window is written once."""
     delays = data.draw(st.lists(st.integers(0, BOUND), min_size=len(events), max_size=len(events)))
-    held_up = sorted(zip(events, delays, strict=True), key=lambda held: held[0].at + held[1])
+    delayed = sorted(zip(events, delays, strict=True), key=lambda held: held[0].at + held[1])
 
-    assert windows_of(processor, [*(event for event, _ in held_up), END], size, restarts) == expected(processor, events)
+    assert windows_of(processor, [*(event for event, _ in delayed), END], size, restarts) == expected(processor, events)
 
 
 @pytest.mark.parametrize("step", [Step.PREPARE_STATE, Step.COMMIT_TRANSACTION, Step.APPLY_STATE, None])
-def test_each_window_comes_once_whatever_dies(step: Step | None) -> None:
-    """Its state and its turn are part of the saved state."""
+def test_each_window_is_written_once_after_a_crash(step: Step | None) -> None:
+    """Its state and its timer are part of the saved state."""
     events = [Reading("ab"[n % 2], n * 3, n) for n in range(30)]
     for at in range(1, 30, 7):
         driver = Driver(Hop)
@@ -197,8 +197,8 @@ def test_each_window_comes_once_whatever_dies(step: Step | None) -> None:
         assert Counter(one for one in driver.read(found) if one.sensor != "end") == expected(Hop, events)
 
 
-def test_events_give_outputs_when_they_come_too() -> None:
-    """What `fold` returns goes out at once."""
+def test_fold_can_write_outputs_at_once() -> None:
+    """They do not wait for the end of the window."""
     driver = Driver(Talkative)
     driver.send(readings, [Reading("a", 1, 5), Reading("a", 2, 3)])
 
@@ -207,7 +207,7 @@ def test_events_give_outputs_when_they_come_too() -> None:
 
 
 def test_a_complete_window_is_written_again_while_lateness_is_allowed() -> None:
-    """An event within it makes an update; one that comes later goes to its category, is counted, and changes nothing."""
+    """An event within the allowed lateness causes an update; a later event goes to the category for late events."""
     driver = Driver(Patient)
     events = [Reading("a", 3, 1), Reading("b", 12, 0), Reading("a", 4, 2), Reading("b", 15, 0), Reading("a", 5, 3)]
     driver.send(readings, events)
@@ -217,31 +217,31 @@ def test_a_complete_window_is_written_again_while_lateness_is_allowed() -> None:
     assert (driver.metrics(Patient).late, driver.metrics(Patient).dropped) == (2, 1)
 
 
-def test_a_window_that_begins_late_is_written_at_once() -> None:
-    """It is complete already, and still takes events."""
+def test_a_window_that_starts_late_is_written_at_once() -> None:
+    """It is already complete, and still accepts events."""
     driver = Driver(Patient)
     driver.send(readings, [Reading("b", 12, 0), Reading("a", 4, 2)])
 
     assert [one.numbers for one in driver.read(found)] == [(2,)]
 
 
-def test_a_window_that_is_forgotten_is_not_completed() -> None:
-    """No state, no result."""
+def test_a_window_without_state_is_not_completed() -> None:
+    """It has no result."""
     driver = Driver(Forgetful)
     driver.send(readings, [Reading("a", 3, 1), Reading("a", 4, 0), Reading("b", 4, 7), END])
 
     assert [one.sensor for one in driver.read(found)] == ["b"]
 
 
-def test_timers_of_ones_own_are_refused() -> None:
-    """They would be taken for those of windows."""
+def test_custom_timers_are_refused() -> None:
+    """They would be mistaken for timers of windows."""
     driver = Driver(Meddling)
 
     with pytest.raises(ps.PenstockError, match="Windows and joins set their own"):
         driver.send(readings, [Reading("a", 3, 1)])
 
 
-def test_consumers_are_promised_the_beginnings_of_open_windows() -> None:
+def test_the_output_watermark_is_the_start_of_the_oldest_open_window() -> None:
     """A result may have its window's start as event time."""
     assert Hop.output_watermark_ms(25) == 16
     assert Hop.output_watermark_ms(NEVER_MS) == NEVER_MS
@@ -249,7 +249,7 @@ def test_consumers_are_promised_the_beginnings_of_open_windows() -> None:
 
 
 @pytest.mark.parametrize(
-    ("base", "attributes", "told"),
+    ("base", "attributes", "message"),
     [
         (Tumble, {"window": ps.windows.GlobalWindow()}, "never complete"),
         (Tumble, {"window": ps.windows.Sliding(timedelta(hours=1))}, "a separate fold for each event"),
@@ -262,9 +262,11 @@ def test_consumers_are_promised_the_beginnings_of_open_windows() -> None:
         (Tumble, {"state": list}, "its state is a list"),
     ],
 )
-def test_windows_that_cannot_be_are_refused(base: type[Tumble], attributes: dict[str, Any], told: str) -> None:
-    """With what to change."""
+def test_unsupported_window_declarations_are_refused(
+    base: type[Tumble], attributes: dict[str, Any], message: str
+) -> None:
+    """The error explains what to change."""
     wrong: type[ps.Windowed] = type("Wrong", (base,), attributes)
 
-    with pytest.raises(DeclarationError, match=told):
+    with pytest.raises(DeclarationError, match=message):
         wrong.check()

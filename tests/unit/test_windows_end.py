@@ -1,4 +1,4 @@
-"""What windows that end promise: to be written when they are complete, to hold what belongs to them, and then to be gone."""
+"""Windows that end: each is written when it is complete, contains its events, and is then removed."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ sums = ps.Category("sums", Sum, key="meter", event_time="begin", buckets=1)
 
 
 class Complete(ps.Aggregator):
-    """Adds up tens of milliseconds, writes them when they are complete, and leaves late readings out."""
+    """Sums litres per ten milliseconds, writes complete windows, and drops late readings."""
 
     reads, writes = readings, sums
     monoid: ClassVar[ps.monoids.Monoid[Any]] = ps.monoids.Sum()
@@ -74,7 +74,7 @@ class Complete(ps.Aggregator):
 
 
 class Patient(Complete):
-    """The same, taking late readings for a while."""
+    """The same with allowed lateness."""
 
     allowed_lateness = ms(15)
 
@@ -86,25 +86,25 @@ class Hops(Complete):
 
 
 class Forever(Complete):
-    """The same, keeping every window."""
+    """The same, but keeps every window."""
 
     late = ps.OnLate.INTO_WINDOW
 
 
 class Patiently(Patient):
-    """Differences, which all together are the sums."""
+    """Writes differences, which add up to the sums."""
 
     emit = ps.AtWatermark(differences=True)
 
 
 class Puma(Complete):
-    """Writes windows that changed at each checkpoint, and removes those that are done."""
+    """Writes changed windows at each checkpoint, and removes complete windows."""
 
     emit = ps.AtCheckpoint()
 
 
 class Flow(Complete):
-    """Differences at each checkpoint."""
+    """Writes differences at each checkpoint."""
 
     emit = ps.AtCheckpoint(differences=True)
     late = ps.OnLate.INTO_WINDOW
@@ -119,15 +119,15 @@ CUTS = st.lists(st.tuples(st.integers(0, 80), st.booleans()), max_size=6)
 def outputs_of(
     processor: type[ps.Aggregator], events: Sequence[Reading], cuts: Sequence[tuple[int, bool]]
 ) -> list[Any]:
-    """Return what a shard gives, in batches that end at these cuts, with a checkpoint, and perhaps a restart, at each."""
+    """Return a shard's outputs for batches that end at these cuts, with a checkpoint and perhaps a restart at each."""
     saved, outputs = MemoryShardState(), list[Any]()
     overlay = Overlay(saved, lambda _, later: later)
-    core = open_operator(processor(), overlay)
+    operator = open_operator(processor(), overlay)
     for (begin, restarts), (end, _) in pairwise([(0, False), *sorted(cuts), (len(events), False)]):
         if restarts:
-            core = open_operator(processor(), overlay)
-        outputs += core.feed(readings, events[begin:end], stop_at_error=True).outputs
-        drained = core.drain()
+            operator = open_operator(processor(), overlay)
+        outputs += operator.feed(readings, events[begin:end], stop_at_error=True).outputs
+        drained = operator.drain()
         outputs += drained.outputs
         overlay.add(drained.changes)
         saved.save(overlay.snapshot())
@@ -138,7 +138,7 @@ def outputs_of(
 def expected_of(
     processor: type[ps.Aggregator], events: Sequence[Reading], lateness: int | None
 ) -> Counter[tuple[str, int]]:
-    """Return the litres of each meter and window, of readings that came in time; None takes all."""
+    """Return the litres of each meter and window from readings within the lateness; None accepts all."""
     truth: Counter[tuple[str, int]] = Counter()
     newest = None
     for event in events:
@@ -152,10 +152,10 @@ def expected_of(
 
 @pytest.mark.parametrize("processor", [Complete, Hops])
 @given(events=EVENTS, cuts=CUTS)
-def test_a_window_is_written_once_and_whole(
+def test_a_complete_window_is_written_once(
     processor: type[ps.Aggregator], events: list[Reading], cuts: list[tuple[int, bool]]
 ) -> None:
-    """Exactly those that the watermark has passed, with what came before it did; batches and restarts change nothing."""
+    """Exactly the windows before the watermark are written; batches and restarts change nothing."""
     found = outputs_of(processor, events, cuts)
     truth = expected_of(processor, events, 0)
     low = max((event.at for event in events), default=0) - 5
@@ -168,8 +168,8 @@ def test_a_window_is_written_once_and_whole(
 
 
 @given(events=EVENTS, cuts=CUTS)
-def test_allowed_lateness_brings_updates(events: list[Reading], cuts: list[tuple[int, bool]]) -> None:
-    """The last update of each window holds all that came before it was done."""
+def test_allowed_lateness_causes_updates(events: list[Reading], cuts: list[tuple[int, bool]]) -> None:
+    """The last update of each window includes all events within the allowed lateness."""
     found = outputs_of(Patient, events, cuts)
     truth = expected_of(Patient, events, 15)
     low = max((event.at for event in events), default=0) - 5
@@ -179,8 +179,8 @@ def test_allowed_lateness_brings_updates(events: list[Reading], cuts: list[tuple
 
 
 @given(events=EVENTS, cuts=CUTS)
-def test_without_an_end_every_event_counts(events: list[Reading], cuts: list[tuple[int, bool]]) -> None:
-    """However late."""
+def test_into_window_counts_every_late_event(events: list[Reading], cuts: list[tuple[int, bool]]) -> None:
+    """No window is removed, so no event is too late."""
     found = outputs_of(Forever, events, cuts)
     low = max((event.at for event in events), default=0) - 5
 
@@ -190,14 +190,14 @@ def test_without_an_end_every_event_counts(events: list[Reading], cuts: list[tup
 
 @pytest.mark.parametrize(("processor", "lateness", "complete_only"), [(Patiently, 15, True), (Flow, None, False)])
 @given(events=EVENTS, cuts=CUTS)
-def test_differences_add_up(
+def test_differences_add_up_to_the_windows(
     processor: type[ps.Aggregator],
     lateness: int | None,
     complete_only: bool,
     events: list[Reading],
     cuts: list[tuple[int, bool]],
 ) -> None:
-    """To what the windows hold."""
+    """At the watermark and at checkpoints."""
     low = max((event.at for event in events), default=0) - 5
     added: Counter[tuple[str, int]] = Counter()
     for one in outputs_of(processor, events, cuts):
@@ -208,8 +208,8 @@ def test_differences_add_up(
 
 
 @given(events=EVENTS, cuts=CUTS)
-def test_windows_at_checkpoints_leave_late_events_out_too(events: list[Reading], cuts: list[tuple[int, bool]]) -> None:
-    """The last update of each window holds what came in time, complete or not."""
+def test_windows_at_checkpoints_exclude_late_events(events: list[Reading], cuts: list[tuple[int, bool]]) -> None:
+    """The last update of each window contains all events in time, whether it is complete or not."""
     last = {(one.meter, one.begin): one.litres for one in outputs_of(Puma, events, cuts)}
 
     assert last == expected_of(Puma, events, 0)
@@ -218,7 +218,7 @@ def test_windows_at_checkpoints_leave_late_events_out_too(events: list[Reading],
 @given(order=st.permutations(range(40)), data=st.data())
 @settings(max_examples=50)
 def test_any_order_within_the_bound_gives_the_same_windows(order: list[int], data: st.DataObject) -> None:
-    """Events held up by no more than the bound are all in time."""
+    """Events that are delayed by no more than the bound are in time."""
     held = sorted((n + data.draw(st.integers(0, 5)), place, n) for place, n in enumerate(order))
     end = Reading("end", 1_000, 1)
     arrived = [Reading("a", n, n) for _, _, n in held]
@@ -228,37 +228,37 @@ def test_any_order_within_the_bound_gives_the_same_windows(order: list[int], dat
 
 
 def test_state_stays_small_over_a_long_stream() -> None:
-    """A day of windows passes; what is saved is the last of them, and how far time is."""
+    """The state contains only the newest windows and the event time."""
     saved = MemoryShardState()
     overlay = Overlay(saved, lambda _, later: later)
-    core = open_operator(Patient(), overlay)
+    operator = open_operator(Patient(), overlay)
     sizes = []
     for begin in range(0, 100_000, 500):
-        core.feed(readings, [Reading(f"m{n % 7}", n, 1) for n in range(begin, begin + 500)], stop_at_error=True)
-        saved.save(core.drain().changes)
+        operator.feed(readings, [Reading(f"m{n % 7}", n, 1) for n in range(begin, begin + 500)], stop_at_error=True)
+        saved.save(operator.drain().changes)
         sizes.append(len(saved.scan(b"", b"\xff\xff", 10**6)))
 
     assert max(sizes[10:]) <= max(sizes[:10]) <= 5 * 7 + 1
 
 
-def test_late_events_are_counted_and_go_where_they_are_sent() -> None:
-    """To a category of their own, as they came; those whose window still takes them are late, but not too late."""
+def test_late_events_are_counted_and_sent_to_their_category() -> None:
+    """Events within the allowed lateness count as late, but are not dropped."""
 
-    class DryRunPool(Patient):
+    class WithLateCategory(Patient):
         late = late_readings
 
-    driver = Driver(DryRunPool)
+    driver = Driver(WithLateCategory)
     too_late = Reading("a", 3, 7)
     driver.send(readings, [Reading("a", 0, 1), Reading("a", 26, 1), Reading("a", 5, 1), Reading("a", 40, 1), too_late])
 
     assert driver.read(late_readings) == [too_late]
-    assert (driver.metrics(DryRunPool).late, driver.metrics(DryRunPool).dropped) == (2, 1)
+    assert (driver.metrics(WithLateCategory).late, driver.metrics(WithLateCategory).dropped) == (2, 1)
     assert driver.read(sums)[-1] == Sum("a", 20, 1)
     assert Sum("a", 0, 2) in driver.read(sums)
 
 
-def test_early_results_come_at_their_interval() -> None:
-    """By the time of day, of windows that changed since; then the complete one."""
+def test_early_results_follow_their_interval() -> None:
+    """By wall-clock time, for windows with changes; the complete window follows."""
 
     class Early(Complete):
         emit = ps.AtWatermark(early=timedelta(seconds=10))
@@ -281,7 +281,7 @@ ROWS = [(LEAST, LEAST), (MOST, MOST), (EXACT, LEAST), (EXACT, MOST), (EXACT, EXA
 
 
 def early_of(state: ps.Semantics, output: ps.Semantics) -> type[ps.Aggregator]:
-    """Return an aggregator that writes windows that changed each ten seconds, in a row of guarantees."""
+    """Return an aggregator with early results every ten seconds and these semantics."""
     return type(
         "Early",
         (Patient,),
@@ -294,8 +294,8 @@ def early_of(state: ps.Semantics, output: ps.Semantics) -> type[ps.Aggregator]:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=str)
-def test_early_results_are_committed_in_silence(row: tuple[ps.Semantics, ps.Semantics]) -> None:
-    """Nobody has to write another event for readers to see them."""
+def test_early_results_are_committed_without_further_events(row: tuple[ps.Semantics, ps.Semantics]) -> None:
+    """Readers see them although no other event is written."""
     driver = Driver(early_of(*row), start_ms=10**12)
     driver.send(readings, [Reading("a", 0, 1), Reading("b", 1, 2)])
     driver.advance(10)
@@ -306,8 +306,8 @@ def test_early_results_are_committed_in_silence(row: tuple[ps.Semantics, ps.Sema
 
 @pytest.mark.parametrize("row", ROWS, ids=str)
 @pytest.mark.parametrize("disk", Disk)
-def test_pending_early_results_outlive_a_restart(disk: Disk, row: tuple[ps.Semantics, ps.Semantics]) -> None:
-    """They come when their interval is over, and the time that was over before counts; at most once they may be missing."""
+def test_pending_early_results_survive_a_restart(disk: Disk, row: tuple[ps.Semantics, ps.Semantics]) -> None:
+    """Their interval includes the time before the restart; with at-most-once semantics they may be missing."""
     processor = early_of(*row)
     driver = Driver(processor, start_ms=10**12)
     driver.run()
@@ -317,15 +317,15 @@ def test_pending_early_results_outlive_a_restart(disk: Disk, row: tuple[ps.Seman
     restart(driver, processor, disk, older)
     driver.advance(4)
     if disk is not Disk.SAME:
-        driver.advance(6)  # an interval that was lost with the disk begins anew
+        driver.advance(6)  # an interval that was lost with the disk starts again
 
     assert driver.read(sums) == [Sum("a", 0, 1)]
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if row[1] is not LEAST], ids=str)
 @pytest.mark.parametrize("disk", Disk)
-def test_early_results_come_once_whatever_is_lost(disk: Disk, row: tuple[ps.Semantics, ps.Semantics]) -> None:
-    """What was written early is not written again from an older state, or from the events."""
+def test_early_results_are_written_once_after_a_lost_disk(disk: Disk, row: tuple[ps.Semantics, ps.Semantics]) -> None:
+    """Neither an older state nor a replay repeats them."""
     processor = early_of(*row)
     driver = Driver(processor, start_ms=10**12)
     driver.send(readings, [Reading("a", 0, 1), Reading("b", 1, 2)])
@@ -344,8 +344,8 @@ def test_early_results_come_once_whatever_is_lost(disk: Disk, row: tuple[ps.Sema
 
 
 @pytest.mark.parametrize("row", ROWS, ids=str)
-def test_early_results_keep_their_promise_wherever_the_worker_dies(row: tuple[ps.Semantics, ps.Semantics]) -> None:
-    """In each gap of the checkpoint that writes them, with the disk and without."""
+def test_early_results_keep_their_guarantee_after_a_crash(row: tuple[ps.Semantics, ps.Semantics]) -> None:
+    """At each step of the checkpoint that writes them, with the disk and without."""
     processor = early_of(*row)
     for step in (*steps_of(processor), None):
         for disk in Disk:
@@ -358,24 +358,24 @@ def test_early_results_keep_their_promise_wherever_the_worker_dies(row: tuple[ps
             driver.advance(10)
             driver.advance(10)
 
-            expect_promise(row[1], Counter(driver.read(sums)), Counter([Sum("a", 0, 1), Sum("b", 0, 2)]))
+            expect_guarantee(row[1], Counter(driver.read(sums)), Counter([Sum("a", 0, 1), Sum("b", 0, 2)]))
 
 
-def expect_promise(promise: ps.Semantics, found: Counter[Sum], truth: Counter[Sum]) -> None:
-    """Hold what was written against what should be there."""
-    if promise is not MOST:
+def expect_guarantee(semantics: ps.Semantics, found: Counter[Sum], truth: Counter[Sum]) -> None:
+    """Compare outputs with the expected outputs under these semantics."""
+    if semantics is not MOST:
         assert found >= truth
-    if promise is not LEAST:
+    if semantics is not LEAST:
         assert found <= truth
     assert set(found) <= set(truth)
 
 
 def test_a_pending_early_result_belongs_to_its_key() -> None:
-    """So it goes where the key goes, when a category gets more buckets."""
+    """A resize moves it together with its key."""
     processor, saved = early_of(EXACT, EXACT), MemoryShardState()
-    core = open_operator(processor(), saved)
-    core.feed(readings, [Reading("b", 3, 1), Reading("a", 12, 1)], stop_at_error=True)
-    saved.save(core.drain().changes)
+    operator = open_operator(processor(), saved)
+    operator.feed(readings, [Reading("b", 3, 1), Reading("a", 12, 1)], stop_at_error=True)
+    saved.save(operator.drain().changes)
     pending = saved.scan(EARLY_RESULTS, EARLY_RESULTS + b"\xff" * 9, 10)
 
     assert [entry_key_reader(processor)(*entry) for entry in pending] == [b"b", b"a"]
@@ -384,8 +384,8 @@ def test_a_pending_early_result_belongs_to_its_key() -> None:
 @pytest.mark.parametrize(
     "step", [Step.FLUSH_OUTPUTS, Step.PREPARE_STATE, Step.COMMIT_TRANSACTION, Step.APPLY_STATE, None]
 )
-def test_complete_windows_come_once_whatever_dies(step: Step | None) -> None:
-    """Exactly once, with a crash after any reading."""
+def test_complete_windows_are_written_once_after_a_crash(step: Step | None) -> None:
+    """After any reading and at any step."""
 
     class Exact(Patiently):
         output_semantics = ps.Semantics.EXACTLY_ONCE
@@ -413,14 +413,14 @@ def _added(found: Sequence[Sum]) -> dict[tuple[str, int], int]:
 @given(
     times=st.lists(st.integers(-(10**6), 10**6), min_size=1), length=st.integers(1, 1_000), step=st.integers(1, 1_000)
 )
-def test_each_time_lies_in_its_hopping_windows(times: list[int], length: int, step: int) -> None:
-    """In as many as there are steps in a length, or one fewer, and in no others."""
-    windowing = ps.windows.Hopping(ms(max(length, step)), ms(step))
-    assign = windowing.assign(times)
+def test_each_time_is_in_its_hopping_windows(times: list[int], length: int, step: int) -> None:
+    """Their number is the length divided by the step, rounded up or down."""
+    assigner = ps.windows.Hopping(ms(max(length, step)), ms(step))
+    assign = assigner.assign(times)
     found = defaultdict(list)
     for row, start in zip(*assign, strict=True):
         found[row].append(start)
-        window = windowing.window(start)
+        window = assigner.window(start)
         assert window.start <= times[row] < window.end
         assert start % step == 0
 
@@ -429,7 +429,7 @@ def test_each_time_lies_in_its_hopping_windows(times: list[int], length: int, st
 
 
 @pytest.mark.parametrize(
-    ("attributes", "told"),
+    ("attributes", "message"),
     [
         ({"window": ps.windows.GlobalWindow()}, "global window never ends"),
         ({"allowed_lateness": ms(-1)}, "must not be negative"),
@@ -439,16 +439,16 @@ def test_each_time_lies_in_its_hopping_windows(times: list[int], length: int, st
         ({"late": others}, "the record type of the input"),
     ],
 )
-def test_windows_that_cannot_end_are_refused(attributes: dict[str, Any], told: str) -> None:
-    """With what to change."""
+def test_unsupported_aggregator_declarations_are_refused(attributes: dict[str, Any], message: str) -> None:
+    """The error explains what to change."""
     wrong: type[ps.Aggregator] = type("Wrong", (Complete,), attributes)
 
-    with pytest.raises(DeclarationError, match=told):
+    with pytest.raises(DeclarationError, match=message):
         wrong.check()
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "message"),
     [
         (lambda: ps.windows.Hopping(ms(5), ms(6)), "would be lost"),
         (lambda: ps.windows.Hopping(ms(5), timedelta()), "at least 1"),
@@ -456,14 +456,14 @@ def test_windows_that_cannot_end_are_refused(attributes: dict[str, Any], told: s
         (lambda: ps.AtWatermark(early=timedelta()), "greater than zero"),
     ],
 )
-def test_windows_that_cannot_be_are_refused(make: Any, told: str) -> None:
-    """With what to change."""
-    with pytest.raises(DeclarationError, match=told):
+def test_invalid_windows_are_refused(make: Any, message: str) -> None:
+    """The error explains what to change."""
+    with pytest.raises(DeclarationError, match=message):
         make()
 
 
 def test_ten_events_complete_windows_by_default() -> None:
-    """On a quiet category, too, of which little is known; before that, it is said what the watermark waits for."""
+    """Also on a quiet category; until then, the watermark reports how many events it waits for."""
 
     class ByDefault(Complete):
         watermark = ps.Processor.watermark

@@ -1,4 +1,4 @@
-"""What a worker promises, on the bus in memory and in steered time."""
+"""Workers on a bus in memory with a simulated clock."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Reading(ps.Record, frozen=True):
 
 
 class Total(ps.Record, frozen=True):
-    """A meter's total so far, and how many readings it is made of."""
+    """A meter's total so far, and the number of its readings."""
 
     meter: str
     at: ps.EventTime
@@ -62,7 +62,7 @@ hours = ps.Category("hours", Hourly, key="meter", event_time="hour", buckets=3)
 
 
 class Large(ps.Stateless):
-    """Keeps readings of 10 litres or more; negative ones are a mistake."""
+    """Keeps readings of 10 litres or more, and raises at negative readings."""
 
     reads, writes = readings, large
 
@@ -74,20 +74,20 @@ class Large(ps.Stateless):
 
 
 class Forgiving(Large):
-    """The same, sending mistakes to the dead letters."""
+    """The same, with dead letters for negative readings."""
 
     on_error = ps.ErrorPolicy.DEAD_LETTER
 
 
 class Sum(ps.Record, frozen=True):
-    """What is known of a meter."""
+    """The state of a meter."""
 
     litres: int
     readings: int
 
 
 class Totals(ps.Stateful):
-    """Adds up each meter."""
+    """Sums each meter's litres."""
 
     reads, writes = readings, totals
     state = Sum
@@ -99,7 +99,7 @@ class Totals(ps.Stateful):
 
 
 class Hours(ps.Aggregator):
-    """Adds up each meter's hours."""
+    """Sums each meter's litres per hour."""
 
     reads, writes = readings, hours
     monoid: ClassVar[ps.monoids.Monoid[Any]] = ps.monoids.Sum()
@@ -113,44 +113,44 @@ class Hours(ps.Aggregator):
 
 
 class Exact(Totals):
-    """Adds up each meter, and writes each total once."""
+    """Totals with exactly-once outputs."""
 
     output_semantics = ps.Semantics.EXACTLY_ONCE
 
 
 class Often(Totals):
-    """Adds up each meter, some readings more than once."""
+    """Totals with at-least-once state."""
 
     state_semantics = ps.Semantics.AT_LEAST_ONCE
 
 
 class Seldom(Totals):
-    """Adds up each meter, without some readings."""
+    """Totals with at-most-once state and outputs."""
 
     state_semantics = ps.Semantics.AT_MOST_ONCE
     output_semantics = ps.Semantics.AT_MOST_ONCE
 
 
 class LargeOnce(Large):
-    """Keeps readings of 10 litres or more, each once."""
+    """Large readings with exactly-once outputs."""
 
     output_semantics = ps.Semantics.EXACTLY_ONCE
 
 
 class LargeAtMostOnce(Large):
-    """Keeps readings of 10 litres or more, none twice."""
+    """Large readings with at-most-once outputs."""
 
     output_semantics = ps.Semantics.AT_MOST_ONCE
 
 
 class Silent(Totals):
-    """Adds up each meter, and writes no total twice."""
+    """Totals with at-most-once outputs."""
 
     output_semantics = ps.Semantics.AT_MOST_ONCE
 
 
 def worker_of(processor: type[ps.Processor], driver: Driver, states: StateFolder, identity: str = "test") -> Worker:
-    """Start a worker beside a driver, on its bus and by its clock."""
+    """Start a worker on a driver's bus and clock."""
     return Worker(
         processor(), WorkerConfig(driver.bus, states, identity), InlineExecutor(), InlineExecutor(), clock=driver.clock
     )
@@ -161,7 +161,7 @@ EVENTS = [Reading(f"m{n % 4}", n * HOUR // 3, n % 13) for n in range(40)]
 
 
 def test_a_stateless_processor_maps_each_event() -> None:
-    """What it yields is written, keyed by the output's own key."""
+    """Its outputs have the keys of the output category."""
     driver = Driver(Large)
     driver.send(readings, EVENTS)
 
@@ -169,7 +169,7 @@ def test_a_stateless_processor_maps_each_event() -> None:
 
 
 def test_a_stateful_processor_sees_each_keys_events_in_order() -> None:
-    """Each key's state runs over its own events alone, in the order in which they were sent."""
+    """Each key's state changes with its own events only, in the order in which they were sent."""
     driver = Driver(Totals)
     driver.send(readings, EVENTS)
 
@@ -179,8 +179,8 @@ def test_a_stateful_processor_sees_each_keys_events_in_order() -> None:
         assert found == [(sum(litres[: n + 1]), n + 1) for n in range(len(litres))]
 
 
-def test_an_aggregators_last_update_is_the_whole_window() -> None:
-    """However often a checkpoint falls, the last record of a key and window holds all of its events."""
+def test_an_aggregators_last_update_contains_the_whole_window() -> None:
+    """For any number of checkpoints."""
     driver = Driver(Hours)
     for event in EVENTS:
         driver.send(readings, [event])
@@ -192,8 +192,8 @@ def test_an_aggregators_last_update_is_the_whole_window() -> None:
     assert last == {slot: litres for slot, litres in truth.items() if litres}
 
 
-def test_returning_no_state_forgets_the_key() -> None:
-    """The next event of the key begins anew."""
+def test_returning_none_deletes_the_state_of_the_key() -> None:
+    """The key's next event starts without state."""
 
     class Pairs(Totals):
         def process(self, event: Reading, state: Sum | None, context: ps.Context) -> tuple[Sum | None, list[Total]]:
@@ -213,10 +213,10 @@ def test_returning_no_state_forgets_the_key() -> None:
     litres=st.lists(st.tuples(st.sampled_from("abcd"), st.integers(10, 19)), min_size=1, max_size=30),
     crashes=st.lists(st.tuples(st.integers(0, 30), st.integers(0, 4)), max_size=4),
 )
-def test_each_row_keeps_its_promise_wherever_it_dies(
+def test_each_guarantee_holds_after_crashes_at_any_steps(
     processor: type[ps.Processor], litres: list[tuple[str, int]], crashes: list[tuple[int, int]]
 ) -> None:
-    """After deaths in any gaps, state and outputs are what the two settings say."""
+    """State and outputs match the two declared semantics."""
     steps = [*steps_of(processor), None]
     events = [Reading(meter, at, amount) for at, (meter, amount) in enumerate(litres)]
     items: list[Reading | bytes | Crash] = list(events)
@@ -235,25 +235,25 @@ def test_each_row_keeps_its_promise_wherever_it_dies(
             expect_count(processor.state_semantics, probe.litres, sum(truth))
 
 
-def expect(promise: ps.Semantics, found: list[int], truth: list[int]) -> None:
-    """Hold the outputs against those that should be there."""
-    if promise is not ps.Semantics.AT_MOST_ONCE:
+def expect(semantics: ps.Semantics, found: list[int], truth: list[int]) -> None:
+    """Compare outputs with the expected outputs under these semantics."""
+    if semantics is not ps.Semantics.AT_MOST_ONCE:
         assert set(found) == set(truth)
-    if promise is not ps.Semantics.AT_LEAST_ONCE:
+    if semantics is not ps.Semantics.AT_LEAST_ONCE:
         assert len(set(found)) == len(found)
         assert set(found) <= set(truth)
 
 
-def expect_count(promise: ps.Semantics, found: int, truth: int) -> None:
-    """Hold a count in the state against the truth."""
-    if promise is not ps.Semantics.AT_MOST_ONCE:
+def expect_count(semantics: ps.Semantics, found: int, truth: int) -> None:
+    """Compare a count in the state with the expected count under these semantics."""
+    if semantics is not ps.Semantics.AT_MOST_ONCE:
         assert found >= truth
-    if promise is not ps.Semantics.AT_LEAST_ONCE:
+    if semantics is not ps.Semantics.AT_LEAST_ONCE:
         assert found <= truth
 
 
 def test_at_least_once_really_repeats() -> None:
-    """A death between state and position counts the events twice: the harness bites where it should."""
+    """A crash between state and position counts the events twice, so the driver reveals repetitions."""
     driver = Driver(Often)
     driver.send(readings, [Reading("m", 1, 5), Crash(Step.SAVE_POSITION)])
 
@@ -261,21 +261,21 @@ def test_at_least_once_really_repeats() -> None:
 
 
 def test_at_most_once_really_loses() -> None:
-    """A death after the offsets are committed leaves the event out of state and output."""
+    """A crash after the offsets are committed leaves the event out of state and output."""
     driver = Driver(Seldom)
     driver.send(readings, [Reading("m", 1, 5), Crash(Step.SAVE_POSITION), Reading("m", 2, 1)])
 
     assert driver.read(totals) == [Total("m", 2, 1, 1)]
 
 
-def test_a_death_that_cannot_happen_is_refused() -> None:
-    """A step that no processor of the driver has would make a test that tests nothing."""
+def test_a_crash_at_an_unused_step_is_refused() -> None:
+    """Such a test would check nothing."""
     with pytest.raises(DeclarationError, match=r"Step\.SAVE_TOGETHER"):
         Driver(Totals).send(readings, [Crash(Step.PREPARE_STATE)])
 
 
-def test_an_aggregator_with_a_remote_store_runs_in_memory_too() -> None:
-    """The driver keeps its state and its outbox; after a death between the two commits each update is there once."""
+def test_an_aggregator_with_a_remote_store_runs_in_memory() -> None:
+    """The driver keeps its state and outbox; after a crash between the two commits, each update exists once."""
 
     class Remotely(Hours):
         store = ps.RemoteStore(ps.WriteMode.READ_MERGE_WRITE)
@@ -291,15 +291,15 @@ def test_an_aggregator_with_a_remote_store_runs_in_memory_too() -> None:
     assert last == {slot: litres for slot, litres in truth.items() if litres}
 
 
-def test_a_death_before_anything_is_saved_changes_nothing() -> None:
-    """State that was not saved is dropped, and its events are read again."""
+def test_a_crash_before_anything_is_saved_changes_nothing() -> None:
+    """Unsaved state is dropped, and its events are read again."""
     driver = Driver(Totals)
     driver.send(readings, [Reading("m", 1, 5), Crash(Step.SAVE_TOGETHER), Reading("m", 2, 1)])
 
     assert driver.read(totals)[-1] == Total("m", 2, 6, 2)
 
 
-def test_what_does_not_decode_becomes_a_dead_letter() -> None:
+def test_an_undecodable_message_becomes_a_dead_letter() -> None:
     """Its bytes, origin and reason are kept, and the events around it are processed."""
     driver = Driver(Large, start_ms=77)
     driver.send(readings, [Reading("a", 1, 10), b"{broken", Reading("b", 2, 20)])
@@ -311,8 +311,8 @@ def test_what_does_not_decode_becomes_a_dead_letter() -> None:
     assert driver.bus.slice(Bucket("readings", letter.bucket), letter.offset, 1)[0].value() == b"{broken"
 
 
-def test_a_processor_may_send_what_raises_to_the_dead_letters() -> None:
-    """The event's own outputs are dropped, the others' are not."""
+def test_a_failing_event_becomes_a_dead_letter_if_declared() -> None:
+    """Its own outputs are dropped; the outputs of other events are not."""
     driver = Driver(Forgiving)
     driver.send(readings, [Reading("a", 1, 10), Reading("a", 2, -3), Reading("a", 3, 30)])
 
@@ -321,8 +321,8 @@ def test_a_processor_may_send_what_raises_to_the_dead_letters() -> None:
     assert letter.reason == "Forgiving raised ValueError: -3 litres"
 
 
-def test_what_raises_stops_the_worker_with_all_before_it_saved() -> None:
-    """By default: each start stops at the same event, and repeats none of those before."""
+def test_a_failing_event_stops_the_worker_after_earlier_events_are_saved() -> None:
+    """Each restart stops at the same event, and repeats no earlier event."""
     driver = Driver(Large)
     for _ in range(3):
         with pytest.raises(EventRejected, match=r"offset 1: Large raised ValueError: -3 litres"):
@@ -337,7 +337,7 @@ def _bucket(key: str) -> int:
 
 
 def test_an_event_without_event_time_stops_the_worker() -> None:
-    """Those before it in the batch are processed or set aside first, and it is said which field is missing."""
+    """Earlier events of the batch are processed or become dead letters; the error names the missing field."""
     driver = Driver(Large)
     for value in (b'{"meter":"a","at":1,"litres":10}', b"nonsense", b'{"meter":"a","litres":20}'):
         driver.bus.append("readings", Outgoing(b"a", value))
@@ -350,8 +350,8 @@ def test_an_event_without_event_time_stops_the_worker() -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(kinds=st.lists(st.sampled_from(["good", "raises", "broken", "untimed"]), max_size=12), forgiving=st.booleans())
-def test_every_event_is_processed_set_aside_or_stops_the_worker(kinds: list[str], *, forgiving: bool) -> None:
-    """Up to the first one that stops the worker, each is accounted for once; beyond it, none is touched."""
+def test_every_event_is_processed_dead_lettered_or_stops_the_worker(kinds: list[str], *, forgiving: bool) -> None:
+    """Each event before the stop is accounted for once; no later event is processed."""
     made: dict[str, bytes] = {
         "good": b'{"meter":"a","at":1,"litres":10}',
         "raises": b'{"meter":"a","at":1,"litres":-1}',
@@ -371,19 +371,19 @@ def test_every_event_is_processed_set_aside_or_stops_the_worker(kinds: list[str]
         with pytest.raises(EventRejected, match=f"offset {stop}"):
             driver.run()
 
-    taken = kinds[:stop]
-    assert len(driver.read(large)) == taken.count("good")
-    assert len(driver.dead_letters(subject)) == len(taken) - taken.count("good")
-    if taken or stop is None:
-        assert bus.committed(subject.name, "readings").get(_bucket("a"), 0) == len(taken)
+    accepted = kinds[:stop]
+    assert len(driver.read(large)) == accepted.count("good")
+    assert len(driver.dead_letters(subject)) == len(accepted) - accepted.count("good")
+    if accepted or stop is None:
+        assert bus.committed(subject.name, "readings").get(_bucket("a"), 0) == len(accepted)
 
 
-def test_an_output_of_no_category_is_refused() -> None:
-    """The error names the type and what the processor writes; nothing is saved."""
+def test_an_output_without_a_category_is_refused() -> None:
+    """The error names its type and the declared outputs; nothing is saved."""
 
     class Wrong(Large):
         def process(self, event: Reading) -> Iterable[Reading]:
-            yield Total("m", 1, 2, 3)  # type: ignore[misc]  # what a user's code may do all the same
+            yield Total("m", 1, 2, 3)  # type: ignore[misc]  # user code may do this
 
     driver = Driver(Wrong)
     with pytest.raises(OutputRefused, match="Total, but writes only Reading to large"):
@@ -392,12 +392,12 @@ def test_an_output_of_no_category_is_refused() -> None:
     assert driver.bus.committed("wrong", "readings") == {}
 
 
-def test_a_state_that_is_not_of_its_type_is_refused_before_it_is_saved() -> None:
-    """It could not be loaded again; the last good state stays."""
+def test_a_state_of_another_type_is_refused_before_it_is_saved() -> None:
+    """It could not be loaded again; the last valid state remains."""
 
     class Wrong(Totals):
         def process(self, event: Reading, state: Sum | None, context: ps.Context) -> tuple[Sum | None, list[Total]]:
-            return "not a sum", []  # type: ignore[return-value]  # what a user's code may do all the same
+            return "not a sum", []  # type: ignore[return-value]  # user code may do this
 
     driver = Driver(Wrong)
     with pytest.raises(ProcessorFailed, match="of another type than it declares"):
@@ -407,7 +407,7 @@ def test_a_state_that_is_not_of_its_type_is_refused_before_it_is_saved() -> None
 
 
 def test_a_monoid_that_breaks_a_law_is_refused_before_anything_is_saved() -> None:
-    """A mean of means depends on where checkpoints fall; the error says what to keep instead."""
+    """A mean of means depends on the checkpoints; the error names the law."""
 
     class MeanOfMeans(ps.monoids.Monoid[float]):
         def identity(self) -> float:
@@ -426,7 +426,7 @@ def test_a_monoid_that_breaks_a_law_is_refused_before_anything_is_saved() -> Non
     assert driver.bus.committed("means", "readings") == {}
 
 
-def test_a_result_that_raises_names_key_and_window() -> None:
+def test_an_error_in_result_names_key_and_window() -> None:
     """Nothing of the checkpoint is saved."""
 
     class Wrong(Hours):
@@ -452,10 +452,10 @@ def test_a_result_that_raises_names_key_and_window() -> None:
         (ps.CheckpointInterval(time=timedelta(seconds=5)), 0, 60, False),
     ],
 )
-def test_a_checkpoint_falls_at_whichever_limit_comes_first(
+def test_a_checkpoint_starts_at_the_first_limit_reached(
     every: ps.CheckpointInterval, events: int, seconds: int, *, due: bool
 ) -> None:
-    """After so many events, so many bytes or so long; never for nothing."""
+    """The limits are events, bytes and time; without events there is no checkpoint."""
 
     class Often(Large):
         checkpoint = every
@@ -471,8 +471,8 @@ def test_a_checkpoint_falls_at_whichever_limit_comes_first(
     assert worker.metrics.checkpoints == int(due)
 
 
-class Patient(Executor):
-    """Does what it is given when it is told to."""
+class DeferredExecutor(Executor):
+    """An executor that runs its tasks on request."""
 
     def __init__(self) -> None:
         self._waiting: list[Callable[[], None]] = []
@@ -489,9 +489,9 @@ class Patient(Executor):
 
 
 @pytest.mark.parametrize("processor", [Totals, Exact, Silent, Large, LargeOnce])
-def test_work_goes_on_while_a_checkpoint_is_being_saved(processor: type[ps.Processor]) -> None:
-    """Events are processed over the state that is being saved; their outputs and positions wait for the checkpoint's end."""
-    driver, saver = Driver(processor), Patient()
+def test_processing_continues_while_a_checkpoint_is_saved(processor: type[ps.Processor]) -> None:
+    """Events are processed over the state being saved; their outputs and positions wait for the checkpoint's end."""
+    driver, saver = Driver(processor), DeferredExecutor()
     place = WorkerConfig(driver.bus, MemoryStateFolder(), "test")
     worker = Worker(processor(), place, InlineExecutor(), saver, clock=driver.clock)
     written, name = processor.outputs()[0], processor.name
@@ -524,8 +524,8 @@ def _truth(category: ps.Category[Any], meters: int, events: int) -> Iterable[Any
         yield Reading(f"m{meter}", at, 10) if category is large else Total(f"m{meter}", at, 10 * (at + 1), at + 1)
 
 
-def test_two_workers_share_buckets_and_state_follows() -> None:
-    """When a second worker joins and the first leaves, each key's count goes on where it stood."""
+def test_state_moves_with_the_buckets_between_two_workers() -> None:
+    """When a second worker joins and the first leaves, each key's count continues."""
     driver = Driver(Totals)
     states = MemoryStateFolder()
     workers = [worker_of(Totals, driver, states, "one")]
@@ -551,8 +551,8 @@ def test_two_workers_share_buckets_and_state_follows() -> None:
     assert counts == {1: 30, 2: 30, 3: 30}
 
 
-def test_what_lost_buckets_gave_is_taken_back() -> None:
-    """Also when all are lost at once, and come back before anybody else has done their work."""
+def test_outputs_of_lost_buckets_are_rolled_back() -> None:
+    """Also if all buckets are lost at once, and return before another worker has read them."""
     driver = Driver(LargeOnce)
     worker = worker_of(LargeOnce, driver, MemoryStateFolder())
     worker.run_once()
@@ -570,8 +570,8 @@ def test_what_lost_buckets_gave_is_taken_back() -> None:
 
 
 @pytest.mark.parametrize("processor", [Totals, Exact, Often, Silent, Large, LargeOnce])
-def test_outputs_that_were_sent_are_news_whatever_else_stayed(processor: type[ps.Processor]) -> None:
-    """A checkpoint flushes or commits them, also where neither state nor position has moved since the last one."""
+def test_sent_outputs_alone_cause_a_checkpoint(processor: type[ps.Processor]) -> None:
+    """Although neither state nor position has changed since the last checkpoint."""
     driver = Driver(processor)
     driver.send(readings, [Reading("m", 1, 50)])
     worker = driver._workers[processor]
@@ -589,7 +589,7 @@ def test_outputs_that_were_sent_are_news_whatever_else_stayed(processor: type[ps
 
 
 def test_a_missing_state_is_rebuilt_from_the_start_of_the_category() -> None:
-    """A group that had committed, on a machine without the state, reads all again instead of counting from nothing."""
+    """A worker without the state reads all events again, although its group has committed positions."""
     driver = Driver(Totals)
     driver.send(readings, EVENTS)
     driver.bus.kill_members("totals")
@@ -606,25 +606,25 @@ def test_a_missing_state_is_rebuilt_from_the_start_of_the_category() -> None:
 @pytest.mark.parametrize(
     "dies_at", [Gap(step) for step in (Step.LOG_CHANGES, Step.COMMIT_TRANSACTION)] + [None], ids=str
 )
-def test_a_changelog_that_begins_late_holds_the_state_of_before(dies_at: Gap | None) -> None:
-    """A processor that is declared to keep one from now on, or again, loses nothing of its state with its disk."""
-    drawing: type[Totals] = type("Exact", (Exact,), {"deterministic": False})
+def test_a_changelog_declared_later_contains_the_earlier_state(dies_at: Gap | None) -> None:
+    """A processor that declares a changelog later, or again, loses no state with its disk."""
+    logged: type[Totals] = type("Exact", (Exact,), {"deterministic": False})
     driver = Driver(Exact)
     driver.send(readings, [Reading(f"m{n % 5}", n, 1) for n in range(10)])
-    changelog = changelog_of(drawing)
+    changelog = changelog_of(logged)
     assert changelog is not None
     driver.bus.create(changelog)
     same = driver._states[Exact]
-    lives: list[tuple[type[Totals], StateFolder, Gap | None, list[str]]] = [
-        (drawing, same, dies_at, ["m0"]),
-        (drawing, same, None, []),
-        (drawing, MemoryStateFolder(), None, ["m1"]),
+    runs: list[tuple[type[Totals], StateFolder, Gap | None, list[str]]] = [
+        (logged, same, dies_at, ["m0"]),
+        (logged, same, None, []),
+        (logged, MemoryStateFolder(), None, ["m1"]),
         (Exact, same, None, ["m0", "m2"]),
-        (drawing, same, None, ["m0"]),
-        (drawing, MemoryStateFolder(), None, METERS),
+        (logged, same, None, ["m0"]),
+        (logged, MemoryStateFolder(), None, METERS),
     ]
     counted = Counter(dict.fromkeys(METERS, 2))
-    for processor, states, at_gap, meters in lives:
+    for processor, states, at_gap, meters in runs:
         driver.bus.kill_members(processor.name)
         driver._write(readings, [Reading(meter, 20, 1) for meter in meters])
         counted.update(meters)
@@ -641,29 +641,29 @@ def test_a_changelog_that_begins_late_holds_the_state_of_before(dies_at: Gap | N
 METERS = ["m0", "m1", "m2", "m3", "m4"]
 
 
-def killed_at(death: Gap | None) -> Callable[[Gap], None]:
-    """Return what lets a worker die in a gap."""
+def killed_at(fatal_gap: Gap | None) -> Callable[[Gap], None]:
+    """Return a callback that kills a worker at a gap."""
 
     def at_gap(gap: Gap) -> None:
-        if gap == death:
+        if gap == fatal_gap:
             raise Killed(f"died {gap}")
 
     return at_gap
 
 
 def read_to_end(worker: Worker, driver: Driver) -> None:
-    """Let a worker read all readings that there are, and save."""
+    """Let a worker read all readings, and save."""
     targets = ends_of([readings], driver.bus)
     for _ in range(100):
         worker.run_once()
         if worker.has_reached(targets):
             worker.save()
             return
-    raise AssertionError("it has not read to the end in a hundred turns")
+    raise AssertionError("the worker has not reached the end in a hundred rounds")
 
 
-def test_driver_errors_are_for_people() -> None:
-    """A category that the app does not know is refused by the bus, by name."""
+def test_a_category_outside_the_app_is_refused_by_name() -> None:
+    """The bus of the driver does not contain it."""
     driver = Driver(Large)
     other = ps.Category("elsewhere", Reading, key="meter", event_time="at")
     with pytest.raises(PenstockError, match="elsewhere"):
@@ -676,8 +676,8 @@ AHEAD = 10**12 + 86_400_001
 FAR = [Reading("a", 10**12, 1), Reading("a", AHEAD, 2), Reading("a", 10**12 + 5, 3)]
 
 
-def test_an_event_far_ahead_is_set_aside_and_does_not_drag_the_watermark() -> None:
-    """It goes to the dead letters with the distance; the events after it are not late."""
+def test_a_future_event_becomes_a_dead_letter_and_does_not_move_the_watermark() -> None:
+    """The dead letter contains its distance to the arrival; later events are not late."""
     driver = Driver(Totals, start_ms=10**12)
     driver.send(readings, FAR)
 
@@ -686,8 +686,8 @@ def test_an_event_far_ahead_is_set_aside_and_does_not_drag_the_watermark() -> No
     assert driver.metrics(Totals).late == 0
 
 
-def test_an_event_of_which_no_arrival_is_known_is_not_ahead_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody can say that it is; it is an event as any other."""
+def test_an_event_without_an_arrival_time_is_not_a_future_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is processed like any other event."""
     monkeypatch.setattr(StoredMessage, "timestamp", lambda _: (0, -1))
     driver = Driver(Totals, start_ms=10**12)
     driver.send(readings, FAR[:1])
@@ -696,8 +696,8 @@ def test_an_event_of_which_no_arrival_is_known_is_not_ahead_of_it(monkeypatch: p
     assert driver.dead_letters(Totals) == []
 
 
-def test_an_event_far_ahead_may_stop_the_worker() -> None:
-    """With all before it saved."""
+def test_a_future_event_can_stop_the_worker() -> None:
+    """Earlier events are saved."""
 
     class Strict(Totals):
         on_future_event = ps.ErrorPolicy.STOP
@@ -718,7 +718,7 @@ def test_an_event_far_ahead_may_stop_the_worker() -> None:
     ],
 )
 def test_event_times_in_another_unit_are_refused(factor: float, unit: str, change: str) -> None:
-    """Before anything is done with them; the factor is named. Whoever means them so may say that."""
+    """No event is processed, and the error names the factor; `max_future = None` accepts such times."""
 
     class Meant(Totals):
         max_future = None
@@ -734,16 +734,16 @@ def test_event_times_in_another_unit_are_refused(factor: float, unit: str, chang
     assert len(allowed.read(totals)) == 3
 
 
-def test_only_the_first_events_of_a_bucket_are_looked_at() -> None:
-    """Who began in 1970 is not asked again what it means, whoever goes on with it."""
+def test_only_the_first_event_times_of_a_bucket_are_checked_for_their_unit() -> None:
+    """A bucket that starts in 1970 is not checked again after a restart."""
     driver = Driver(Totals)
     driver.send(readings, [Reading("a", 0, 1), Crash(), Reading("a", 1_201_800_000, 1)])
 
     assert [total.litres for total in driver.read(totals)] == [1, 2]
 
 
-def test_event_times_before_1970_are_event_times() -> None:
-    """They count, and lie in windows, as any other."""
+def test_event_times_before_1970_are_valid() -> None:
+    """They count, and belong to windows, like any other event times."""
     driver = Driver([Hours])
     driver.send(readings, [Reading("a", -1, 5), Reading("a", -HOUR, 6), Reading("a", 0, 1)])
 

@@ -1,4 +1,4 @@
-"""What becomes of the data when a disk, a store or the bus fails under a worker, at whatever operation, and it is started again."""
+"""Failures of a disk, a store or the bus at any operation of a worker, followed by a restart."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Reading(ps.Record, frozen=True):
 
 
 class Total(ps.Record, frozen=True):
-    """How many readings a meter has had."""
+    """The number of a meter's readings."""
 
     meter: str
     at: ps.EventTime
@@ -63,13 +63,13 @@ class Copies(ps.Stateless):
 
 
 class CopiesOnce(Copies):
-    """Writes each once."""
+    """Copies with exactly-once outputs."""
 
     output_semantics = EXACT
 
 
 class CopiesAtMostOnce(Copies):
-    """Writes none twice."""
+    """Copies with at-most-once outputs."""
 
     output_semantics = MOST
 
@@ -84,25 +84,25 @@ class Totals(ps.Stateful):
 
 
 class Often(Totals):
-    """Counts some more than once."""
+    """Counts with at-least-once state."""
 
     state_semantics = LEAST
 
 
 class Seldom(Totals):
-    """Counts some not at all."""
+    """Counts with at-most-once state and outputs."""
 
     state_semantics = output_semantics = MOST
 
 
 class Silent(Totals):
-    """Writes no total twice."""
+    """Counts with at-most-once outputs."""
 
     output_semantics = MOST
 
 
 class Exact(Totals):
-    """Writes each total once."""
+    """Counts with exactly-once outputs."""
 
     output_semantics = EXACT
 
@@ -116,11 +116,11 @@ class Logged(Exact):
 PLAIN = [Copies, CopiesAtMostOnce, Totals, Often, Seldom, Silent]
 ROWS = [*PLAIN, CopiesOnce, Exact, Logged]
 EVENTS = [Reading(f"m{n % 7}", n) for n in range(60)]
-LIVES = 200
+MAX_RUNS = 200
 
 
 class Site:
-    """A processor on a faulty bus, with faulty states, and what becomes of its events."""
+    """A processor with a faulty bus and faulty states, and checks of its outputs."""
 
     def __init__(self, processor: type[ps.Processor], states: StateFolder, events: Sequence[Reading] = EVENTS) -> None:
         self.faults = Faults()
@@ -146,7 +146,7 @@ class Site:
     def _at_gap(self, gap: Gap) -> None:
         self.faults.at(f"gap: {gap}")
 
-    def live(self) -> Exception | None:
+    def run_worker(self) -> Exception | None:
         """Run a worker to the end of its input, or until something fails."""
         targets = ends_of(self.processor.inputs(), self.bus)
 
@@ -156,20 +156,20 @@ class Site:
 
         try:
             self.worker().run(finished)
-        except Exception as error:  # noqa: BLE001 - it is looked at
+        except Exception as error:  # noqa: BLE001 - the caller checks it
             self.bus.kill_members(self.processor.name)
             return error
         return None
 
-    def live_through(self) -> int:
-        """Start workers until one comes to the end; how many failed before."""
-        for failed in range(LIVES):
-            if self.live() is None and self._is_done():
+    def run_until_done(self) -> int:
+        """Start workers until one reaches the end; return the number of failed workers."""
+        for failed in range(MAX_RUNS):
+            if self.run_worker() is None and self._is_done():
                 return failed
-        raise AssertionError(f"none of {LIVES} workers came to the end")
+        raise AssertionError(f"none of {MAX_RUNS} workers reached the end")
 
     def _is_done(self) -> bool:
-        """Tell whether all is committed: a worker ends in good order, too, whose last checkpoint could not be saved."""
+        """Return whether all positions are committed; a worker also ends cleanly after a failed last checkpoint."""
         return self.bus.committed(self.processor.name, "readings") == dict(self.bus.ends("readings"))
 
     def outputs(self) -> list[Any]:
@@ -183,7 +183,7 @@ class Site:
         return Codecs(self.bus).of(category).decode(found).events
 
     def expect_kept(self, events: Sequence[Reading] = EVENTS) -> None:
-        """Hold what was written against what the row promises."""
+        """Compare the outputs with the declared semantics."""
         found = Counter(output.at for output in self.outputs())
         promise, truth = self.processor.output_semantics, {event.at for event in events}
         assert found.keys() <= truth
@@ -195,7 +195,7 @@ class Site:
             self._expect_counts(events)
 
     def _expect_counts(self, events: Sequence[Reading]) -> None:
-        """Hold the last count of each meter against how many readings it had, by a reading that is one more."""
+        """Compare the last count of each meter with the number of its readings."""
         truth = Counter(event.meter for event in events)
         last: dict[str, int] = {}
         for total in self.outputs():
@@ -214,47 +214,47 @@ class Site:
 def operations(processor: type[ps.Processor]) -> list[str]:
     """Return all operations of a run in which nothing fails."""
     site = Site(processor, MemoryStateFolder())
-    assert site.live() is None
+    assert site.run_worker() is None
     site.expect_kept()
     return site.faults.seen
 
 
 def failing(name: str) -> Exception:
-    """Return how an operation fails."""
+    """Return the error of an operation."""
     if name.startswith("state"):
         return disk_full(name)
     if name == "bus: flush":
-        return DeliveryFailed("nobody answers")
+        return DeliveryFailed("no broker answers")
     return RuntimeError(f"{name} failed")
 
 
 @pytest.mark.parametrize("processor", ROWS)
-def test_a_failure_of_any_one_operation_breaks_no_promise(processor: type[ps.Processor]) -> None:
-    """The disk refuses once, a message does not arrive, a step breaks off: whoever is started again makes it good."""
+def test_guarantees_hold_after_a_failure_of_any_operation(processor: type[ps.Processor]) -> None:
+    """A write fails once, a message is not delivered, or a step raises; a restarted worker recovers."""
     for at in range(len(operations(processor))):
         site = Site(processor, MemoryStateFolder())
         site.faults.fails = lambda name, before, at=at: failing(name) if before == at else None  # type: ignore[misc]
-        site.live_through()
+        site.run_until_done()
         site.expect_kept()
 
 
 @pytest.mark.parametrize("processor", ROWS)
-def test_a_disk_that_stays_full_breaks_no_promise(processor: type[ps.Processor]) -> None:
-    """From some write on all fail, the closing of each state included, until the worker has ended and there is room again."""
+def test_guarantees_hold_if_the_disk_stays_full(processor: type[ps.Processor]) -> None:
+    """From some operation on, all writes and the closing of each state fail until the worker has ended."""
     for at in range(len(operations(processor))):
         site = Site(processor, MemoryStateFolder())
         site.faults.fails = lambda name, before, at=at: (  # type: ignore[misc]
             disk_full(name) if before >= at and name.startswith("state") else None
         )
-        site.live()
+        site.run_worker()
         site.faults.fails = lambda _name, _before: None
-        site.live_through()
+        site.run_until_done()
         site.expect_kept()
 
 
 @pytest.mark.parametrize("processor", ROWS)
-def test_a_disk_that_has_room_again_while_the_worker_ends_breaks_no_promise(processor: type[ps.Processor]) -> None:
-    """A write is refused, and the closing of one state; the others could be saved, and must not be."""
+def test_guarantees_hold_if_the_disk_recovers_while_the_worker_ends(processor: type[ps.Processor]) -> None:
+    """A write and the closing of one state fail; the other states could be saved, and must not be."""
     for at in range(len(operations(processor))):
         site, closed = Site(processor, MemoryStateFolder()), list[int]()
 
@@ -267,55 +267,55 @@ def test_a_disk_that_has_room_again_while_the_worker_ends_breaks_no_promise(proc
             return None
 
         site.faults.fails = fails
-        site.live_through()
+        site.run_until_done()
         site.expect_kept()
 
 
 @pytest.mark.parametrize("processor", ROWS)
-def test_failures_that_come_together_break_no_promise(processor: type[ps.Processor]) -> None:
-    """Everything fails from some operation on: disk, bus, and the steps themselves."""
+def test_guarantees_hold_if_all_operations_fail(processor: type[ps.Processor]) -> None:
+    """From some operation on, the disk, the bus and the steps fail."""
     for at in range(len(operations(processor))):
         site = Site(processor, MemoryStateFolder())
         site.faults.fails = lambda name, before, at=at: failing(name) if before >= at else None  # type: ignore[misc]
-        site.live()
+        site.run_worker()
         site.faults.fails = lambda _name, _before: None
-        site.live_through()
+        site.run_until_done()
         site.expect_kept()
 
 
 @pytest.mark.parametrize("processor", [Totals, Silent, Exact, Logged])
-def test_a_full_disk_under_rocksdb_breaks_no_promise(processor: type[ps.Processor], tmp_path: Path) -> None:
-    """The same on a real disk: each state is opened again as it was left."""
+def test_guarantees_hold_if_the_disk_is_full_under_rocksdb(processor: type[ps.Processor], tmp_path: Path) -> None:
+    """Each state on a real disk is opened again with its saved content."""
     count = len(operations(processor))
     for at in range(0, count, max(1, count // 4)):
         site = Site(processor, RocksStateFolder(tmp_path / str(at)))
         site.faults.fails = lambda name, before, at=at: (  # type: ignore[misc]
             disk_full(name) if before >= at and name.startswith("state") else None
         )
-        site.live()
+        site.run_worker()
         site.faults.fails = lambda _name, _before: None
-        site.live_through()
+        site.run_until_done()
         site.expect_kept()
 
 
 @pytest.mark.parametrize("processor", PLAIN)
 @pytest.mark.parametrize("error", [CommitUnconfirmed, Fenced, MembershipLost])
-def test_a_commit_that_is_refused_breaks_no_promise(processor: type[ps.Processor], error: type[Exception]) -> None:
-    """The worker lives on, and what waited for the end of that checkpoint is not lost."""
+def test_guarantees_hold_if_a_commit_is_refused(processor: type[ps.Processor], error: type[Exception]) -> None:
+    """The worker continues, and nothing that waited for this checkpoint is lost."""
     commits = [at for at, name in enumerate(operations(processor)) if name == "bus: commit"]
     for at in commits:
         site = Site(processor, MemoryStateFolder())
         site.faults.fails = lambda _name, before, at=at: error("refused") if before == at else None  # type: ignore[misc]
-        site.live_through()
+        site.run_until_done()
         site.expect_kept()
 
 
 @pytest.mark.parametrize("processor", PLAIN)
 @pytest.mark.parametrize("error", [CommitUnconfirmed, Fenced, MembershipLost])
-def test_a_commit_that_is_refused_while_a_bucket_moves_breaks_no_promise(
+def test_guarantees_hold_if_a_commit_is_refused_during_a_rebalance(
     processor: type[ps.Processor], error: type[Exception]
 ) -> None:
-    """Two workers; the one that gives buckets up cannot commit just then, and goes on with the rest."""
+    """The worker that gives up buckets cannot commit, and continues with its other buckets."""
     for refused in range(1, 12):
         site = Site(processor, MemoryStateFolder())
         first = site.worker("first")
@@ -333,7 +333,7 @@ def test_a_commit_that_is_refused_while_a_bucket_moves_breaks_no_promise(
 
 
 def expect_finished(site: Site, workers: Sequence[Worker]) -> None:
-    """Let workers turn until all is read and saved; hold it against the truth."""
+    """Run workers until all events are read and saved, and check the outputs."""
     targets = ends_of(site.processor.inputs(), site.bus)
     for _ in range(2_000):
         for worker in workers:
@@ -354,10 +354,10 @@ def expect_finished(site: Site, workers: Sequence[Worker]) -> None:
 
 @pytest.mark.parametrize("processor", [CopiesOnce, Exact, Logged])
 @pytest.mark.parametrize("turns", range(1, 14))
-def test_buckets_that_come_while_a_worker_starts_over_are_opened_once(
+def test_buckets_assigned_during_the_pause_after_fencing_are_opened_once(
     processor: type[ps.Processor], turns: int
 ) -> None:
-    """Fenced, it waits a while before it opens its shards again; what it is given meanwhile is not read twice into one transaction."""
+    """They are not read twice into one transaction when the worker opens its shards again."""
     site = Site(processor, MemoryStateFolder())
     first, second = site.worker("first"), site.worker("second")
     for _ in range(3):
@@ -366,11 +366,7 @@ def test_buckets_that_come_while_a_worker_starts_over_are_opened_once(
     left = [1]
 
     def fails(name: str, _before: int) -> Exception | None:
-        return (
-            Fenced("nobody knows whether it counts")
-            if name == "bus: commit a transaction" and left and left.pop()
-            else None
-        )
+        return Fenced("the outcome is unknown") if name == "bus: commit a transaction" and left and left.pop() else None
 
     site.faults.fails = fails
     while left:
@@ -399,7 +395,7 @@ posts = ps.Category("posts", Posted, key="meter", event_time="at", buckets=3)
 
 
 class Posting(ps.Aggregator):
-    """Writes what no bus takes, for one reading."""
+    """Writes one output that is too large for any bus."""
 
     reads, writes, checkpoint = readings, posts, FEW
     monoid: ClassVar[ps.monoids.Monoid[Any]] = ps.monoids.Count()
@@ -415,14 +411,14 @@ class Posting(ps.Aggregator):
         return Posted(key, window.start, LARGE * (self.size if key == "m3" else 1))
 
 
-class Mended(Posting):
-    """The same processor, mended."""
+class FixedPosting(Posting):
+    """The same processor with the error fixed."""
 
     size = 1
 
 
 class PostingAtMostOnce(ps.Stateless):
-    """Writes what no bus takes, for one reading."""
+    """Writes one output that is too large for any bus, without state."""
 
     reads, writes, checkpoint, output_semantics = readings, posts, FEW, MOST
 
@@ -441,38 +437,38 @@ class Remembering(ps.Stateful):
 
 
 @pytest.mark.parametrize("processor", [Posting, PostingAtMostOnce, Remembering])
-def test_an_output_or_a_state_that_is_too_large_is_refused_before_it_is_saved(processor: type[ps.Processor]) -> None:
-    """Neither state nor positions say that it was done."""
+def test_an_oversized_output_or_state_is_refused_before_it_is_saved(processor: type[ps.Processor]) -> None:
+    """Neither state nor positions include its event."""
     site = Site(processor, MemoryStateFolder(), EVENTS[:4])
-    error = site.live()
+    error = site.run_worker()
 
     assert isinstance(error, MessageRefused)
     assert "Its checkpoint was not saved" in str(error)
     assert site.bus.committed(processor.name, "readings") == {}
 
 
-def test_a_processor_that_wrote_too_large_an_output_is_mended_and_goes_on() -> None:
-    """Nothing that it left behind is in the way."""
+def test_a_fixed_processor_continues_after_an_oversized_output() -> None:
+    """The failed checkpoint leaves nothing that blocks it."""
     states = MemoryStateFolder(merge_of(Posting()))
     site = Site(Posting, states, EVENTS[:8])
-    assert isinstance(site.live(), MessageRefused)
-    site.processor = Mended
-    site.live_through()
+    assert isinstance(site.run_worker(), MessageRefused)
+    site.processor = FixedPosting
+    site.run_until_done()
 
     assert {post.meter for post in site.outputs()} == {event.meter for event in EVENTS[:8]}
 
 
-def test_an_outbox_that_became_too_large_is_kept_until_it_can_be_sent() -> None:
-    """Where the category's limit was lowered between two lives; what to do is said."""
-    site = Site(Mended, MemoryStateFolder(merge_of(Mended())), EVENTS[:8])
+def test_an_oversized_outbox_is_kept_until_it_can_be_sent() -> None:
+    """The category's limit was lowered between two runs; the error explains what to do."""
+    site = Site(FixedPosting, MemoryStateFolder(merge_of(FixedPosting())), EVENTS[:8])
     site.faults.fails = lambda name, _before: RuntimeError("died") if name == "bus: commit a transaction" else None
-    assert isinstance(site.live(), RuntimeError)
+    assert isinstance(site.run_worker(), RuntimeError)
     site.faults.fails = lambda _name, _before: None
     site.bus.cluster.message_limit = 1_000
-    error = site.live()
+    error = site.run_worker()
     assert isinstance(error, MessageRefused)
     assert "They remain in the store" in str(error)
     site.bus.cluster.message_limit = MESSAGE_LIMIT
-    site.live_through()
+    site.run_until_done()
 
     assert {post.meter for post in site.outputs()} == {event.meter for event in EVENTS[:8]}

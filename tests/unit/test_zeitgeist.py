@@ -1,4 +1,4 @@
-"""The Zeitgeist example: its model and its timer by themselves, and all of it on all departures of 2013."""
+"""The Zeitgeist example: its model and its timer alone, and the whole example on all departures of 2013."""
 
 from __future__ import annotations
 
@@ -22,46 +22,46 @@ FEBRUARY_8, FEBRUARY_10 = JANUARY_1 + (38 * 24 + 5) * HOUR, JANUARY_1 + (40 * 24
 """Midnight in New York."""
 
 
-# The model and the timer by themselves
+# The model and the timer alone
 
 
 def learned(departures_of_hours: Iterable[int]) -> Expected:
-    """Return what is expected after hours with so many departures."""
+    """Return the model after hours with these numbers of departures."""
     expected = Expected()
     for count in departures_of_hours:
         expected = expected.learn(count)
     return expected
 
 
-def test_mean_and_variance_are_those_of_the_counts() -> None:
-    """As long as there are few."""
+def test_mean_and_variance_match_the_counts() -> None:
+    """While there are few counts."""
     expected = learned([2, 4, 4, 10])
 
     assert (expected.mean, expected.variance) == pytest.approx((5.0, 9.0))
 
 
-def test_nothing_is_judged_before_there_is_history() -> None:
-    """Of three hours alike, not even a fourth without any departure."""
+def test_no_hour_has_a_score_without_a_history() -> None:
+    """Three equal hours are too few, even before an hour without departures."""
     assert learned([20] * 3).score(0) is None
     assert learned([20] * 4).score(0) == pytest.approx(-(20**0.5))
 
 
-def test_an_outlier_does_not_make_the_normal_stand_out() -> None:
-    """Of a closed airport, little is learned."""
+def test_an_outlier_does_not_make_normal_hours_stand_out() -> None:
+    """The model learns little from a closed airport."""
     expected = learned([20] * 20 + [0])
 
     assert expected.score(20) == pytest.approx(0.33, abs=0.01)
 
 
 def test_a_new_timetable_is_learned() -> None:
-    """Where a third of the departures is left, two weeks are dips."""
+    """If a third of the departures remains, two weeks are dips."""
     scores = [learned([60] * 20 + [20] * weeks).score(20) for weeks in range(6)]
 
     assert [score is not None and score < -THRESHOLD for score in scores] == [True] * 2 + [False] * 4
 
 
 def hours(origin: str, begin: int, end: int, silent: Iterable[int] = ()) -> list[HourCount]:
-    """Return twenty departures in each of these hours, but for the silent ones, of which nothing is told."""
+    """Return twenty departures in each of these hours, and no count for silent hours."""
     return [HourCount(origin, JANUARY_1 + n * HOUR, 20) for n in range(begin, end) if n not in set(silent)]
 
 
@@ -69,15 +69,15 @@ SILENT = (700, 701, 703)
 TWO_AIRPORTS = sorted(hours("EWR", 0, 705, SILENT) + hours("JFK", 0, 705), key=attrgetter("hour"))
 
 
-def test_an_hour_that_nothing_is_told_of_is_a_dip() -> None:
-    """Once a later hour is told of, of whichever airport."""
+def test_an_hour_without_a_count_is_a_dip() -> None:
+    """It is detected once any airport has a later count."""
     driver = Driver(Detector)
     silent_before_704 = [event for event in TWO_AIRPORTS if event.hour < JANUARY_1 + 704 * HOUR]
     driver.send(counts, silent_before_704)
-    told_at_703 = [found.hour for found in driver.read(detections)]
+    detected_at_703 = [found.hour for found in driver.read(detections)]
     driver.send(counts, TWO_AIRPORTS[len(silent_before_704) :])
 
-    assert told_at_703 == [JANUARY_1 + n * HOUR for n in (700, 701)]
+    assert detected_at_703 == [JANUARY_1 + n * HOUR for n in (700, 701)]
     assert driver.read(detections) == [
         Detection("EWR", JANUARY_1 + n * HOUR, "dip", 0, 20.0, -(20**0.5)) for n in SILENT
     ]
@@ -85,7 +85,7 @@ def test_an_hour_that_nothing_is_told_of_is_a_dip() -> None:
 
 @pytest.mark.parametrize("step", [Step.FLUSH_OUTPUTS, Step.COMMIT_TRANSACTION, Step.APPLY_STATE, None])
 def test_a_crash_detects_nothing_twice_and_misses_nothing(step: Step | None) -> None:
-    """Also in the middle of the silence."""
+    """Also in the middle of the silent hours."""
     driver = Driver(Detector)
     in_silence = len(TWO_AIRPORTS) - 6
     driver.send(counts, [*TWO_AIRPORTS[:in_silence], Crash(before=step), *TWO_AIRPORTS[in_silence:]])
@@ -93,11 +93,11 @@ def test_a_crash_detects_nothing_twice_and_misses_nothing(step: Step | None) -> 
     assert [found.hour for found in driver.read(detections)] == [JANUARY_1 + n * HOUR for n in SILENT]
 
 
-# All of it on all departures
+# The whole example on all departures
 
 
 class Whole(NamedTuple):
-    """The run over all departures, and what is true."""
+    """The run over all departures, and the expected answer."""
 
     driver: Driver
     truth: Answer
@@ -106,7 +106,7 @@ class Whole(NamedTuple):
 @pytest.fixture(scope="module")
 def whole() -> Iterator[Whole]:
     """Run both nodes over all departures, once."""
-    gc.disable()  # much of the time would go into walking over stored messages, again and again
+    gc.disable()  # the collector would traverse all stored messages, again and again
     try:
         driver = Driver([Counter, Detector])
         driver.send(departures, reported())
@@ -115,8 +115,8 @@ def whole() -> Iterator[Whole]:
         gc.enable()
 
 
-def test_every_count_is_true(whole: Whole) -> None:
-    """Of each airport and complete hour one, in order of time, of the departures that were told of in time."""
+def test_every_count_is_correct(whole: Whole) -> None:
+    """One count for each airport and complete hour, in order of time, of the departures reported in time."""
     found = whole.driver.read(counts)
 
     assert {(count.origin, count.hour): count.count for count in found} == whole.truth.counts
@@ -124,13 +124,13 @@ def test_every_count_is_true(whole: Whole) -> None:
     assert found == sorted(found, key=attrgetter("hour"))
 
 
-def test_departures_told_of_too_late_are_counted(whole: Whole) -> None:
-    """One in 284: of most that come late the hour is not over."""
+def test_departures_reported_too_late_are_counted(whole: Whole) -> None:
+    """One in 284; for most late reports, the hour is not over."""
     assert whole.driver.metrics(Counter).dropped == whole.truth.dropped == 1_157
 
 
-def test_every_detection_is_true(whole: Whole) -> None:
-    """The same spikes and dips as in a computation that goes week by week, with the same figures."""
+def test_every_detection_is_correct(whole: Whole) -> None:
+    """The same spikes, dips and figures as in a separate computation week by week."""
     found = sorted(whole.driver.read(detections), key=attrgetter("origin", "hour"))
 
     assert [(one.origin, one.hour, one.kind, one.count) for one in found] == [
@@ -141,8 +141,8 @@ def test_every_detection_is_true(whole: Whole) -> None:
     ]
 
 
-def test_dips_lie_in_bad_weather(whole: Whole) -> None:
-    """Seven of ten do, of all hours that could have been one, one of ten; and the blizzard of February alone made most of them."""
+def test_dips_occur_in_bad_weather(whole: Whole) -> None:
+    """Seven of ten dips do, and one of ten possible hours; the blizzard of February caused most of the dips."""
     dips = [hour for hour in whole.truth.detections if hour.score < 0]
     possible = [hour for hour in whole.truth.hours if hour.could_dip]
 
@@ -152,7 +152,7 @@ def test_dips_lie_in_bad_weather(whole: Whole) -> None:
 
 
 def after_bad_weather(found: Iterable[Hour]) -> int:
-    """Return in how many of these hours, or the three before, the weather was bad where they were."""
+    """Return the number of hours with bad weather at their airport, then or in the three hours before."""
     bad = bad_weather()
     return sum(any((hour.origin, hour.start - ago * HOUR) in bad for ago in range(4)) for hour in found)
 
