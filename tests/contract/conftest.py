@@ -1,4 +1,4 @@
-"""Stores for remote state and file stores, each in turn."""
+"""Stores for remote state and file stores; each test runs once per store."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from penstock.state.local.rocksdb import RocksShardState
 
 @pytest.fixture(scope="session", params=["postgres", "redis"])
 def place(request: pytest.FixtureRequest) -> Place:
-    """Each kind of store in turn."""
+    """Each kind of store."""
     if request.param == "postgres":
         server: Postgres = request.getfixturevalue("postgres")
         return Place(server.url, server.target, server, b"COMMIT\0")
@@ -31,14 +31,14 @@ def place(request: pytest.FixtureRequest) -> Place:
 
 @pytest.fixture(scope="session", params=["postgres", "redis_server", "redis_cluster"])
 def url(request: pytest.FixtureRequest) -> str:
-    """The address of each kind of store in turn."""
+    """The address of each kind of store."""
     address: str = request.getfixturevalue(request.param).url
     return address
 
 
 @pytest.fixture
 def proxy(place: Place) -> Iterator[Proxy]:
-    """What stands between us and the store."""
+    """A proxy between the client and the store."""
     with closing(Proxy(place.target)) as proxy:
         yield proxy
 
@@ -52,14 +52,14 @@ def opened() -> Iterator[Opened]:
 
 @pytest.fixture(scope="session")
 def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """A NameNode and a DataNode; their addresses."""
+    """The addresses of a NameNode and a DataNode."""
     with running_hdfs(tmp_path_factory.mktemp("hdfs")) as endpoints:
         yield endpoints
 
 
 @pytest.fixture(params=["folder", "hdfs"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> FileStore:
-    """An empty file store of each lasting kind in turn."""
+    """An empty file store of each persistent kind."""
     if request.param == "folder":
         return LocalFileStore(tmp_path / "store")
     endpoints = request.getfixturevalue("hdfs")

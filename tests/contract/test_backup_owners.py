@@ -1,4 +1,4 @@
-"""Owners of backups: killed, fenced or pruning, they leave complete backups."""
+"""Owners of backups that are killed, fenced or paused leave complete backups."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from penstock.state.local.rocksdb import RocksShardState
 
 
 def test_a_kill_at_any_step_leaves_a_complete_backup(store: FileStore, state: RocksShardState, tmp_path: Path) -> None:
-    """Before each write of claiming, saving and pruning: no backup is half there, and what is restored was saved before, or now."""
+    """A kill before any write of claiming, saving or pruning leaves the previous backup or the new one, complete."""
     watched = WatchedFileStore(store)
     _claim_save_prune(watched, state, tmp_path, 0)
     last, kill = 0, 0
@@ -59,7 +59,7 @@ def test_a_kill_at_any_step_leaves_a_complete_backup(store: FileStore, state: Ro
 
 
 def _death_at(number: int) -> tuple[Callable[[str, str], None], list[str]]:
-    """Return what dies at the given one of the steps that change the store, and the list of those that were begun."""
+    """Return a kill at the given write to the store, and the list of writes that started."""
     begun: list[str] = []
 
     def step(kind: str, path: str) -> None:
@@ -85,10 +85,10 @@ def _claim_save_prune(store: FileStore, state: RocksShardState, folder: Path, nu
     owner.prune(1)
 
 
-def test_a_killed_process_leaves_no_half_file(
+def test_a_killed_process_leaves_no_partial_backup(
     store: FileStore, state: RocksShardState, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """SIGKILL in the middle of a table: the earlier backup is restored, and the next owner's pruning removes what was left."""
+    """After SIGKILL within a table, a restore uses the earlier backup, and the next owner's pruning removes the rest."""
     back_up(claim(backups_at(store), ME), state, tmp_path, 1)
     state.save({b"large": os.urandom(20_000_000)})
     go_on(state, 2)
@@ -121,8 +121,8 @@ def test_a_killed_process_leaves_no_half_file(
     assert set(backups_at(store).files()) == {file.stored for file in newest_backup(store).files}
 
 
-def test_a_fenced_owner_writes_nothing(store: FileStore, state: RocksShardState, tmp_path: Path) -> None:
-    """Neither a backup nor a removal; it is told who owns them now."""
+def test_a_fenced_owner_writes_and_removes_nothing(store: FileStore, state: RocksShardState, tmp_path: Path) -> None:
+    """The error names the current owner."""
     old = claim(backups_at(store), ME)
     back_up(old, state, tmp_path, 1)
     back_up(claim(backups_at(store), ME), state, tmp_path, 2)
@@ -137,10 +137,10 @@ def test_a_fenced_owner_writes_nothing(store: FileStore, state: RocksShardState,
 
 
 @pytest.mark.parametrize("stored", ["one file", "all files"])
-def test_an_owner_that_is_fenced_while_it_saves_makes_no_backup(
+def test_an_owner_that_is_fenced_during_a_save_makes_no_backup(
     stored: str, watched: WatchedFileStore, state: RocksShardState, tmp_path: Path
 ) -> None:
-    """It finds out before the next file, and before the manifest."""
+    """The owner checks its epoch before each file and before the manifest."""
     old = claim(backups_at(watched), ME)
     state.snapshot(tmp_path / "snapshot")
     limit = 1 if stored == "one file" else len(list((tmp_path / "snapshot").iterdir()))
@@ -158,15 +158,15 @@ def test_an_owner_that_is_fenced_while_it_saves_makes_no_backup(
 
 
 @pytest.mark.parametrize("paused_at", [("list_folder", "/files"), ("delete", "")])
-def test_an_owner_that_was_paused_takes_nothing_from_a_later_one(
+def test_a_paused_owner_removes_nothing_of_a_later_owner(
     paused_at: tuple[str, str], watched: WatchedFileStore, state: RocksShardState, tmp_path: Path
 ) -> None:
-    """Fenced in the middle of its pruning, it goes on to remove: the later owner's backup, of the same files, stays whole."""
+    """An owner that is fenced while it prunes continues to remove files; the later owner's backup of the same files stays complete."""
     old = claim(backups_at(watched), ME)
     for number in (1, 2):
         back_up(old, state, tmp_path, number)
     lost = back_up(old, state, tmp_path, 3)
-    watched.store.delete(backups_at(watched).manifest_path(lost.id))  # its files now belong to no backup
+    watched.store.delete(backups_at(watched).manifest_path(lost.id))  # its files no longer belong to a backup
     later: list[Manifest] = []
 
     def take_over(step: str, path: str) -> None:
@@ -181,8 +181,8 @@ def test_an_owner_that_was_paused_takes_nothing_from_a_later_one(
     assert (restored(watched, tmp_path / "target") or {})[b"last"] == b"3"
 
 
-def test_who_claims_last_owns(store: FileStore) -> None:
-    """Of many who claim at once each gets an epoch of its own, and only the last is not refused."""
+def test_the_last_owner_to_claim_is_the_only_owner(store: FileStore) -> None:
+    """Concurrent claims receive different epochs, and only the last epoch may write."""
     owners: list[BackupWriter] = []
     threads = [threading.Thread(target=lambda: owners.append(claim(backups_at(store), ME))) for _ in range(6)]
     for thread in threads:
@@ -200,8 +200,8 @@ def test_who_claims_last_owns(store: FileStore) -> None:
     assert refused == 5
 
 
-def test_an_emptied_place_is_begun_anew(store: FileStore, state: RocksShardState, tmp_path: Path) -> None:
-    """The owner stores everything again, and the next owner's backups count as newer."""
+def test_an_emptied_store_receives_a_full_backup(store: FileStore, state: RocksShardState, tmp_path: Path) -> None:
+    """The owner stores all files again, and the next owner's backups count as newer."""
     owner = claim(backups_at(store), ME)
     owner = claim(backups_at(store), ME)
     back_up(owner, state, tmp_path, 1)
@@ -214,8 +214,8 @@ def test_an_emptied_place_is_begun_anew(store: FileStore, state: RocksShardState
     assert (restored(store, tmp_path / "target") or {})[b"last"] == b"3"
 
 
-def test_the_last_good_backups_stay(store: FileStore, state: RocksShardState, tmp_path: Path) -> None:
-    """Damaged ones are not counted: of five, two of them damaged, the last two good ones stay, and what is newer than these."""
+def test_pruning_keeps_the_last_intact_backups(store: FileStore, state: RocksShardState, tmp_path: Path) -> None:
+    """Damaged backups do not count: of five backups, two of them damaged, the last two intact ones and all newer ones stay."""
     owner = claim(backups_at(store), ME)
     manifests = [back_up(owner, state, tmp_path, number) for number in range(5)]
     store.delete(path_of(store, _own_file(manifests, 3)))
@@ -228,14 +228,14 @@ def test_the_last_good_backups_stay(store: FileStore, state: RocksShardState, tm
 
 
 def _own_file(manifests: list[Manifest], number: int) -> StoredFile:
-    """Return a file that is in one backup alone: RocksDB's own manifest differs each time."""
+    """Return a file that only one backup contains: RocksDB's own manifest differs each time."""
     return next(file for file in manifests[number].files if file.name.startswith("MANIFEST"))
 
 
-def test_a_place_with_no_good_backup_loses_nothing_more(
+def test_pruning_without_an_intact_backup_removes_nothing(
     store: FileStore, state: RocksShardState, tmp_path: Path
 ) -> None:
-    """Perhaps somebody brings the missing files back."""
+    """An operator may still recover the missing files."""
     owner = claim(backups_at(store), ME)
     manifests = [back_up(owner, state, tmp_path, number) for number in range(2)]
     for number in range(2):
@@ -246,8 +246,10 @@ def test_a_place_with_no_good_backup_loses_nothing_more(
     assert listing(store) == there
 
 
-def test_files_that_no_kept_backup_names_go(store: FileStore, state: RocksShardState, tmp_path: Path) -> None:
-    """What is left is exactly the newest backup, its owner's claim, and what is not ours."""
+def test_pruning_removes_files_that_no_kept_backup_references(
+    store: FileStore, state: RocksShardState, tmp_path: Path
+) -> None:
+    """The newest backup, its owner's claim and foreign files remain."""
     for number in range(3):
         owner = claim(backups_at(store), ME)
         back_up(owner, state, tmp_path, number)

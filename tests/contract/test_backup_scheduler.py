@@ -1,4 +1,4 @@
-"""The backup scheduler, while the file store is reachable, slow, broken or away."""
+"""The backup scheduler with a file store that is reachable, slow, broken or unavailable."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ from penstock.state.local.rocksdb import RocksShardState
 from penstock.state.protocols import ShardIdentity
 
 
-def test_a_state_that_goes_on_is_backed_up(
+def test_a_changing_state_is_backed_up_repeatedly(
     store: FileStore, state: RocksShardState, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
-    """By itself, again and again; old backups go, and no snapshot stays beside the state."""
+    """The scheduler removes old backups and leaves no snapshot beside the state."""
     with keeping(store, state, keep=1):
         for number in range(1, 4):
             go_on(state, number)
@@ -51,10 +51,10 @@ def test_a_state_that_goes_on_is_backed_up(
     assert [path.name for path in state.folder.parent.iterdir()] == [state.folder.name]
 
 
-def test_a_state_that_does_not_go_on_is_not_backed_up_again(
+def test_an_unchanged_state_is_not_backed_up_again(
     watched: WatchedFileStore, state: RocksShardState, wait_until: WaitUntil
 ) -> None:
-    """And does not age: its backup is what it is."""
+    """Its backup does not age."""
     looked: list[float] = []
     position = state.position
 
@@ -74,13 +74,13 @@ def test_a_state_that_does_not_go_on_is_not_backed_up_again(
     assert age.exists
 
 
-def test_a_place_that_is_down_at_the_start_is_waited_for(
+def test_a_store_that_is_unavailable_at_the_start_is_retried(
     watched: WatchedFileStore,
     state: RocksShardState,
     wait_until: WaitUntil,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Told once, with the age; ages grow, then shrink; and it is told when all has caught up."""
+    """The log reports the outage once, with the backup's age, and reports when all backups have caught up."""
     watched.before = switch = Switch()
     with keeping(watched, state) as keeper:
         wait_until(lambda: len(watched.asked) > 4)
@@ -97,14 +97,14 @@ def test_a_place_that_is_down_at_the_start_is_waited_for(
     assert newest_position(watched, ME) == StatePosition({"flights": 0})
 
 
-def test_lateness_is_said_seldom_and_taken_back_with_how_long_it_was(
+def test_late_backups_are_logged_once_and_their_end_with_the_duration(
     watched: WatchedFileStore,
     state: RocksShardState,
     wait_until: WaitUntil,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """However often it is tried; also where the store answers and is merely slow."""
+    """Neither repeated attempts nor a store that is only slow add log lines."""
     monkeypatch.setattr("penstock.state.backups.scheduler.REMIND_EVERY_S", 1.0)
     slow, tries = threading.Event(), 20
 
@@ -131,10 +131,10 @@ def test_lateness_is_said_seldom_and_taken_back_with_how_long_it_was(
     assert int(re.findall(r"late for (\d+) s", caplog.text)[0]) >= 1
 
 
-def test_a_backup_says_how_often_they_are_made(
+def test_a_manifest_contains_the_backup_interval(
     watched: WatchedFileStore, state: RocksShardState, wait_until: WaitUntil
 ) -> None:
-    """In its manifest; one that does not say it is as good."""
+    """A manifest without an interval is valid, too."""
     with keeping(watched, state):
         wait_until(lambda: backups_at(watched).ids() != [])
     manifest = newest_backup(watched)
@@ -146,10 +146,10 @@ def test_a_backup_says_how_often_they_are_made(
     assert Manifest.decode(sealed.encode()) == msgspec.structs.replace(manifest, interval_s=None)
 
 
-def test_a_place_that_goes_down_in_the_middle_is_waited_for(
+def test_a_store_that_fails_during_a_backup_is_retried(
     watched: WatchedFileStore, state: RocksShardState, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
-    """What was stored of the broken backup is no backup, and the next one is whole."""
+    """The files of the broken backup do not count as a backup, and the next backup is complete."""
     switch = Switch(on=True)
 
     def break_off(step: str, path: str) -> None:
@@ -171,7 +171,7 @@ def test_a_place_that_goes_down_in_the_middle_is_waited_for(
 
 
 class Hanging:
-    """Makes the second file's step hang until it is let go."""
+    """Makes the second file's step hang until the test releases it."""
 
     def __init__(self) -> None:
         self.reached = threading.Event()
@@ -185,10 +185,10 @@ class Hanging:
             self.let_go.wait(60)
 
 
-def test_a_release_does_not_wait_for_a_place_that_hangs(
+def test_a_release_does_not_wait_for_a_store_that_hangs(
     watched: WatchedFileStore, state: RocksShardState, wait_until: WaitUntil
 ) -> None:
-    """The state can be closed and taken away at once; what was being stored is given up."""
+    """The state can be closed and moved at once; the scheduler aborts the running backup."""
     watched.before = hanging = Hanging()
     with closing(BackupScheduler(watched, OFTEN)) as keeper:
         keeper.adopt(ME, state)
@@ -206,17 +206,17 @@ def test_a_release_does_not_wait_for_a_place_that_hangs(
     assert len(watched.stored()) == 2
 
 
-def test_a_release_waits_for_a_snapshot_that_is_being_made(
+def test_a_release_waits_for_a_snapshot_in_progress(
     watched: WatchedFileStore, state: RocksShardState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After it has returned, the keeper does not touch the state."""
+    """After the release returns, the scheduler does not touch the state."""
     begun, released = threading.Event(), threading.Event()
     order: list[str] = []
     snapshot = state.snapshot
 
     def slow(target: Path) -> None:
         begun.set()
-        released.wait(0.5)  # which it is not, before this ends
+        released.wait(0.5)  # true only before this function ends
         snapshot(target)
         order.append("snapshot made")
 
@@ -231,8 +231,8 @@ def test_a_release_waits_for_a_snapshot_that_is_being_made(
     assert order == ["snapshot made", "released"]
 
 
-def test_closing_leaves_a_request_that_hangs_behind(watched: WatchedFileStore, state: RocksShardState) -> None:
-    """Within the two seconds it is given; when it comes back, nothing more is written."""
+def test_closing_abandons_a_request_that_hangs(watched: WatchedFileStore, state: RocksShardState) -> None:
+    """Closing returns within its limit of two seconds; when the request returns later, the scheduler writes nothing more."""
     watched.before = hanging = Hanging()
     keeper = BackupScheduler(watched, OFTEN)
     keeper.adopt(ME, state)
@@ -248,10 +248,10 @@ def test_closing_leaves_a_request_that_hangs_behind(watched: WatchedFileStore, s
     assert len(watched.stored()) == 2
 
 
-def test_of_two_keepers_the_older_is_fenced(
+def test_the_older_of_two_schedulers_is_fenced(
     watched: WatchedFileStore, state: RocksShardState, wait_until: WaitUntil, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It says so, and leaves the shard to the newer one, whose backups go on."""
+    """The older one logs this and leaves the shard to the newer one, whose backups continue."""
     with keeping(watched, state) as older:
         wait_until(lambda: backups_at(watched).ids() != [])
         with keeping(watched, state) as newer:
@@ -267,7 +267,7 @@ def test_of_two_keepers_the_older_is_fenced(
 
 
 def test_shards_are_spread_over_the_interval(watched: WatchedFileStore, state: RocksShardState) -> None:
-    """Those that were adopted together are not due together, and all within one interval."""
+    """Shards that were assigned together are due at different times, all within one interval."""
     with closing(BackupScheduler(watched, timedelta(hours=1))) as keeper:
         begun_s = time.monotonic()
         for bucket in range(20):
@@ -281,7 +281,7 @@ def test_shards_are_spread_over_the_interval(watched: WatchedFileStore, state: R
 def test_snapshots_of_killed_processes_are_removed(
     watched: WatchedFileStore, state: RocksShardState, wait_until: WaitUntil
 ) -> None:
-    """They would keep tables on the disk that the database itself needs no more."""
+    """Otherwise they would retain tables on the disk that the database no longer needs."""
     state.snapshot(state.folder.parent / ".backup-of-the-dead")
     with keeping(watched, state):
         wait_until(lambda: backups_at(watched).ids() != [])
@@ -289,14 +289,14 @@ def test_snapshots_of_killed_processes_are_removed(
     assert [path.name for path in state.folder.parent.iterdir()] == [state.folder.name]
 
 
-def test_an_unexpected_error_ends_neither_the_keeper_nor_other_backups(
+def test_an_unexpected_error_ends_neither_the_scheduler_nor_other_backups(
     watched: WatchedFileStore,
     state: RocksShardState,
     tmp_path: Path,
     wait_until: WaitUntil,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """It is told with its trace, and the shard is tried again."""
+    """The log contains the stack trace, and the scheduler retries the shard."""
     errors = [ZeroDivisionError("of the store"), OSError("also")]
 
     def fail(step: str, path: str) -> None:
@@ -310,10 +310,10 @@ def test_an_unexpected_error_ends_neither_the_keeper_nor_other_backups(
     assert "ZeroDivisionError: of the store" in caplog.text
 
 
-def test_an_hdfs_that_stops_and_comes_back_is_waited_for(
+def test_backups_catch_up_after_hdfs_restarts(
     state: RocksShardState, tmp_path: Path, wait_until: WaitUntil, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Stopped for real while the state goes on: backups catch up by themselves, and a restore gives the newest."""
+    """A real HDFS stops while the state changes: backups catch up without help, and a restore returns the newest."""
     services = LocalServices(tmp_path / "services")
     endpoints = services.up(["hdfs"], lambda _: None)["hdfs"].endpoints
     try:

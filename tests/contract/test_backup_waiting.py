@@ -1,4 +1,4 @@
-"""A worker that waits for a backup, and a database that is read while its owner has it open."""
+"""A worker that waits for a backup, and reads of a database that its owner has open."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from penstock.state.protocols import Delta
 def refreshing(
     store: FileStore, states: Path, dropped: threading.Event | None = None
 ) -> Iterator[tuple[WorkerBackups, Future[bool]]]:
-    """Have a worker look for a state that its group has committed for; in a thread of its own."""
+    """Make a worker load, in its own thread, a state for which its group has committed offsets."""
     with closing(WorkerBackups(store, states, OFTEN)) as backups, ThreadPoolExecutor(1) as threads:
         refreshed = threads.submit(backups.refresh, ME, StatePosition({"flights": 1}), dropped or threading.Event())
         try:
@@ -45,7 +45,7 @@ def refreshing(
 
 
 @pytest.mark.parametrize("begun", [False, True], ids=["no state", "an empty state"])
-def test_a_missing_state_waits_for_its_place_and_says_so_seldom(
+def test_a_missing_state_waits_for_its_backup_store_and_logs_rarely(
     begun: bool,
     watched: WatchedFileStore,
     state: RocksShardState,
@@ -54,7 +54,7 @@ def test_a_missing_state_waits_for_its_place_and_says_so_seldom(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """At once, then now and then, after a while with what can be done; not at each try."""
+    """The worker logs at once and then rarely, later with advice; it does not log each attempt."""
     for name, value in {"RETRY_S": 0.01, "LOG_EVERY_S": 0.5, "LONG_WAIT_S": 0.6}.items():
         monkeypatch.setattr(f"penstock.ops.worker.backups.{name}", value)
     back_up(claim(backups_at(watched), ME), state, tmp_path, 1)
@@ -78,10 +78,10 @@ def test_a_missing_state_waits_for_its_place_and_says_so_seldom(
 
 
 @pytest.mark.parametrize("prepared", [False, True], ids=["saved", "prepared alone"])
-def test_a_state_that_is_here_waits_for_no_place(
+def test_an_existing_state_does_not_wait_for_the_backup_store(
     prepared: bool, watched: WatchedFileStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is caught up from the bus, or is so already by what its first checkpoint had prepared."""
+    """It catches up from Kafka, or is already complete after its prepared checkpoint."""
     state = RocksStateFolder(tmp_path / "other").open(ME)
     if prepared:
         state.prepare(Delta({}, StatePosition({"flights": 1}), {b"key": b"value"}))
@@ -95,10 +95,10 @@ def test_a_state_that_is_here_waits_for_no_place(
     assert "caught up from the bus" in caplog.text
 
 
-def test_whoever_stops_waiting_for_a_place_that_hangs_asks_it_no_more(
+def test_a_cancelled_restore_sends_no_more_requests(
     watched: WatchedFileStore, state: RocksShardState, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
-    """The request it hangs in is its last, however many files there are, and no half restored state is left."""
+    """The hanging request is the last one, however many files remain, and no partial state remains."""
     back_up(claim(backups_at(watched), ME), state, tmp_path, 1)
     reached, let_go = threading.Event(), threading.Event()
 
@@ -121,10 +121,10 @@ def test_whoever_stops_waiting_for_a_place_that_hangs_asks_it_no_more(
     assert not list(shard_folder(tmp_path / "other", ME).glob("*"))
 
 
-def test_a_shard_that_went_elsewhere_waits_for_no_place(
+def test_a_revoked_shard_does_not_wait_for_the_backup_store(
     watched: WatchedFileStore, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
-    """It does not keep those from being opened that are still wanted."""
+    """It does not delay the opening of shards that are still assigned."""
     watched.before, dropped = Switch(), threading.Event()
     with refreshing(watched, tmp_path / "other", dropped) as (_, refreshed):
         wait_until(lambda: watched.asked != [])
@@ -133,10 +133,10 @@ def test_a_shard_that_went_elsewhere_waits_for_no_place(
             refreshed.result(30)
 
 
-def test_a_look_is_repeated_where_the_owner_merges_files(
+def test_an_inspection_is_repeated_while_the_owner_compacts(
     state: RocksShardState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A table may be gone between its name and its content; damage that stays is told."""
+    """A table may disappear between listing and reading; permanent damage is reported."""
     errors = [StateDamaged("Can't access /000020.sst"), StateDamaged("Can't access /000021.sst")]
 
     @contextmanager

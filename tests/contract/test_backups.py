@@ -1,4 +1,4 @@
-"""Backups of states: saved, restored and checked, in a folder and on HDFS."""
+"""Backups of states are saved, restored and checked, in a folder and on HDFS."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from penstock.state.protocols import Delta, ShardIdentity
 
 
 def test_a_restored_state_equals_what_was_saved(store: FileStore, state: RocksShardState, tmp_path: Path) -> None:
-    """Values, position and a prepared delta; under the same identity, opened as its own."""
+    """A restore returns values, position and a prepared delta under the same identity, and its owner can open it."""
     delta = Delta({"flights": 7}, StatePosition({"flights": 9}), {b"later": b"x", b"last": None})
     state.save({b"large %d" % number: os.urandom(100_000) for number in range(40)})
     state.prepare(delta)
@@ -59,8 +59,8 @@ def test_a_restored_state_equals_what_was_saved(store: FileStore, state: RocksSh
     other.close()
 
 
-def test_nothing_to_restore(store: FileStore, tmp_path: Path) -> None:
-    """No backup is not an error, and leaves no database behind."""
+def test_a_restore_without_a_backup_restores_nothing(store: FileStore, tmp_path: Path) -> None:
+    """A missing backup is not an error, and the restore creates no database."""
     shard = shard_folder(tmp_path, ME)
 
     assert newest_position(store, ME) is None
@@ -69,8 +69,8 @@ def test_nothing_to_restore(store: FileStore, tmp_path: Path) -> None:
     assert not list(tmp_path.rglob("CURRENT"))
 
 
-def test_only_new_tables_are_stored(store: FileStore, state: RocksShardState, tmp_path: Path) -> None:
-    """Also by the next owner of the same state, after it was closed and opened again."""
+def test_a_backup_stores_only_new_tables(store: FileStore, state: RocksShardState, tmp_path: Path) -> None:
+    """The next owner of the same state does the same after a restart."""
     watched = WatchedFileStore(store)
     first = back_up(claim(backups_at(watched), ME), state, tmp_path, 1)
     owner = claim(backups_at(watched), ME)
@@ -88,7 +88,7 @@ def test_only_new_tables_are_stored(store: FileStore, state: RocksShardState, tm
 
 
 def test_a_table_is_hashed_once(store: FileStore, state: RocksShardState, tmp_path: Path) -> None:
-    """In one open database a table never changes: the second backup does not read it."""
+    """A table never changes in an open database: the second backup does not read it."""
     owner = claim(backups_at(store), ME)
     back_up(owner, state, tmp_path)
     snapshot = tmp_path / "snapshot"
@@ -103,10 +103,10 @@ def test_a_table_is_hashed_once(store: FileStore, state: RocksShardState, tmp_pa
     assert (restored(store, tmp_path / "target") or {})[b"last"] == b"0"
 
 
-def test_what_was_removed_from_the_place_is_stored_again(
+def test_a_file_that_was_removed_from_the_store_is_stored_again(
     store: FileStore, state: RocksShardState, tmp_path: Path
 ) -> None:
-    """A missing or cut file mends with the next backup, although the owner stored it before."""
+    """The next backup replaces a missing or truncated file, although the owner stored it before."""
     owner = claim(backups_at(store), ME)
     tables = tables_of(back_up(owner, state, tmp_path))
     store.delete(path_of(store, tables[0]))
@@ -118,7 +118,7 @@ def test_what_was_removed_from_the_place_is_stored_again(
 
 @pytest.mark.parametrize("next_owner", [False, True])
 @pytest.mark.parametrize("harm", [lambda whole: whole[:-9] + b"\0" * 9, lambda whole: b"\0" * len(whole)])
-def test_a_backup_shares_no_file_that_is_not_what_was_saved(
+def test_a_backup_shares_no_file_with_different_content(
     harm: Callable[[bytes], bytes],
     next_owner: bool,
     store: FileStore,
@@ -126,7 +126,7 @@ def test_a_backup_shares_no_file_that_is_not_what_was_saved(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Though it has its size: it is stored again, by the owner that stored it or by the next one, and that is said."""
+    """A file of the same size but different content is stored again by the same owner or the next, and the log reports it."""
     owner = claim(backups_at(store), ME)
     first = back_up(owner, state, tmp_path, 1)
     for table in tables_of(first):
@@ -142,10 +142,10 @@ def test_a_backup_shares_no_file_that_is_not_what_was_saved(
     assert (restored(store, tmp_path / "target") or {})[b"last"] == b"2"
 
 
-def test_of_a_large_state_a_part_is_read_with_each_backup(
+def test_each_backup_verifies_a_part_of_a_large_state(
     monkeypatch: pytest.MonkeyPatch, watched: WatchedFileStore, state: RocksShardState, tmp_path: Path
 ) -> None:
-    """Those files come first that were read longest ago, so that each one's turn comes."""
+    """It verifies the files first whose last verification is oldest, so all files are verified in turn."""
     owner = claim(backups_at(watched), ME)
     for number in range(3):
         manifest = back_up(owner, state, tmp_path, number)
@@ -162,12 +162,12 @@ def test_of_a_large_state_a_part_is_read_with_each_backup(
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_death_at_any_step_of_a_restore_is_made_good_by_the_next_one(
+def test_a_restore_succeeds_after_a_kill_at_any_step_of_another(
     when: str, monkeypatch: pytest.MonkeyPatch, watched: WatchedFileStore, state: RocksShardState, tmp_path: Path
 ) -> None:
-    """The dead one leaves a state that is whole, or none that counts, whatever lies beside it."""
+    """The killed restore leaves a complete state or none that counts, whatever files lie beside it."""
     back_up(claim(backups_at(watched), ME), state, tmp_path, 7)
-    monkeypatch.setattr(folder, "drop_folder", lambda _: None)  # the dead tidy nothing up
+    monkeypatch.setattr(folder, "drop_folder", lambda _: None)  # a killed process cleans nothing up
     for number in count(1):
         shard, steps = shard_folder(tmp_path / f"{number}", ME), count(1)
 
@@ -232,7 +232,7 @@ def _scramble(store: FileStore, manifest: Manifest, before: Manifest) -> None:
         (_scramble, "manifest cannot be read"),
     ],
 )
-def test_a_damaged_backup_gives_way_to_the_one_before(
+def test_a_damaged_backup_is_replaced_by_the_previous_one(
     damage: Damage,
     said: str,
     store: FileStore,
@@ -240,7 +240,7 @@ def test_a_damaged_backup_gives_way_to_the_one_before(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The damage is said, by a restore and by a check, and the restored state is complete."""
+    """Restore and check report the damage, and the restored state is complete."""
     owner = claim(backups_at(store), ME)
     before, manifest = back_up(owner, state, tmp_path, 1), back_up(owner, state, tmp_path, 2)
     damage(store, manifest, before)
@@ -254,8 +254,8 @@ def test_a_damaged_backup_gives_way_to_the_one_before(
     assert str(manifest.id) in caplog.text
 
 
-def test_only_damaged_backups_are_no_backup(store: FileStore, state: RocksShardState, tmp_path: Path) -> None:
-    """Nothing is restored, and nothing of it is left in the shard's folder."""
+def test_damaged_backups_alone_restore_nothing(store: FileStore, state: RocksShardState, tmp_path: Path) -> None:
+    """No file of them remains in the shard's folder."""
     manifest = back_up(claim(backups_at(store), ME), state, tmp_path)
     store.delete(path_of(store, table_of(manifest)))
     shard = shard_folder(tmp_path / "other", ME)
@@ -264,8 +264,10 @@ def test_only_damaged_backups_are_no_backup(store: FileStore, state: RocksShardS
     assert not list(shard.iterdir())
 
 
-def test_a_manifest_leads_out_of_no_folder(store: FileStore, state: RocksShardState, tmp_path: Path) -> None:
-    """Names of files that are none of RocksDB's are refused, though the checksum fits."""
+def test_a_manifest_cannot_name_files_outside_its_folder(
+    store: FileStore, state: RocksShardState, tmp_path: Path
+) -> None:
+    """File names that RocksDB does not use are refused, even with a valid checksum."""
     manifest = back_up(claim(backups_at(store), ME), state, tmp_path)
     file = manifest.files[0]
     evil = StoredFile("../outside", file.size_bytes, file.sha256, file.epoch)
@@ -277,8 +279,10 @@ def test_a_manifest_leads_out_of_no_folder(store: FileStore, state: RocksShardSt
     assert not (tmp_path / "outside").exists()
 
 
-def test_a_backup_of_another_shape_is_refused(store: FileStore, state: RocksShardState, tmp_path: Path) -> None:
-    """Before it is fetched; nothing is changed."""
+def test_a_backup_of_a_different_state_layout_is_refused(
+    store: FileStore, state: RocksShardState, tmp_path: Path
+) -> None:
+    """The restore refuses it before the download and changes nothing."""
     back_up(claim(backups_at(store), ME), state, tmp_path)
     shard = shard_folder(tmp_path / "other", ME)
     with pytest.raises(ForeignState, match="int by route"):
@@ -287,10 +291,10 @@ def test_a_backup_of_another_shape_is_refused(store: FileStore, state: RocksShar
     assert not list(shard.glob("*"))
 
 
-def test_a_place_that_fails_is_not_taken_for_an_empty_one(
+def test_a_failing_store_is_not_treated_as_empty(
     watched: WatchedFileStore, state: RocksShardState, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A file that cannot be read leads to an older backup; where none can be read, the restore says so and does not go on."""
+    """An unreadable file leads to an older backup; if no backup is readable, the restore fails with an error."""
     owner = claim(backups_at(watched), ME)
     before, manifest = back_up(owner, state, tmp_path, 1), back_up(owner, state, tmp_path, 2)
     unreadable = {path_of(watched, table_of(manifest, before))}
@@ -309,10 +313,10 @@ def test_a_place_that_fails_is_not_taken_for_an_empty_one(
         restore(backups_at(watched), tmp_path / "target")
 
 
-def test_one_broken_connection_does_not_lead_to_an_older_state(
+def test_one_broken_connection_does_not_restore_an_older_backup(
     watched: WatchedFileStore, state: RocksShardState, tmp_path: Path
 ) -> None:
-    """A file is asked for again, and its bytes are counted once."""
+    """The file is requested again, and its bytes are counted once."""
     manifest = back_up(claim(backups_at(watched), ME), state, tmp_path, 1)
     broken, told = {path_of(watched, table_of(manifest))}, []
 
@@ -328,10 +332,10 @@ def test_one_broken_connection_does_not_lead_to_an_older_state(
     assert max(told) == manifest.size_bytes
 
 
-def test_a_restore_goes_on_when_its_backup_is_replaced_meanwhile(
+def test_a_restore_continues_when_its_backup_is_replaced(
     watched: WatchedFileStore, state: RocksShardState, tmp_path: Path
 ) -> None:
-    """The owner makes newer backups and removes the one that is being fetched: a newer one is restored."""
+    """The owner writes newer backups and removes the one in transfer: the restore uses a newer one."""
     backups = backups_at(watched)
     owner = claim(ShardBackups(watched.store, ME.processor, ME.bucket), ME)
     manifest = back_up(owner, state, tmp_path, 1)

@@ -1,4 +1,4 @@
-"""What every bus promises: the one in memory and Kafka answer alike."""
+"""Contract of every bus: memory and Kafka behave alike."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LIMIT_S = 30.0
 
 
 class Owner:
-    """Takes what it is given, and remembers it."""
+    """Records the buckets that it is assigned."""
 
     def __init__(self) -> None:
         self.owned: set[Bucket] = set()
@@ -52,7 +52,7 @@ class Owner:
 
 @pytest.fixture(params=["memory", "kafka"])
 def bus(request: pytest.FixtureRequest) -> Bus:
-    """Each implementation in turn."""
+    """Each implementation."""
     if request.param == "memory":
         return MemoryBus()
     bus: KafkaBus = request.getfixturevalue("kafka_bus")
@@ -67,7 +67,7 @@ def send(bus: Bus, category: str, messages: Sequence[tuple[bytes | None, bytes |
 
 
 def read(reader: Scanner, messages: int) -> dict[Bucket, list[tuple[int, bytes | None, bytes | None]]]:
-    """Read that many messages: offset, key and value, by bucket."""
+    """Read the given number of messages: offset, key and value, by bucket."""
     found: dict[Bucket, list[tuple[int, bytes | None, bytes | None]]] = {}
     deadline = time.monotonic() + LIMIT_S
     while sum(map(len, found.values())) < messages:
@@ -78,7 +78,7 @@ def read(reader: Scanner, messages: int) -> dict[Bucket, list[tuple[int, bytes |
 
 
 def joined(bus: Bus, category: str, identity: str | None = None) -> Reader:
-    """Join the category's group, and read all of its buckets from where the group is."""
+    """Join the category's group, and read all of its buckets from the group's positions."""
     owner = Owner()
     reader = bus.reader("group-" + category, [category], owner, identity)
     buckets = bus.catalog.describe(category).starts
@@ -102,7 +102,7 @@ def scan(bus: Bus, category: str, messages: int) -> dict[Bucket, list[tuple[int,
 
 
 def scan_all(bus: Bus, category: str) -> dict[Bucket, list[tuple[int, bytes | None, bytes | None]]]:
-    """Read what counts, up to the ends as they are now."""
+    """Read all committed messages up to the current ends."""
     state = bus.catalog.describe(category)
     reader = bus.scanner([Position(Bucket(category, n), 0) for n in state.ends])
     found: dict[Bucket, list[tuple[int, bytes | None, bytes | None]]] = {}
@@ -118,8 +118,8 @@ def scan_all(bus: Bus, category: str) -> dict[Bucket, list[tuple[int, bytes | No
     return found
 
 
-def test_a_category_that_is_created_again_is_another_topic(bus: Bus, unique: str) -> None:
-    """Its id stays while it lives, whoever asks and whatever is written, and is another after it was deleted; its size is told too."""
+def test_a_category_that_is_created_again_has_a_new_topic_id(bus: Bus, unique: str) -> None:
+    """The id does not change while the category exists, and differs after deletion; the size is reported, too."""
     spec = CategorySpec(unique, 2)
     bus.catalog.create(spec)
     first = bus.catalog.describe(unique).topic_id
@@ -137,16 +137,16 @@ def test_a_category_that_is_created_again_is_another_topic(bus: Bus, unique: str
     assert second.buckets == 2
 
 
-def test_deletions_are_kept_for_as_long_as_was_asked_for(bus: Bus, unique: str) -> None:
-    """In a compacted category."""
+def test_tombstones_are_retained_as_configured(bus: Bus, unique: str) -> None:
+    """A compacted category keeps deletions for the configured time."""
     spec = CategorySpec(unique, 1, compacted=True, delete_retention=timedelta(days=30))
     bus.catalog.create(spec)
 
     assert bus.catalog.describe(unique).spec == spec
 
 
-def test_a_category_is_as_it_was_created(bus: Bus, unique: str) -> None:
-    """Buckets and retention are what was asked for, and it begins empty."""
+def test_a_category_has_the_settings_it_was_created_with(bus: Bus, unique: str) -> None:
+    """Bucket count and retention are as requested, and the category starts empty."""
     spec = CategorySpec(unique, 3, timedelta(days=2))
     bus.catalog.create(spec)
 
@@ -157,15 +157,15 @@ def test_a_category_is_as_it_was_created(bus: Bus, unique: str) -> None:
     assert unique in bus.catalog.names()
 
 
-def test_a_compacted_category_is_told_from_one_that_keeps_all(bus: Bus, unique: str) -> None:
-    """What it keeps decides whether a state may be built from it again."""
+def test_a_compacted_category_is_distinguished_from_one_that_retains_all(bus: Bus, unique: str) -> None:
+    """The cleanup policy decides whether a state may be rebuilt from the category."""
     bus.catalog.create(CategorySpec(unique, 1, compacted=True))
 
     assert bus.catalog.describe(unique).spec.compacted
 
 
-def test_a_name_is_taken_once(bus: Bus, unique: str) -> None:
-    """Creating what exists is refused, and leaves it as it is."""
+def test_an_existing_category_cannot_be_created(bus: Bus, unique: str) -> None:
+    """The call fails and leaves the category unchanged."""
     bus.catalog.create(CategorySpec(unique, 2))
 
     with pytest.raises(CategoryExists, match=r"test_a_name"):
@@ -174,7 +174,7 @@ def test_a_name_is_taken_once(bus: Bus, unique: str) -> None:
     assert bus.catalog.describe(unique).spec.buckets == 2
 
 
-def test_a_deleted_category_is_gone(bus: Bus, unique: str) -> None:
+def test_a_deleted_category_does_not_exist(bus: Bus, unique: str) -> None:
     """After deletion it is neither listed nor described."""
     bus.catalog.create(CategorySpec(unique, 1))
     bus.catalog.delete(unique)
@@ -184,8 +184,8 @@ def test_a_deleted_category_is_gone(bus: Bus, unique: str) -> None:
         bus.catalog.describe(unique)
 
 
-def test_a_category_grows_and_never_shrinks(bus: Bus, unique: str) -> None:
-    """More buckets can be had; fewer are refused."""
+def test_buckets_can_be_added_but_not_removed(bus: Bus, unique: str) -> None:
+    """A request for fewer buckets is refused."""
     bus.catalog.create(CategorySpec(unique, 2))
     bus.catalog.resize(unique, 4)
 
@@ -195,8 +195,8 @@ def test_a_category_grows_and_never_shrinks(bus: Bus, unique: str) -> None:
     assert bus.catalog.describe(unique).spec.buckets == 4
 
 
-def test_a_key_lives_in_the_bucket_that_the_partitioner_says(bus: Bus, unique: str) -> None:
-    """Whoever writes, a key's events are in one bucket, in the order in which they were sent."""
+def test_the_partitioner_assigns_each_key_to_one_bucket(bus: Bus, unique: str) -> None:
+    """Regardless of the writer, a key's events are in one bucket, in the order in which they were sent."""
     bus.catalog.create(CategorySpec(unique, 5))
     keys = [b"", b"a", b"EWR-IAH", "Zürich".encode(), *(b"k%d" % n for n in range(60))]
     send(bus, unique, [(key, b"%d" % n) for n in range(3) for key in keys])
@@ -211,7 +211,7 @@ def test_a_key_lives_in_the_bucket_that_the_partitioner_says(bus: Bus, unique: s
 
 
 def test_messages_may_lack_key_or_value(bus: Bus, unique: str) -> None:
-    """What has no key or no value is kept as that."""
+    """A missing key or value is stored as null."""
     bus.catalog.create(CategorySpec(unique, 1))
     send(bus, unique, [(None, b"v"), (b"k", None)])
 
@@ -220,8 +220,8 @@ def test_messages_may_lack_key_or_value(bus: Bus, unique: str) -> None:
     assert found == {Bucket(unique, 0): [(0, None, b"v"), (1, b"k", None)]}
 
 
-def test_the_bus_notes_when_messages_arrive(bus: Bus, unique: str) -> None:
-    """Of a category that we have created, whatever the writers' clocks say."""
+def test_messages_have_the_brokers_arrival_time(bus: Bus, unique: str) -> None:
+    """A category that Penstock created ignores the writers' clocks."""
     bus.catalog.create(CategorySpec(unique, 1))
     if isinstance(bus, KafkaBus):
         stale = Producer({"bootstrap.servers": bus.settings.bootstrap})
@@ -239,8 +239,8 @@ def test_the_bus_notes_when_messages_arrive(bus: Bus, unique: str) -> None:
     assert time.time() * 1000 - 60_000 < batches[0].arrivals_ms()[0] <= time.time() * 1000
 
 
-def test_the_largest_message_is_taken_and_no_larger_one(bus: Bus, unique: str) -> None:
-    """What a category says that it takes, it takes; of noise, which does not compress."""
+def test_a_message_of_the_maximum_size_is_accepted_and_a_larger_one_refused(bus: Bus, unique: str) -> None:
+    """A category accepts its reported maximum, measured with random bytes that do not compress."""
     bus.catalog.create(CategorySpec(unique, 1))
     largest = bus.catalog.message_limit(unique)
     send(bus, unique, [(b"key", os.urandom(largest - 3))])
@@ -251,8 +251,8 @@ def test_the_largest_message_is_taken_and_no_larger_one(bus: Bus, unique: str) -
     assert len(message[2] or b"") == largest - 3
 
 
-def test_a_group_goes_on_where_it_committed(bus: Bus, unique: str) -> None:
-    """A position that a member commits is there for the next one, and nothing before it is read again."""
+def test_a_group_resumes_at_its_committed_offsets(bus: Bus, unique: str) -> None:
+    """The next member starts at the committed offset and reads no earlier event again."""
     bus.catalog.create(CategorySpec(unique, 1))
     send(bus, unique, [(b"k", b"%d" % n) for n in range(10)])
     first = joined(bus, unique)
@@ -268,8 +268,8 @@ def test_a_group_goes_on_where_it_committed(bus: Bus, unique: str) -> None:
     assert [value for _, _, value in found[Bucket(unique, 0)]] == [b"7", b"8", b"9"]
 
 
-def test_where_a_group_goes_on_is_set_while_it_has_no_members(bus: Bus, unique: str) -> None:
-    """By anybody, also for a group that never was; a member's own positions are not touched."""
+def test_offsets_of_a_group_without_members_can_be_set(bus: Bus, unique: str) -> None:
+    """Any client can set them, also for a new group; this does not change the positions of an active member."""
     bus.catalog.create(CategorySpec(unique, 1))
     send(bus, unique, [(b"k", b"%d" % n) for n in range(10)])
     bus.catalog.set_committed("group-" + unique, [Position(Bucket(unique, 0), 8)])
@@ -284,8 +284,8 @@ def test_where_a_group_goes_on_is_set_while_it_has_no_members(bus: Bus, unique: 
     assert bus.catalog.committed("group-" + unique, unique) == {0: 9}
 
 
-def test_a_group_without_members_is_forgotten(bus: Bus, unique: str) -> None:
-    """With its positions, so that it begins anew; one that has members is not; one that is not there need not be."""
+def test_a_group_without_members_can_be_deleted(bus: Bus, unique: str) -> None:
+    """Its offsets are deleted with it. A group with members is not deleted; a missing group is no error."""
     bus.catalog.create(CategorySpec(unique, 1))
     send(bus, unique, [(b"k", b"%d" % n) for n in range(3)])
     member = joined(bus, unique)
@@ -301,8 +301,8 @@ def test_a_group_without_members_is_forgotten(bus: Bus, unique: str) -> None:
     assert bus.catalog.committed("group-" + unique, unique) == {}
 
 
-def test_a_bucket_that_is_paused_gives_nothing_until_it_goes_on(bus: Bus, unique: str) -> None:
-    """Where it was; the other goes on meanwhile. Started anew it is not paused any more."""
+def test_a_paused_bucket_delivers_nothing_until_it_is_resumed(bus: Bus, unique: str) -> None:
+    """It resumes at the same offset; the other bucket continues meanwhile. A new start clears the pause."""
     bus.catalog.create(CategorySpec(unique, 2))
     writer = bus.writer()
     reader = joined(bus, unique)
@@ -327,8 +327,8 @@ def test_a_bucket_that_is_paused_gives_nothing_until_it_goes_on(bus: Bus, unique
     assert {bucket: [value for _, _, value in found] for bucket, found in third.items()} == {paused: [b"2", b"4"]}
 
 
-def test_a_poll_gives_no_more_than_is_asked_for(bus: Bus, unique: str) -> None:
-    """From one poll to the next; what is left comes with later ones, in order."""
+def test_a_poll_returns_at_most_the_requested_number(bus: Bus, unique: str) -> None:
+    """Later polls return the rest, in order."""
     bus.catalog.create(CategorySpec(unique, 1))
     send(bus, unique, [(b"k", b"%d" % n) for n in range(10)])
     reader = joined(bus, unique)
@@ -347,8 +347,8 @@ def test_a_poll_gives_no_more_than_is_asked_for(bus: Bus, unique: str) -> None:
     assert max(sizes[4:]) <= 3
 
 
-def test_a_group_that_never_committed_begins_at_the_start(bus: Bus, unique: str) -> None:
-    """There is no position, and reading from none begins with the first event that is kept."""
+def test_a_group_without_commits_starts_at_the_beginning(bus: Bus, unique: str) -> None:
+    """It has no position, and reads from the first retained event."""
     bus.catalog.create(CategorySpec(unique, 2))
     send(bus, unique, [(b"k", b"0")])
     assert bus.catalog.committed("group-" + unique, unique) == {}
@@ -359,8 +359,8 @@ def test_a_group_that_never_committed_begins_at_the_start(bus: Bus, unique: str)
     assert found == {Bucket(unique, bucket_of(b"k", 2)): [(0, b"k", b"0")]}
 
 
-def test_reading_can_begin_again_anywhere(bus: Bus, unique: str) -> None:
-    """A bucket that is being read is read from another offset on, as often as is asked for."""
+def test_a_reader_can_seek_to_any_offset(bus: Bus, unique: str) -> None:
+    """A bucket can be read from another offset at any time, repeatedly."""
     bus.catalog.create(CategorySpec(unique, 1))
     send(bus, unique, [(b"k", b"%d" % n) for n in range(10)])
     reader = joined(bus, unique)
@@ -373,8 +373,8 @@ def test_reading_can_begin_again_anywhere(bus: Bus, unique: str) -> None:
     assert found == [list(range(offset, 10)) for offset in (0, 4, 9, 0)]
 
 
-def test_a_bucket_is_read_from_where_it_was_told_and_nowhere_else(bus: Bus, unique: str) -> None:
-    """Also right after joining, when the client may still be asking where the buckets begin."""
+def test_a_bucket_is_read_only_from_the_given_offset(bus: Bus, unique: str) -> None:
+    """A new member reads nothing else either, while the client may still look up the first offsets."""
     bus.catalog.create(CategorySpec(unique, 8))
     writer = bus.writer()
     writer.send(unique, [Outgoing(None, b"v", number) for number in range(8) for _ in range(100)])
@@ -399,7 +399,7 @@ def test_a_bucket_is_read_from_where_it_was_told_and_nowhere_else(bus: Bus, uniq
 
 
 def test_a_transaction_counts_as_a_whole(bus: Bus, unique: str) -> None:
-    """Before the commit neither its messages nor its positions are there; after it both are."""
+    """Readers see neither its messages nor its positions before the commit, and both after it."""
     bus.catalog.create(CategorySpec(unique, 1))
     bus.catalog.create(CategorySpec(unique + ".out", 2))
     send(bus, unique, [(b"k", b"0"), (b"k", b"1")])
@@ -421,12 +421,12 @@ def test_a_transaction_counts_as_a_whole(bus: Bus, unique: str) -> None:
 
 
 def checkpoint_ids(bus: Bus, group: str, category: str) -> dict[int, int]:
-    """Return which checkpoints committed a group's positions, by bucket; those that have an id."""
+    """Return the id of the checkpoint that committed each bucket's position, where one is recorded."""
     return {at.bucket.number: at.checkpoint_id for at in bus.catalog.positions(group, category) if at.checkpoint_id}
 
 
-def test_positions_tell_which_checkpoint_committed_them(bus: Bus, unique: str) -> None:
-    """In a transaction as outside of one, by a member as by nobody; those that name none, or are set anew without, tell nothing."""
+def test_committed_offsets_contain_the_checkpoint_id(bus: Bus, unique: str) -> None:
+    """Inside or outside a transaction, by a member or without one. Offsets that are committed or set without an id have none."""
     group = "group-" + unique
     bus.catalog.create(CategorySpec(unique, 3))
     reader = joined(bus, unique)
@@ -445,8 +445,8 @@ def test_positions_tell_which_checkpoint_committed_them(bus: Bus, unique: str) -
     assert bus.catalog.committed(group, unique) == {0: 0, 1: 0, 2: 0}
 
 
-def test_what_is_aborted_never_was(bus: Bus, unique: str) -> None:
-    """Its messages are not seen, and the next transaction is not concerned."""
+def test_an_aborted_transaction_has_no_effect(bus: Bus, unique: str) -> None:
+    """Readers do not see its messages, and the next transaction is unaffected."""
     bus.catalog.create(CategorySpec(unique, 1))
     reader = joined(bus, unique)
     writer = bus.transactional_writer(unique, reader, 10, [unique])
@@ -461,7 +461,7 @@ def test_what_is_aborted_never_was(bus: Bus, unique: str) -> None:
 
 
 def test_transactions_without_positions_need_no_group(bus: Bus, unique: str) -> None:
-    """A later writer of the identity ends what the earlier one left open, which cannot commit any more."""
+    """A later writer with the same transactional id aborts the earlier open transaction, which can no longer commit."""
     bus.catalog.create(CategorySpec(unique, 1))
     earlier = bus.transactional_writer(unique, None, 60, [unique])
     earlier.send(unique, [Outgoing(b"k", b"dropped")])
@@ -477,8 +477,8 @@ def test_transactions_without_positions_need_no_group(bus: Bus, unique: str) -> 
     assert [value for _, _, value in scan_all(bus, unique)[Bucket(unique, 0)]] == [b"kept"]
 
 
-def test_a_later_writer_of_an_identity_fences_the_earlier(bus: Bus, unique: str) -> None:
-    """What the earlier one left open is ended at once, and it cannot commit any more."""
+def test_a_later_writer_with_the_same_id_fences_the_earlier(bus: Bus, unique: str) -> None:
+    """The earlier writer's open transaction is aborted at once and can no longer commit."""
     bus.catalog.create(CategorySpec(unique, 1))
     send(bus, unique, [(b"k", b"0")])
     reader = joined(bus, unique)
@@ -500,8 +500,8 @@ def test_a_later_writer_of_an_identity_fences_the_earlier(bus: Bus, unique: str)
     reader.close()
 
 
-def test_a_fenced_writer_is_told_so_in_our_words(bus: Bus, unique: str) -> None:
-    """Also where it learns of it while it sends, in the middle of the client's own callbacks."""
+def test_a_fenced_writer_raises_the_bus_error(bus: Bus, unique: str) -> None:
+    """It does so also when the client reports the fencing in a callback during a send."""
     bus.catalog.create(CategorySpec(unique, 1))
     reader = joined(bus, unique)
     earlier = bus.transactional_writer(unique, reader, 60, [unique])
@@ -524,8 +524,8 @@ def test_a_fenced_writer_is_told_so_in_our_words(bus: Bus, unique: str) -> None:
     reader.close()
 
 
-def test_one_that_is_no_member_commits_nothing(bus: Bus, unique: str) -> None:
-    """A transaction with the positions of a member that left is taken back as a whole."""
+def test_a_former_member_commits_nothing(bus: Bus, unique: str) -> None:
+    """A transaction with the positions of a former member is aborted as a whole."""
     bus.catalog.create(CategorySpec(unique, 1))
     send(bus, unique, [(b"k", b"0")])
     gone = joined(bus, unique)
@@ -542,8 +542,8 @@ def test_one_that_is_no_member_commits_nothing(bus: Bus, unique: str) -> None:
     gone.close()
 
 
-def test_kafka_takes_no_positions_without_a_generation(kafka_bus: KafkaBus, unique: str) -> None:
-    """From one that was dismissed and does not know it yet: of a group without members, Kafka itself would take them from anybody."""
+def test_kafka_accepts_no_positions_without_a_generation(kafka_bus: KafkaBus, unique: str) -> None:
+    """A member that does not yet know it was removed commits nothing; Kafka accepts offsets of any client for an empty group."""
     kafka_bus.catalog.create(CategorySpec(unique, 1))
     dismissed = Consumer(kafka_bus.settings.for_reader("group-" + unique, "one", co_partitioned=False))
     writer = KafkaTransactionalWriter(
@@ -564,8 +564,8 @@ def test_kafka_takes_no_positions_without_a_generation(kafka_bus: KafkaBus, uniq
     dismissed.close()
 
 
-def test_a_member_that_leaves_makes_room_at_once(bus: Bus, unique: str) -> None:
-    """Also one with an identity: who joins then gets the buckets without waiting for the session to end."""
+def test_a_leaving_member_frees_its_buckets_at_once(bus: Bus, unique: str) -> None:
+    """Also with a static member id: the next member gets the buckets without waiting for the session timeout."""
     bus.catalog.create(CategorySpec(unique, 2))
     first = joined(bus, unique, "one")
     first.leave()
@@ -575,7 +575,7 @@ def test_a_member_that_leaves_makes_room_at_once(bus: Bus, unique: str) -> None:
 
 
 def test_members_share_the_buckets_and_none_is_read_twice(bus: Bus, unique: str) -> None:
-    """When a member joins, it takes over where the others saved; when it leaves, they take over from it."""
+    """A joining member continues at the others' committed offsets; after it leaves, the others continue at its offsets."""
     bus.catalog.create(CategorySpec(unique, 4))
     owners = [Owner(), Owner()]
     readers = [bus.reader("group-" + unique, [unique], owners[0])]
@@ -604,8 +604,8 @@ def test_members_share_the_buckets_and_none_is_read_twice(bus: Bus, unique: str)
 
 
 @pytest.mark.parametrize("inputs", [1, 2])
-def test_a_member_for_whom_there_is_no_bucket_is_told(bus: Bus, unique: str, inputs: int) -> None:
-    """By an assignment of nothing; before it, it is not known who has what."""
+def test_a_member_without_buckets_receives_an_empty_assignment(bus: Bus, unique: str, inputs: int) -> None:
+    """Before it, the member does not know the assignment."""
     names = [f"{unique}.{number}" for number in range(inputs)]
     for name in names:
         bus.catalog.create(CategorySpec(name, 1))
@@ -623,7 +623,7 @@ def test_a_member_for_whom_there_is_no_bucket_is_told(bus: Bus, unique: str, inp
     assert knew == [False] * 3
 
 
-def test_co_partitioned_categories_come_together(bus: Bus, unique: str) -> None:
+def test_co_partitioned_categories_are_assigned_together(bus: Bus, unique: str) -> None:
     """Bucket n of every category of a reader belongs to one member."""
     names = [f"{unique}.left", f"{unique}.right"]
     for name in names:
@@ -642,8 +642,8 @@ def test_co_partitioned_categories_come_together(bus: Bus, unique: str) -> None:
     assert not numbers[0] & numbers[1]
 
 
-def test_the_end_of_a_bucket_is_told(bus: Bus, unique: str) -> None:
-    """A reader says which buckets it has read to the end, empty ones included."""
+def test_a_reader_reports_the_end_of_each_bucket(bus: Bus, unique: str) -> None:
+    """It reports the buckets that it has read to the end, empty ones included."""
     bus.catalog.create(CategorySpec(unique, 2))
     send(bus, unique, [(b"k", b"0"), (b"k", b"1")])
     reader = bus.scanner([Position(Bucket(unique, n), None) for n in range(2)])
@@ -659,7 +659,7 @@ def test_the_end_of_a_bucket_is_told(bus: Bus, unique: str) -> None:
 
 
 def test_offsets_are_found_by_arrival_time(bus: Bus, unique: str) -> None:
-    """From a time before, all; from a time after, none."""
+    """An earlier time finds the first event, a later time none."""
     bus.catalog.create(CategorySpec(unique, 1))
     now = datetime.now(tz=timezone.utc)
     send(bus, unique, [(b"k", b"0"), (b"k", b"1")])
@@ -668,8 +668,8 @@ def test_offsets_are_found_by_arrival_time(bus: Bus, unique: str) -> None:
     assert bus.catalog.at_time(unique, now + timedelta(minutes=1)) == {0: 2}
 
 
-def test_when_the_first_event_from_a_position_arrived_is_found_for_several_in_one_bucket(bus: Bus, unique: str) -> None:
-    """Two groups that lag in one bucket at different offsets are asked about at once."""
+def test_first_arrivals_are_found_for_several_positions_in_one_bucket(bus: Bus, unique: str) -> None:
+    """One request covers two groups that lag in one bucket at different offsets."""
     bus.catalog.create(CategorySpec(unique, 2))
     since_ms = int(time.time() * 1000) - 1_000
     send(bus, unique, [(b"k", b"1"), (b"k", b"2"), (b"k", b"3")])
@@ -682,8 +682,8 @@ def test_when_the_first_event_from_a_position_arrived_is_found_for_several_in_on
     assert all(since_ms <= arrived_ms <= since_ms + LIMIT_S * 1000 for arrived_ms in found.values())
 
 
-def test_an_open_transaction_lies_behind_the_end_that_readers_find(bus: Bus, unique: str) -> None:
-    """What is sent and not decided is no event yet, and the end does not wait for it; decided, it is before the end."""
+def test_the_end_offset_excludes_an_open_transaction(bus: Bus, unique: str) -> None:
+    """The end does not wait for an open transaction, and includes its messages after the decision."""
     bus.catalog.create(CategorySpec(unique, 1))
     send(bus, unique, [(b"k", b"0"), (b"k", b"1")])
     reader = joined(bus, unique)
@@ -699,8 +699,8 @@ def test_an_open_transaction_lies_behind_the_end_that_readers_find(bus: Bus, uni
     assert settled_end(bus, unique) > 2
 
 
-def test_the_ends_of_some_buckets_are_asked_for_at_once(bus: Bus, unique: str) -> None:
-    """Of several categories; what an open transaction has written lies before them, as it may count yet."""
+def test_the_ends_of_several_buckets_are_found_in_one_request(bus: Bus, unique: str) -> None:
+    """They may belong to several categories; the ends include an open transaction, since it may still commit."""
     first, second = f"{unique}.1", f"{unique}.2"
     for name in (first, second):
         bus.catalog.create(CategorySpec(name, 2))
@@ -723,8 +723,8 @@ def test_the_ends_of_some_buckets_are_asked_for_at_once(bus: Bus, unique: str) -
         bus.catalog.ends_of([Bucket(f"{unique}.missing", 0)])
 
 
-def test_a_stretch_is_read_to_its_end_and_no_further(bus: Bus, unique: str) -> None:
-    """Also where nothing but an aborted transaction lies before its end, where later events follow, and where none do."""
+def test_an_offset_range_is_read_to_its_end_and_no_further(bus: Bus, unique: str) -> None:
+    """Also if the range ends with an aborted transaction, with or without later events."""
     bus.catalog.create(CategorySpec(unique, 1))
     send(bus, unique, [(b"k", b"%d" % n) for n in range(10)])
     reader = joined(bus, unique)
@@ -744,7 +744,7 @@ def test_a_stretch_is_read_to_its_end_and_no_further(bus: Bus, unique: str) -> N
 
 
 def settled_end(bus: Bus, category: str) -> int:
-    """Return where a bucket ends when its brokers have written down how its transactions ended, which they do soon after."""
+    """Return a bucket's end after its brokers have written the transaction markers, which takes a moment."""
     deadline = time.monotonic() + LIMIT_S
     while bus.catalog.stable_ends(category) != bus.catalog.ends(category):
         assert time.monotonic() < deadline
@@ -756,8 +756,8 @@ def values_in(bus: Bus, stretch: OffsetRange) -> list[bytes | None]:
     return [value for batch in read_offset_range(bus, stretch, silence_limit_s=LIMIT_S) for value in batch.values()]
 
 
-def test_what_is_missing_is_named(bus: Bus, unique: str) -> None:
-    """Every question about a category that is not there says which."""
+def test_errors_name_the_missing_category(bus: Bus, unique: str) -> None:
+    """Every request for a missing category names it."""
     with pytest.raises(MissingCategory, match=r"test_what_is_missing"):
         bus.catalog.describe(unique)
     with pytest.raises(MissingCategory, match=r"test_what_is_missing"):

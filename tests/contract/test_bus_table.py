@@ -1,4 +1,4 @@
-"""Promises of a table on the bus, in memory and on Kafka."""
+"""Contract of a table on the bus, in memory and on Kafka."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Prices = BusTable[str, Price]
 
 @pytest.fixture(params=["memory", "kafka"])
 def bus(request: pytest.FixtureRequest) -> Bus:
-    """Each implementation in turn."""
+    """Each implementation."""
     if request.param == "memory":
         return MemoryBus()
     bus: KafkaBus = request.getfixturevalue("kafka_bus")
@@ -53,7 +53,7 @@ def prices(unique: str) -> Prices:
 
 
 def read_changes(reader: TableReader[str, Price], count: int) -> list[Change[str, Price]]:
-    """Read so many changes."""
+    """Read the given number of changes."""
     changes: list[Change[str, Price]] = []
     for _ in range(LIMIT_POLLS):
         changes += reader.read(0.1)
@@ -124,7 +124,7 @@ def test_a_reader_of_an_empty_category_is_complete(bus: Bus, prices: Prices) -> 
 
 
 def test_a_table_ends_before_an_open_transaction_or_waits_for_it(bus: Bus, prices: Prices) -> None:
-    """A reader with an end is incomplete until it has reached that end, and then has the values of the transaction."""
+    """A reader is incomplete before its end offset, and has the values of the transaction afterwards."""
     prices.write(bus, [prices.put("a", Price(1))])
     name = prices.spec.name
     with closing(bus.transactional_writer(f"{name}.t", None, 60.0, [name])) as writer:

@@ -1,4 +1,4 @@
-"""What every codec promises, on any record and on any bytes."""
+"""Contract of every codec, for any record and any bytes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Inner(ps.Record, frozen=True):
 
 
 class Everything(ps.Record, frozen=True):
-    """A field of each type that travels."""
+    """A field of each type that a record may have."""
 
     at: ps.EventTime
     key: str
@@ -75,7 +75,7 @@ BOTH = pytest.mark.parametrize("codec", ["json", "avro"])
 
 
 class Old(ps.Record, frozen=True):
-    """A record type as it was."""
+    """The earlier version of a record type."""
 
     at: ps.EventTime
     key: str
@@ -83,7 +83,7 @@ class Old(ps.Record, frozen=True):
 
 
 class New(ps.Record, frozen=True):
-    """The same as it became: a field less, one more, one widened."""
+    """The later version: one field removed, one added, one widened."""
 
     at: ps.EventTime
     key: str
@@ -100,8 +100,8 @@ def codec_of(record: type[Record], codec: CodecName, bus: MemoryBus | None = Non
 
 @BOTH
 @given(records=st.lists(RECORDS, max_size=5))
-def test_a_batch_comes_back_as_it_was(records: list[Everything], codec: CodecName) -> None:
-    """Decoding what was encoded gives the same records in the same order."""
+def test_a_batch_decodes_to_the_encoded_records(records: list[Everything], codec: CodecName) -> None:
+    """Decoding an encoded batch returns the same records in the same order."""
     subject = codec_of(Everything, codec)
 
     decoded = subject.decode(subject.encode(records))
@@ -113,10 +113,8 @@ def test_a_batch_comes_back_as_it_was(records: list[Everything], codec: CodecNam
 
 @BOTH
 @given(bad=st.lists(st.none() | st.binary(max_size=40), min_size=1, max_size=4), places=st.lists(st.integers(0, 6)))
-def test_bad_messages_do_not_disturb_the_good_ones(
-    bad: list[bytes | None], places: list[int], codec: CodecName
-) -> None:
-    """Wherever they stand, exactly they are told apart, each with its place and a reason."""
+def test_bad_messages_do_not_affect_good_ones(bad: list[bytes | None], places: list[int], codec: CodecName) -> None:
+    """Only the bad messages are rejected, each with its index and a reason."""
     subject = codec_of(Old, codec)
     good = [Old(at=n, key=str(n), gone=n) for n in range(6)]
     values: list[bytes | None] = list(subject.encode(good))
@@ -132,7 +130,7 @@ def test_bad_messages_do_not_disturb_the_good_ones(
 
 
 def test_two_halves_of_a_record_are_two_bad_messages() -> None:
-    """Neither halves that would join to a record, nor two records in one message, pass for messages of their own."""
+    """The codec neither joins two halves into a record nor splits one message into two records."""
     subject = codec_of(Old, "json")
     whole = b'{"at":1,"key":"a","gone":1}'
     values: list[bytes | None] = [whole + whole, whole + b"\n" + whole, b'{"at":1,"key":"a",', b'"gone":1}', whole]
@@ -143,8 +141,8 @@ def test_two_halves_of_a_record_are_two_bad_messages() -> None:
     assert [b.at for b in decoded.bad] == [0, 1, 2, 3]
 
 
-def test_json_may_be_laid_out_in_any_way() -> None:
-    """Messages of other writers, with newlines and spaces, decode too."""
+def test_json_may_have_any_whitespace() -> None:
+    """Messages of other writers decode, with newlines and spaces."""
     subject = codec_of(Old, "json")
     values: list[bytes | None] = [b'{\n "at": 1,\n "key": "a",\n "gone": 1 }\n', b' {"at":2,"key":"b","gone":2}']
 
@@ -152,16 +150,16 @@ def test_json_may_be_laid_out_in_any_way() -> None:
 
 
 @pytest.mark.parametrize("value", [b'{"key":"a","gone":1}', b'{"at":null,"key":"a","gone":1}'])
-def test_a_message_without_event_time_is_told_from_other_bad_ones(value: bytes) -> None:
-    """Missing or null, the reason names the field."""
+def test_a_missing_event_time_is_distinguished_from_other_errors(value: bytes) -> None:
+    """If it is missing or null, the reason names the field."""
     [bad] = codec_of(Old, "json").decode([value]).bad
 
     assert bad.untimed
     assert "'at'" in bad.reason
 
 
-def test_another_mistake_is_not_taken_for_a_missing_event_time() -> None:
-    """A field of the wrong type is just that."""
+def test_other_errors_do_not_count_as_a_missing_event_time() -> None:
+    """A field of a wrong type is an ordinary decoding error."""
     [bad] = codec_of(Old, "json").decode([b'{"at":1,"key":2,"gone":1}']).bad
 
     assert not bad.untimed
@@ -169,15 +167,15 @@ def test_another_mistake_is_not_taken_for_a_missing_event_time() -> None:
 
 @BOTH
 def test_a_newer_type_reads_old_messages(codec: CodecName) -> None:
-    """A field that is gone is ignored; one that came later has its default."""
+    """A removed field is ignored; an added field has its default."""
     bus = MemoryBus()
     values = codec_of(Old, codec, bus).encode([Old(1, "a", 7)])
 
     assert codec_of(New, codec, bus).decode(values).events == [New(1, "a", "unknown")]
 
 
-def test_an_avro_message_names_its_schema_and_the_bus_holds_it() -> None:
-    """Who knows nothing of the type can still read the message."""
+def test_an_avro_message_references_its_schema_on_the_bus() -> None:
+    """A reader without the type can decode the message."""
     bus = MemoryBus()
     [value] = codec_of(Old, "avro", bus).encode([Old(1, "a", 7)])
 
@@ -187,7 +185,7 @@ def test_an_avro_message_names_its_schema_and_the_bus_holds_it() -> None:
 
 
 def test_a_schema_is_published_once() -> None:
-    """Another writer of the same type finds it there."""
+    """Another writer of the same type finds the published schema."""
     bus = MemoryBus()
     for _ in range(3):
         codec_of(Old, "avro", bus).encode([Old(1, "a", 7)])
@@ -195,8 +193,8 @@ def test_a_schema_is_published_once() -> None:
     assert bus.describe(SCHEMAS.name).ends == {0: 1}
 
 
-def test_avro_of_an_unknown_schema_is_a_bad_message() -> None:
-    """It is told apart, with the fingerprint that nobody published."""
+def test_avro_with_an_unknown_schema_is_a_bad_message() -> None:
+    """It is rejected with the unpublished fingerprint."""
     [value] = codec_of(Old, "avro", MemoryBus()).encode([Old(1, "a", 7)])
 
     [bad] = codec_of(Old, "avro", MemoryBus()).decode([value]).bad
@@ -204,8 +202,8 @@ def test_avro_of_an_unknown_schema_is_a_bad_message() -> None:
     assert value[2:10].hex() in bad.reason
 
 
-def test_a_type_without_avro_counterpart_is_refused() -> None:
-    """The error names the field and what can be used instead."""
+def test_a_type_without_an_avro_equivalent_is_refused() -> None:
+    """The error names the field and an alternative."""
 
     class Odd(ps.Record, frozen=True):
         at: ps.EventTime
@@ -216,8 +214,8 @@ def test_a_type_without_avro_counterpart_is_refused() -> None:
         schema_of(Odd)
 
 
-def test_a_value_that_its_type_does_not_allow_is_not_sent() -> None:
-    """Encoding raises; nothing wrong reaches the bus."""
+def test_a_value_of_a_wrong_type_is_not_sent() -> None:
+    """Encoding fails, and nothing reaches the bus."""
     wrong = Old(at="late", key="a", gone=1)  # type: ignore[arg-type]  # what a user's code may do all the same
     with pytest.raises(TypeError, match="Old"):
         codec_of(Old, "avro").encode([wrong])
@@ -225,15 +223,15 @@ def test_a_value_that_its_type_does_not_allow_is_not_sent() -> None:
         codec_of(Old, "json").encode([wrong])
 
 
-def test_json_is_what_any_reader_expects() -> None:
-    """One object a message, by the fields' names."""
+def test_json_is_one_object_per_message() -> None:
+    """Its keys are the names of the fields."""
     [value] = JsonCodec(category(Old, "json")).encode([Old(1, "a\nb", 7)])
 
     assert json.loads(value) == {"at": 1, "key": "a\nb", "gone": 7}
 
 
 class Numbers(ps.Record, frozen=True):
-    """Floats wherever a record may have them."""
+    """Floats wherever a record may contain them."""
 
     at: ps.EventTime
     key: str
@@ -245,13 +243,13 @@ class Numbers(ps.Record, frozen=True):
 
 
 class Loose(Numbers, frozen=True):
-    """The same, and what only JSON takes: a field of any type."""
+    """Numbers with a field of any type, which only JSON supports."""
 
     anything: Any = None
 
 
 class Counted(ps.Record, frozen=True):
-    """A whole number, and a list of text."""
+    """An integer, and a list of strings."""
 
     at: ps.EventTime
     key: str
@@ -260,14 +258,14 @@ class Counted(ps.Record, frozen=True):
 
 
 class Weighed(ps.Record, frozen=True):
-    """A whole number within."""
+    """A nested record with an integer."""
 
     name: str
     count: int
 
 
 class Wide(ps.Record, frozen=True):
-    """Whole numbers within what a record holds, none beside."""
+    """Integers inside nested records, lists and dicts only."""
 
     at: ps.EventTime
     key: str
@@ -299,10 +297,10 @@ BOTH_OR_JSON = pytest.mark.parametrize(("codec", "record"), [("json", Numbers), 
         ("inner", lambda it: Inner("x", it)),
     ],
 )
-def test_a_float_that_is_not_finite_is_refused_wherever_it_stands(
+def test_a_float_that_is_not_finite_is_refused_anywhere_in_a_record(
     codec: CodecName, record: type[Record], field: str, around: Callable[[float], object], number: float
 ) -> None:
-    """It is no null that a reader would find, nor a NaN that only some readers know: the error names the field."""
+    """The error names the field. The codec writes neither null nor NaN in its place."""
     subject = codec_of(record, codec)
     records = [record(at=n, key="a") for n in range(7)]
     records.append(record(at=7, key="a", **{field: around(number)}))
@@ -314,10 +312,10 @@ def test_a_float_that_is_not_finite_is_refused_wherever_it_stands(
 @BOTH
 @pytest.mark.parametrize("wrong", [{"count": "five"}, {"count": 2**63}, {"count": 1.5}, {"key": None}, {"many": [1]}])
 def test_every_record_of_a_batch_is_checked(codec: CodecName, wrong: dict[str, object]) -> None:
-    """A record that does not fit its type is found wherever it stands, and nothing is encoded."""
+    """A record that does not match its type is found at any index, and nothing is encoded."""
     subject = codec_of(Counted, codec)
     records = [Counted(at=n, key="a") for n in range(5)]
-    records.insert(4, Counted(**{"at": 4, "key": "a", **wrong}))  # type: ignore[arg-type]  # the mistake that is looked for
+    records.insert(4, Counted(**{"at": 4, "key": "a", **wrong}))  # type: ignore[arg-type]  # the error under test
 
     with pytest.raises(InvalidRecord, match=next(iter(wrong))):
         subject.encode(records)
@@ -326,8 +324,8 @@ def test_every_record_of_a_batch_is_checked(codec: CodecName, wrong: dict[str, o
 @BOTH
 @settings(deadline=None)
 @given(count=st.integers(-(2**70), 2**70))
-def test_whole_numbers_have_64_bits(codec: CodecName, count: int) -> None:
-    """Wider ones are refused when they are written."""
+def test_integers_have_64_bits(codec: CodecName, count: int) -> None:
+    """The codec refuses to write wider integers."""
     subject = codec_of(Counted, codec)
 
     if -(2**63) <= count < 2**63:
@@ -339,8 +337,8 @@ def test_whole_numbers_have_64_bits(codec: CodecName, count: int) -> None:
 
 @settings(deadline=None)
 @given(count=st.integers(-(2**70), 2**70), before=st.integers(0, 3))
-def test_a_message_with_a_wider_number_is_bad(count: int, before: int) -> None:
-    """No state, Avro schema or column could take it: it is told apart, alone or among others."""
+def test_a_message_with_a_wider_integer_is_rejected(count: int, before: int) -> None:
+    """No state, Avro schema or column supports it; the codec rejects it alone or among good messages."""
     good = b'{"at":1,"key":"a"}'
     values: list[bytes | None] = [*[good] * before, b'{"at":1,"key":"a","count":%d}' % count, good]
 
@@ -352,8 +350,8 @@ def test_a_message_with_a_wider_number_is_bad(count: int, before: int) -> None:
     assert all("64 bits" in bad.reason for bad in decoded.bad)
 
 
-def test_a_wide_number_within_a_message_is_found() -> None:
-    """Also in a list, in a dict and in a record within the record."""
+def test_a_wider_integer_inside_a_nested_value_is_found() -> None:
+    """Lists, dicts and nested records are checked."""
     values: list[bytes | None] = [
         b'{"at":1,"key":"a","many":[1,%d]}' % 2**64,
         b'{"at":1,"key":"a","named":{"x":%d}}' % 2**64,
@@ -364,7 +362,7 @@ def test_a_wide_number_within_a_message_is_found() -> None:
 
 
 def test_avro_that_carries_nan_is_a_bad_message() -> None:
-    """Other writers may send it; a record holds finite floats only, so that states and columns do."""
+    """Another writer may send NaN; records, states and columns contain finite floats only."""
     bus = MemoryBus()
     subject = codec_of(Measured, "avro", bus)
     [value] = subject.encode([Measured(1, "a", 0.5)])
@@ -393,8 +391,8 @@ LETTERS = st.builds(
 
 @given(letter=LETTERS)
 @settings(deadline=None)
-def test_a_dead_letter_keeps_bytes_and_is_never_larger_than_the_bus_takes(letter: DeadLetter) -> None:
-    """A message that the bus took has a letter that it takes; what does not fit is cut, and counted."""
+def test_a_dead_letter_contains_the_bytes_and_fits_the_bus_limit(letter: DeadLetter) -> None:
+    """Every message that the bus accepted has a dead letter that it accepts; longer parts are cut, and the cut bytes counted."""
     bus, category = (
         MemoryBus(),
         ps.Category("x.dead_letters", DeadLetter, key=lambda one: one.category, event_time="at"),
@@ -417,16 +415,16 @@ def test_a_dead_letter_keeps_bytes_and_is_never_larger_than_the_bus_takes(letter
     assert decode_any(value, Schemas(MemoryBus()))["offset"] == letter.offset
 
 
-def test_what_is_no_dead_letter_is_a_bad_message() -> None:
-    """Whatever else lies among them is told apart."""
+def test_a_message_that_is_not_a_dead_letter_is_rejected() -> None:
+    """The codec rejects other messages in the dead-letter category."""
     codec = DeadLetterCodec(lambda: 10_000)
 
     assert [bad.at for bad in codec.decode([b"{}", None, b"\xc1\x01rubbish", b""]).bad] == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("limit", [16_384, 65_536, 262_144])
-def test_a_letter_fits_where_little_does(limit: int) -> None:
-    """The longest reason and key leave room for what is to be known; what is cut is counted."""
+def test_a_dead_letter_fits_a_small_message_limit(limit: int) -> None:
+    """The longest reason and key leave room for the required fields; cut bytes are counted."""
     letter = DeadLetter("x" * 249, 3, 4, "\N{EURO SIGN}" * 20_000, b"k" * 20_000, b"v" * 300_000, 0)
     codec = DeadLetterCodec(lambda: limit)
 
