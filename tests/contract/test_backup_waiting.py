@@ -66,12 +66,12 @@ def test_a_missing_state_waits_for_its_backup_store_and_logs_rarely(
         wait_until(lambda: len(watched.asked) > asked + 2)
         at_once = [text for text in caplog.messages if "waits for its backup" in text]
         wait_until(lambda: "Repair the backup store, or name the one" in caplog.text)
-        tries, said = len(watched.asked) - asked, caplog.text.count("waits for its backup")
+        tries, logged = len(watched.asked) - asked, caplog.text.count("waits for its backup")
         switch.on = True
         refreshed.result(30)
 
     assert len(at_once) == 1
-    assert said < tries / 2
+    assert logged < tries / 2
     assert "has waited" in caplog.text
     with opened_read_only(current(shard_folder(tmp_path / "other", ME)) or Path()) as found:
         assert found.position() == StatePosition({"flights": 1})

@@ -46,13 +46,13 @@ def test_a_restored_state_equals_what_was_saved(store: FileStore, state: RocksSh
     state.save({b"large %d" % number: os.urandom(100_000) for number in range(40)})
     state.prepare(delta)
     manifest = back_up(claim(backups_at(store), ME), state, tmp_path, 7)
-    told: list[tuple[int, int]] = []
+    progress: list[tuple[int, int]] = []
     shard = shard_folder(tmp_path / "other", ME)
-    found = restore_shard(store, ME, shard, lambda done, total: told.append((done, total)))
+    found = restore_shard(store, ME, shard, lambda done, total: progress.append((done, total)))
     other = RocksStateFolder(tmp_path / "other").open(ME)
 
     assert found == manifest
-    assert told[-1] == (manifest.size_bytes, manifest.size_bytes)
+    assert progress[-1] == (manifest.size_bytes, manifest.size_bytes)
     assert dict(other.items()) == dict(state.items())
     assert other.position() == StatePosition({"flights": 7}) == newest_position(store, ME)
     assert other.prepared() == delta
@@ -222,7 +222,7 @@ def _scramble(store: FileStore, manifest: Manifest, before: Manifest) -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "said"),
+    ("damage", "expected"),
     [
         (_flip, r"\.sst\) was changed"),
         (_cut, r"\.sst\) has [\d,]+ of [\d,]+ bytes"),
@@ -234,7 +234,7 @@ def _scramble(store: FileStore, manifest: Manifest, before: Manifest) -> None:
 )
 def test_a_damaged_backup_is_replaced_by_the_previous_one(
     damage: Damage,
-    said: str,
+    expected: str,
     store: FileStore,
     state: RocksShardState,
     tmp_path: Path,
@@ -249,8 +249,8 @@ def test_a_damaged_backup_is_replaced_by_the_previous_one(
 
     assert (values or {})[b"last"] == b"1"
     assert [bool(verdict.damages) for verdict in verdicts] == [True, False]
-    assert re.search(said, verdicts[0].damages[0])
-    assert re.search(said, caplog.text)
+    assert re.search(expected, verdicts[0].damages[0])
+    assert re.search(expected, caplog.text)
     assert str(manifest.id) in caplog.text
 
 
@@ -318,7 +318,7 @@ def test_one_broken_connection_does_not_restore_an_older_backup(
 ) -> None:
     """The file is requested again, and its bytes are counted once."""
     manifest = back_up(claim(backups_at(watched), ME), state, tmp_path, 1)
-    broken, told = {path_of(watched, table_of(manifest))}, []
+    broken, progress = {path_of(watched, table_of(manifest))}, []
 
     def break_once(step: str, path: str) -> None:
         if step == "read" and path in broken:
@@ -326,10 +326,10 @@ def test_one_broken_connection_does_not_restore_an_older_backup(
             raise FileStoreUnreachable("broken")
 
     watched.after = break_once
-    found = restore(backups_at(watched), tmp_path / "target", lambda done, _: told.append(done))
+    found = restore(backups_at(watched), tmp_path / "target", lambda done, _: progress.append(done))
 
     assert found == manifest
-    assert max(told) == manifest.size_bytes
+    assert max(progress) == manifest.size_bytes
 
 
 def test_a_restore_continues_when_its_backup_is_replaced(

@@ -37,11 +37,11 @@ class Owner:
 
     def __init__(self) -> None:
         self.owned: set[Bucket] = set()
-        self.is_told = False
+        self.was_assigned = False
 
     def assigned(self, buckets: Sequence[Bucket]) -> None:
         self.owned.update(buckets)
-        self.is_told = True
+        self.was_assigned = True
 
     def revoked(self, buckets: Sequence[Bucket]) -> None:
         self.owned.difference_update(buckets)
@@ -434,13 +434,13 @@ def test_committed_offsets_contain_the_checkpoint_id(bus: Bus, unique: str) -> N
     writer.send(unique, [Outgoing(b"k", b"0", 0)])
     writer.commit([Position(Bucket(unique, 0), 0, 7)])
     reader.commit([Position(Bucket(unique, 1), 0, 2**62), Position(Bucket(unique, 2), 0)])
-    told = checkpoint_ids(bus, group, unique)
+    found_ids = checkpoint_ids(bus, group, unique)
     writer.close()
     reader.leave()
     reader.close()
     bus.catalog.set_committed(group, [Position(Bucket(unique, 0), 0, 8), Position(Bucket(unique, 1), 0)])
 
-    assert told == {0: 7, 1: 2**62}
+    assert found_ids == {0: 7, 1: 2**62}
     assert checkpoint_ids(bus, group, unique) == {0: 8}
     assert bus.catalog.committed(group, unique) == {0: 0, 1: 0, 2: 0}
 
@@ -611,9 +611,9 @@ def test_a_member_without_buckets_receives_an_empty_assignment(bus: Bus, unique:
         bus.catalog.create(CategorySpec(name, 1))
     owners = [Owner(), Owner(), Owner()]
     readers = [bus.reader("group-" + unique, names, owner) for owner in owners]
-    knew = [owner.is_told for owner in owners]
+    knew = [owner.was_assigned for owner in owners]
     deadline = time.monotonic() + LIMIT_S
-    while not all(owner.is_told for owner in owners) or sum(len(owner.owned) for owner in owners) < inputs:
+    while not all(owner.was_assigned for owner in owners) or sum(len(owner.owned) for owner in owners) < inputs:
         assert time.monotonic() < deadline
         for reader in readers:
             reader.poll(0.05)

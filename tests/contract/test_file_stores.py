@@ -1,4 +1,4 @@
-"""File stores: memory, a folder and HDFS make the same promises."""
+"""Contract of every file store: memory, a folder and HDFS."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ class Interrupted(Exception):
 
 @pytest.fixture(params=["memory", "folder", "hdfs"])
 def files(request: pytest.FixtureRequest, tmp_path: Path) -> FileStore:
-    """Each implementation in turn, empty."""
+    """Each implementation, empty."""
     if request.param == "hdfs":
         endpoints = request.getfixturevalue("hdfs")
         return open_file_store(f"{endpoints['rpc']}/{tmp_path.name}", endpoints["webhdfs"])
     return MemoryFileStore() if request.param == "memory" else LocalFileStore(tmp_path / "store")
 
 
-def test_a_file_appears_whole_and_replaces_another_in_one_step(files: FileStore) -> None:
-    """Also an empty file, and one in several chunks."""
+def test_a_write_creates_or_replaces_a_file_atomically(files: FileStore) -> None:
+    """Empty files and files of several chunks are written in the same way."""
     files.write("a/b/file", [b"first"])
     files.write("a/b/file", iter([b"sec", b"", b"ond"]))
     files.write("a/empty", [])
@@ -44,8 +44,8 @@ def test_a_file_appears_whole_and_replaces_another_in_one_step(files: FileStore)
     assert files.list_folder("a") == {"b": None, "empty": 0}
 
 
-def test_a_file_is_read_from_any_byte_on(files: FileStore) -> None:
-    """As the footer of a Parquet file is."""
+def test_a_file_can_be_read_from_any_byte(files: FileStore) -> None:
+    """The reader of a Parquet footer depends on it."""
     files.write("file", [b"second"])
 
     assert [b"".join(files.read("file", start)) for start in (0, 3)] == [b"second", b"ond"]
@@ -113,7 +113,7 @@ def test_an_unreachable_store_is_named(tmp_path: Path) -> None:
 
 
 def test_a_service_that_hangs_costs_one_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It accepts the connection and never answers."""
+    """The service accepts the connection and never answers."""
     monkeypatch.setattr("penstock.state.files.hdfs_files.ANSWER_LIMIT_S", 0.2)
     begun_s = time.monotonic()
     with socket.create_server(("127.0.0.1", 0)) as deaf:
@@ -141,7 +141,7 @@ class _Greeter(BaseHTTPRequestHandler):
 
 
 def test_the_address_of_another_service_is_named() -> None:
-    """Its answers cause our error, with that address."""
+    """The store reports an error with the address for answers that HDFS would not send."""
     with ThreadingHTTPServer(("127.0.0.1", 0), _Greeter) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         address = f"http://127.0.0.1:{server.server_port}"
@@ -158,6 +158,6 @@ def test_the_address_of_another_service_is_named() -> None:
 
 @pytest.mark.parametrize("location", ["s3://bucket/backups", "hdfs://host:8020", "hdfs:///path"])
 def test_an_unsupported_location_is_refused(location: str) -> None:
-    """Before any request, with an example of a supported one."""
+    """The store refuses it before any request, with an example of a supported location."""
     with pytest.raises(BadStoreAddress, match="hdfs://host:port/path"):
         open_file_store(location)

@@ -1,4 +1,4 @@
-"""What every source of looked-up rows promises, wherever they lie."""
+"""Contract of every lookup source, for any kind of table."""
 
 from __future__ import annotations
 
@@ -55,46 +55,46 @@ TABLES: dict[str, Callable[[pytest.FixtureRequest], Table]] = {
 
 @pytest.fixture(params=TABLES)
 def table(request: pytest.FixtureRequest) -> Table:
-    """A table of each kind in turn."""
+    """A table of each kind."""
     return TABLES[request.param](request)
 
 
 @pytest.fixture
 def rows(table: Table) -> Iterator[LookupClient]:
-    """What is asked, opened on two airports."""
+    """The lookup source, with two airports."""
     table.put({"JFK": KENNEDY, "ORY": ORLY})
     with closing(table.source().open()) as rows:
         yield rows
 
 
 def test_each_key_gets_its_row(rows: LookupClient) -> None:
-    """In the declared type, with every value as it was; those without a row get none, and columns that are not asked for do not matter."""
+    """Rows have the declared type and unchanged values; keys without a row return none, and other columns do not matter."""
     assert rows.fetch(["JFK", "XXX", "ORY", "", "jfk"]) == {"JFK": Airport(**KENNEDY), "ORY": Airport(**ORLY)}
     assert rows.fetch(["JFK"]) == {"JFK": Airport(**KENNEDY)}
 
 
-def test_asked_for_nothing_it_gives_nothing(rows: LookupClient) -> None:
-    """And is ready for more."""
+def test_a_request_without_keys_returns_nothing(rows: LookupClient) -> None:
+    """The source answers later requests."""
     assert rows.fetch([]) == {}
     assert list(rows.fetch(["ORY"])) == ["ORY"]
 
 
-def test_what_has_a_default_may_be_missing(table: Table) -> None:
-    """In a column or in one of its rows; as in messages."""
+def test_a_column_with_a_default_may_be_missing(table: Table) -> None:
+    """A missing column or value has the field's default, as in messages."""
     table.put({"JFK": {"name": "Kennedy", "feet": 13}, "ORY": ORLY})
     with closing(table.source().open()) as rows:
         assert rows.fetch(["JFK"]) == {"JFK": Airport("Kennedy", 13)}
 
 
 def test_a_table_may_be_empty(table: Table) -> None:
-    """Nothing has a row then."""
+    """No key has a row."""
     table.put({})
     with closing(table.source().open()) as rows:
         assert rows.fetch(["JFK"]) == {}
 
 
-def test_what_changed_is_seen_by_the_next_request(table: Table, rows: LookupClient) -> None:
-    """Rows that are new, other, or gone."""
+def test_the_next_request_returns_changed_rows(table: Table, rows: LookupClient) -> None:
+    """Rows may be added, changed or deleted."""
     table.put({"JFK": {**KENNEDY, "feet": 14}, "LGA": {"name": "La Guardia", "feet": 22}})
 
     found = rows.fetch(["JFK", "ORY", "LGA"])
@@ -102,7 +102,7 @@ def test_what_changed_is_seen_by_the_next_request(table: Table, rows: LookupClie
 
 
 def test_a_thousand_keys_are_one_request(table: Table) -> None:
-    """Any number of keys may be asked for at once."""
+    """One request may ask for any number of keys."""
     table.put({f"K{number}": {"name": "x", "feet": number} for number in range(0, 1000, 2)})
     with closing(table.source().open()) as rows:
         found = rows.fetch([f"K{number}" for number in range(1000)])
@@ -110,8 +110,8 @@ def test_a_thousand_keys_are_one_request(table: Table) -> None:
     assert {key: row.feet for key, row in found.items()} == {f"K{number}": number for number in range(0, 1000, 2)}
 
 
-def test_letting_go_may_be_repeated(rows: LookupClient) -> None:
-    """And asking again opens anew what has to be open."""
+def test_a_source_may_be_closed_twice(rows: LookupClient) -> None:
+    """A later request opens it again."""
     rows.close()
     rows.close()
     assert list(rows.fetch(["ORY"])) == ["ORY"]
@@ -119,12 +119,12 @@ def test_letting_go_may_be_repeated(rows: LookupClient) -> None:
 
 @pytest.fixture(params=["postgres", "postgres query", "redis", "redis json", "redis cluster"])
 def store(request: pytest.FixtureRequest) -> Any:
-    """A table of each kind that is asked row by row."""
+    """A table of each kind that is queried per row."""
     return TABLES[request.param](request)
 
 
-def test_a_row_of_a_store_that_does_not_fit_harms_no_other(store: Table) -> None:
-    """It is given as the error that says what is wrong with it, and where it is."""
+def test_an_invalid_row_in_a_store_affects_no_other_row(store: Table) -> None:
+    """The source returns it as an error with the reason and the row's location."""
     wrong: dict[str, Any] = (
         {"name": None, "feet": 13} if isinstance(store, InPostgres) else {"name": "Kennedy", "feet": "high"}
     )
@@ -139,8 +139,8 @@ def test_a_row_of_a_store_that_does_not_fit_harms_no_other(store: Table) -> None
 
 
 @pytest.mark.parametrize("name", ["csv", "parquet"])
-def test_a_file_with_a_row_that_does_not_fit_is_refused(name: str, request: pytest.FixtureRequest) -> None:
-    """As a whole, before the first event; with the place."""
+def test_a_file_with_an_invalid_row_is_refused(name: str, request: pytest.FixtureRequest) -> None:
+    """The source refuses the whole file before the first event, with the row's location."""
     table = TABLES[name](request)
     table.put({"ORY": {"name": "Orly", "feet": "1"}, "JFK": {"name": "Kennedy", "feet": "high"}})
 

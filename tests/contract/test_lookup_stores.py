@@ -1,4 +1,4 @@
-"""What is promised of PostgreSQL and Redis as sources of rows: a limit of time, no password shown, and errors that can be acted on."""
+"""PostgreSQL and Redis as lookup sources: time limits, hidden passwords, and errors that say what to do."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ LIMIT = timedelta(seconds=0.3)
 
 @pytest.fixture
 def source(place: Place) -> Any:
-    """Each store in turn, with one airport and little time."""
+    """Each store, with one airport and a short time limit."""
     server: Any = place.server
     table = InPostgres(server) if isinstance(server, Postgres) else InRedis(server)
     table.put({"JFK": {"name": "Kennedy", "feet": 13}})
     return replace(table.source(), time_limit=LIMIT)  # type: ignore[type-var]  # a frozen value
 
 
-def test_a_store_that_falls_silent_is_not_waited_for(place: Place, source: Any, proxy: Proxy) -> None:
-    """However its connection stands; and once it speaks again, it is asked again."""
+def test_a_request_to_a_store_that_hangs_times_out(place: Place, source: Any, proxy: Proxy) -> None:
+    """Whatever the state of its connection; when the store answers again, the next request succeeds."""
     with closing(replace(source, at=place.through(proxy)).open()) as rows:
         assert list(rows.fetch(["JFK"])) == ["JFK"]
         proxy.fall_silent()
@@ -43,8 +43,8 @@ def test_a_store_that_falls_silent_is_not_waited_for(place: Place, source: Any, 
         assert list(rows.fetch(["JFK"])) == ["JFK"]
 
 
-def test_a_store_that_went_away_may_come_back(place: Place, source: Any, proxy: Proxy) -> None:
-    """Whoever asks meanwhile is told that a later attempt may succeed."""
+def test_a_request_to_an_unavailable_store_can_be_retried(place: Place, source: Any, proxy: Proxy) -> None:
+    """The error says that a later attempt may succeed."""
     with closing(replace(source, at=place.through(proxy)).open()) as rows:
         rows.fetch(["JFK"])
         proxy.refuse()
@@ -56,8 +56,10 @@ def test_a_store_that_went_away_may_come_back(place: Place, source: Any, proxy: 
         assert list(rows.fetch(["JFK"])) == ["JFK"]
 
 
-def test_an_address_stands_in_the_environment(place: Place, source: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the name that the declaration gives; it is told where it is missing, and what it should be."""
+def test_an_address_can_come_from_an_environment_variable(
+    place: Place, source: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The declaration names the variable; an error reports a missing variable and the expected format."""
     named, other = replace(source, at="AIRPORTS_STORE"), "https://user:s3cret@host/"
     monkeypatch.delenv("AIRPORTS_STORE", raising=False)
     with pytest.raises(ps.lookups.LookupRefused, match=r"environment variable AIRPORTS_STORE, which is not set"):
@@ -73,8 +75,8 @@ def test_an_address_stands_in_the_environment(place: Place, source: Any, monkeyp
     assert "://" not in repr(replace(source, at=other))
 
 
-def test_a_store_that_does_not_let_us_in_shows_no_password(place: Place, source: Any) -> None:
-    """And waiting is of no use."""
+def test_a_store_that_denies_access_shows_no_password(place: Place, source: Any) -> None:
+    """The error is permanent: a retry would not help."""
     wrong = place.url.replace(PASSWORD, "wr0ng") if PASSWORD in place.url else place.url.replace("/0", "/99")
     with (
         closing(replace(source, at=wrong).open()) as rows,
@@ -86,27 +88,27 @@ def test_a_store_that_does_not_let_us_in_shows_no_password(place: Place, source:
 
 
 @pytest.mark.parametrize("limit", [timedelta(), timedelta(seconds=-1)])
-def test_no_time_at_all_is_refused(source: Any, limit: timedelta) -> None:
-    """When it is declared."""
+def test_a_time_limit_of_zero_is_refused(source: Any, limit: timedelta) -> None:
+    """The declaration fails."""
     with pytest.raises(DeclarationError, match="time limit"):
         replace(source, time_limit=limit)
 
 
 @pytest.mark.parametrize("row", [int, dict, list[int], "Airport"])
-def test_rows_are_structs(source: Any, row: Any) -> None:
-    """Or they are refused when they are declared."""
+def test_row_types_are_structs(source: Any, row: Any) -> None:
+    """Other types are refused at declaration."""
     with pytest.raises(DeclarationError, match=r"Declare a type that is derived from penstock.Record"):
         replace(source, row=row)
 
 
 class City(msgspec.Struct, frozen=True):
-    """What is known of a city."""
+    """A city's row."""
 
     name: str
 
 
 def table_of(postgres: Postgres, kind: str, *rows: tuple[Any, ...]) -> str:
-    """Make a table of cities by codes of a kind."""
+    """Create a table of cities whose codes have the given type."""
     name = fresh("cities")
     with postgres.session() as session:
         session.execute(f"CREATE TABLE {name} (code {kind}, name text)")
@@ -116,8 +118,8 @@ def table_of(postgres: Postgres, kind: str, *rows: tuple[Any, ...]) -> str:
 
 
 @pytest.mark.parametrize("kind", ["smallint", "integer", "bigint", "varchar(9)", "char(9)"])
-def test_a_key_column_may_hold_texts_or_whole_numbers(postgres: Postgres, kind: str) -> None:
-    """A key that cannot be one of them has no row; one is found only as it is written."""
+def test_a_key_column_may_contain_text_or_integers(postgres: Postgres, kind: str) -> None:
+    """A key of another form has no row; a key matches only its exact spelling."""
     source = ps.lookups.PostgresTable(
         table_of(postgres, kind, ("7", "Rome"), ("-8", "Bern")), City, "code", at=postgres.url
     )
@@ -128,8 +130,8 @@ def test_a_key_column_may_hold_texts_or_whole_numbers(postgres: Postgres, kind: 
         assert rows.fetch(keys) == {"7": City("Rome"), "-8": City("Bern")}
 
 
-def test_other_keys_take_a_query(postgres: Postgres) -> None:
-    """Which turns the list into what the column holds."""
+def test_key_columns_of_other_types_need_a_query(postgres: Postgres) -> None:
+    """The query converts the list of keys to the column's type."""
     key = "3f333df6-90a4-4fda-8dd3-9485d27cee36"
     name = table_of(postgres, "uuid", (key, "Rome"))
     with (
@@ -145,13 +147,13 @@ def test_other_keys_take_a_query(postgres: Postgres) -> None:
 
 @pytest.mark.parametrize("query", ["SELECT 1 AS code", "SELECT %s = ANY(%s)"])
 def test_a_query_takes_one_parameter(query: str) -> None:
-    """The list of keys."""
+    """Its parameter is the list of keys."""
     with pytest.raises(DeclarationError, match="parameters instead of one"):
         ps.lookups.PostgresQuery(query, City, "code")
 
 
-def test_several_rows_of_a_key_are_none(postgres: Postgres) -> None:
-    """Which of them is meant cannot be known, and events of other keys go on."""
+def test_several_rows_for_one_key_are_an_error(postgres: Postgres) -> None:
+    """The right one is unknown; events of other keys continue."""
     name = table_of(postgres, "text", ("a", "Rome"), ("a", "Bern"), ("b", "Oslo"))
     with closing(ps.lookups.PostgresTable(name, City, "code", at=postgres.url).open()) as rows:
         found = rows.fetch(["a", "b"])
@@ -161,24 +163,24 @@ def test_several_rows_of_a_key_are_none(postgres: Postgres) -> None:
 
 
 @pytest.mark.parametrize(
-    ("attributes", "told"),
+    ("attributes", "expected"),
     [
         ({"key": "iata"}, "has no column 'iata', which the key needs. It has: code, name"),
         ({"row": Airport}, "has no column 'feet', which Airport needs"),
         ({"table": "nowhere"}, '"nowhere" does not exist'),
     ],
 )
-def test_a_table_that_lacks_something_is_told_before_the_first_key(
-    postgres: Postgres, attributes: dict[str, Any], told: str
+def test_a_missing_table_or_column_is_reported_before_the_first_key(
+    postgres: Postgres, attributes: dict[str, Any], expected: str
 ) -> None:
-    """With what there is."""
+    """The error lists the existing ones."""
     source = replace(ps.lookups.PostgresTable(table_of(postgres, "text"), City, "code", at=postgres.url), **attributes)
-    with closing(source.open()) as rows, pytest.raises(ps.lookups.LookupRefused, match=told):
+    with closing(source.open()) as rows, pytest.raises(ps.lookups.LookupRefused, match=expected):
         rows.fetch([])
 
 
-def test_what_a_user_may_not_read_is_named(postgres: Postgres) -> None:
-    """With the table."""
+def test_a_table_without_read_permission_is_named(postgres: Postgres) -> None:
+    """The error names the table."""
     guest, name = fresh("reader"), table_of(postgres, "text")
     with postgres.session() as session:
         session.execute(f"CREATE USER {guest} PASSWORD '{PASSWORD}'")
@@ -191,8 +193,8 @@ def test_what_a_user_may_not_read_is_named(postgres: Postgres) -> None:
         rows.fetch([])
 
 
-def test_what_is_no_hash_harms_no_other_row(redis_server: Redis) -> None:
-    """Nor does what is no text."""
+def test_a_value_that_is_not_a_hash_affects_no_other_row(redis_server: Redis) -> None:
+    """The same applies to a field that is not text."""
     prefix = f"{fresh('city')}:"
     with redis_server.session() as client:
         client.set(f"{prefix}a", "Rome")

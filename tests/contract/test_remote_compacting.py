@@ -1,4 +1,4 @@
-"""What compaction promises: partials become fewer, what is fetched stays, whoever writes meanwhile."""
+"""Compaction reduces the number of partials and keeps their results, during concurrent writes."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from penstock.state.remote.folder import store_at
 from penstock.state.remote.protocols import Shard
 
 
-def test_crowds_are_merged_in_order(url: str, opened: Opened) -> None:
-    """What has more partials than the limit becomes one; the rest is left alone; what is fetched does not change."""
+def test_compaction_merges_partials_in_order(url: str, opened: Opened) -> None:
+    """A slot with more partials than the limit is merged into one; other slots and all results are unchanged."""
     monoid = Log()
     processor = aggregator(monoid)
     state = opened(url, processor)
@@ -55,7 +55,7 @@ def remove_and_append(state: RemoteState) -> None:
 
 
 class Small(Log):
-    """A log whose program fails for more than four entries."""
+    """A log whose merge fails for more than four entries."""
 
     def combine(self, left: list[Any], right: list[Any]) -> list[Any]:
         if len(left) + len(right) > 4:
@@ -64,7 +64,7 @@ class Small(Log):
 
 
 def test_partials_that_cannot_be_combined_are_kept_and_reported(url: str, opened: Opened) -> None:
-    """The monoid is the user's program. A failure must not reach them as a failed thread, and must not change the store."""
+    """The monoid is the user's code. Its failure must neither stop the compactor's thread nor change the store."""
     monoid = Small()
     processor = aggregator(monoid)
     state = opened(url, processor)
@@ -91,8 +91,8 @@ MEANWHILE: dict[str, tuple[Callable[[RemoteState, Compactor], object], list[Any]
 
 
 @pytest.mark.parametrize("meanwhile", MEANWHILE)
-def test_what_happens_while_a_crowd_is_merged_stays(url: str, opened: Opened, meanwhile: str) -> None:
-    """Between a compactor's reading and its writing, anybody may write, and another compactor may be faster."""
+def test_writes_during_a_compaction_are_kept(url: str, opened: Opened, meanwhile: str) -> None:
+    """A worker or another compactor may write between a compactor's read and its write."""
     monoid = Log()
     processor = aggregator(monoid)
     state = opened(url, processor)
@@ -108,8 +108,8 @@ def test_what_happens_while_a_crowd_is_merged_stays(url: str, opened: Opened, me
     assert values(state, monoid, A) == [expected]
 
 
-def test_other_partials_at_the_same_places_are_not_replaced(postgres: Postgres, opened: Opened) -> None:
-    """After a failover that lost saves, between a compactor's reading and its writing."""
+def test_partials_rewritten_after_a_failover_are_not_replaced(postgres: Postgres, opened: Opened) -> None:
+    """A failover loses saves between a compactor's read and its write, and the owner writes others with the same numbers."""
     monoid = Log()
     processor = aggregator(monoid)
     state = opened(postgres.url, processor)
@@ -128,8 +128,8 @@ def test_other_partials_at_the_same_places_are_not_replaced(postgres: Postgres, 
     assert values(state, monoid, A) == [[0, 1, 7]]
 
 
-def test_a_crowd_that_a_whole_value_replaced_stays_replaced(url: str, opened: Opened) -> None:
-    """Where the way of writing was changed while a compactor was at work."""
+def test_partials_that_a_whole_value_replaced_stay_replaced(url: str, opened: Opened) -> None:
+    """The write mode changes while a compactor is at work."""
     monoid = Log()
     processor = aggregator(monoid)
     state = opened(url, processor)
@@ -145,8 +145,8 @@ def test_a_crowd_that_a_whole_value_replaced_stays_replaced(url: str, opened: Op
     assert values(state, monoid, A) == [[0, 1, 2, 3]]
 
 
-def test_a_compactor_disturbs_nobody(url: str, opened: Opened) -> None:
-    """It runs in a thread of its own while the owner appends and reads."""
+def test_a_compactor_does_not_affect_the_owner(url: str, opened: Opened) -> None:
+    """It runs in its own thread while the owner appends and reads."""
     monoid = Log()
     processor = aggregator(monoid)
     state = opened(url, processor)
@@ -175,7 +175,7 @@ while True:
 
 
 def test_a_compactor_may_be_killed_at_any_moment(url: str, opened: Opened) -> None:
-    """Nothing is lost and nothing counts twice, however often."""
+    """Repeated kills lose nothing and count nothing twice."""
     monoid = Log()
     processor = aggregator(monoid)
     state = opened(url, processor)
@@ -196,8 +196,8 @@ def test_a_compactor_may_be_killed_at_any_moment(url: str, opened: Opened) -> No
     assert values(state, monoid, *slots) == [list(range(next(appended)))] * len(slots)
 
 
-def test_a_compactor_goes_on_after_a_lost_connection(place: Place, proxy: Proxy, opened: Opened) -> None:
-    """A pass that breaks is said and made again."""
+def test_a_compactor_continues_after_a_lost_connection(place: Place, proxy: Proxy, opened: Opened) -> None:
+    """It logs the failed pass and repeats it."""
     monoid = Log()
     processor = aggregator(monoid)
     state = opened(place.url, processor)

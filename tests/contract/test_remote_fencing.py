@@ -1,4 +1,4 @@
-"""What remote state promises of owners: who opened a shard last owns it, and only its writes count."""
+"""Ownership of remote state: the last worker to open a shard owns it, and only its writes count."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ WRITES: dict[str, Callable[[RemoteState], None]] = {
 @pytest.mark.parametrize("writing", [OVERWRITING, APPENDING])
 @pytest.mark.parametrize("write", WRITES)
 def test_a_zombie_changes_nothing(url: str, opened: Opened, write: str, writing: WriteMode) -> None:
-    """Whoever opened a shard last owns it: every write of an older owner is refused, and says so."""
+    """Every write of an older owner is refused with an error."""
     processor = aggregator(ps.monoids.Count())
     zombie = opened(url, processor, writing)
     zombie.save_with_outbox({A: b"\x01"}, Outbox({}, StatePosition({"hits": 1}), [("pages", b"a", b"1")]))
@@ -72,13 +72,13 @@ def test_a_zombie_reads_nothing(url: str, opened: Opened, writing: WriteMode) ->
     assert values(owner, ps.monoids.Count(), A) == [1]
 
 
-def test_a_store_that_went_back_is_noticed(place: Place, opened: Opened) -> None:
-    """After a failover that lost saves, nothing is written on top: the owner is told to open the shard again."""
+def test_a_store_that_lost_saves_is_noticed(place: Place, opened: Opened) -> None:
+    """After a failover that lost saves, the owner writes nothing; its error asks to open the shard again."""
     processor = aggregator(ps.monoids.Count())
     state = opened(place.url, processor)
     for offset in range(3):
         state.save_together({A: b"\x01"}, StatePosition({"hits": offset}))
-    take_back(place, processor, "saves")
+    roll_back(place, processor, "saves")
 
     with pytest.raises(StoreFenced, match="The store lost saves"):
         state.save_together({A: b"\x01"}, StatePosition({"hits": 3}))
@@ -87,11 +87,11 @@ def test_a_store_that_went_back_is_noticed(place: Place, opened: Opened) -> None
 
 
 @pytest.mark.parametrize("saves", [0, 1])
-def test_an_epoch_that_was_given_twice_has_one_owner(place: Place, opened: Opened, saves: int) -> None:
-    """A failover that loses a claim takes its epoch back; who had it does not take the next owner's saves for its own."""
+def test_an_epoch_that_a_failover_repeats_has_one_owner(place: Place, opened: Opened, saves: int) -> None:
+    """A failover that loses a claim repeats its epoch; the earlier owner does not treat the next owner's saves as its own."""
     processor = aggregator(ps.monoids.Count())
     first = opened(place.url, processor)
-    take_back(place, processor, "epoch")
+    roll_back(place, processor, "epoch")
     second = opened(place.url, processor)
     for _ in range(saves):
         second.save({A: b"\x01"})
@@ -103,8 +103,8 @@ def test_an_epoch_that_was_given_twice_has_one_owner(place: Place, opened: Opene
     assert values(second, ps.monoids.Count(), A) == [saves + 1]
 
 
-def take_back(place: Place, processor: type[ps.Aggregator], counted: Literal["epoch", "saves"]) -> None:
-    """Do to a shard what a failover does that loses the last claim or save: count it as never made."""
+def roll_back(place: Place, processor: type[ps.Aggregator], counted: Literal["epoch", "saves"]) -> None:
+    """Do to a shard what a failover does that loses the last claim or save."""
     if isinstance(place.server, Postgres):
         with place.server.session() as session:
             change = sql.SQL("UPDATE penstock_shards SET {0} = {0} - 1 WHERE processor = %s")
@@ -114,8 +114,8 @@ def take_back(place: Place, processor: type[ps.Aggregator], counted: Literal["ep
             client.hincrby(f"penstock:{{{processor.name}:0}}:shard", counted, -1)
 
 
-def test_many_may_open_while_one_works(url: str, opened: Opened) -> None:
-    """Shards of a worker share what connects it, from any thread."""
+def test_shards_can_be_opened_while_others_are_in_use(url: str, opened: Opened) -> None:
+    """The shards of a worker share its connections, from any thread."""
     monoid = ps.monoids.Count()
     processor = aggregator(monoid)
     states = opened.folder(remote_states(url, processor, write_mode=APPENDING))
@@ -130,8 +130,8 @@ def test_many_may_open_while_one_works(url: str, opened: Opened) -> None:
     assert [state.position() for state in others] == [StatePosition()] * 12
 
 
-def test_workers_that_start_together_make_the_tables_once(postgres: Postgres) -> None:
-    """Each makes what is missing, and none trips over another."""
+def test_workers_that_start_together_create_the_tables_once(postgres: Postgres) -> None:
+    """Concurrent creation of the same tables succeeds for each worker."""
     url = new_database(postgres)
     processor = aggregator(ps.monoids.Count())
     folders = [remote_states(url, processor) for _ in range(8)]

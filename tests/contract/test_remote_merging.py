@@ -1,4 +1,4 @@
-"""What remote state promises of merging: whatever a store does by itself, the result is the monoid's own."""
+"""Remote state merges partials like the monoid does, whatever the store merges by itself."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ MONOIDS: dict[str, tuple[ps.monoids.Monoid[Any], st.SearchStrategy[Any]]] = {
 
 
 def same(monoid: ps.monoids.Monoid[Any], found: Any, expected: Any, scale: float) -> bool:
-    """Whether two partials are the same: sums to the rounding of the largest number in them."""
+    """Return whether two partials are equal: sums up to the rounding of their largest number."""
     if isinstance(monoid, ps.monoids.Mean):
         return bool(found[1] == expected[1]) and same(ps.monoids.Sum(), found[0], expected[0], scale)
     if isinstance(monoid, ps.monoids.Sum) and isinstance(expected, float) and math.isfinite(expected):
@@ -53,10 +53,10 @@ def scale_of(observations: list[Any]) -> float:
     return sum(abs(seen) for seen in observations if isinstance(seen, (int, float)) and math.isfinite(seen))
 
 
-def save_as_the_core_does(
+def save_like_the_operator(
     state: RemoteState, monoid: ps.monoids.Monoid[Any], partials: Changes, writing: WriteMode
 ) -> None:
-    """Save partials: alone where the store merges, merged with what was fetched otherwise."""
+    """Save partials: unmerged if the store merges, otherwise merged with the fetched values."""
     if writing is not APPENDING:
         saved = state.fetch(list(partials))
         partials = {
@@ -70,7 +70,7 @@ def save_as_the_core_does(
 @given(drawn=st.data())
 @settings(max_examples=12, deadline=None)
 def test_any_series_of_saves_folds_as_the_monoid_does(url: str, name: str, drawn: st.DataObject) -> None:
-    """In any mode, and where modes change between runs, with a compactor in between: what is fetched is the fold in Python."""
+    """In any write mode, with changes of mode between runs and with a compactor, the result equals the fold in Python."""
     monoid, observation = MONOIDS[name]
     save = st.tuples(
         st.sampled_from([OVERWRITING, APPENDING, APPENDING]),
@@ -88,7 +88,7 @@ def test_any_series_of_saves_folds_as_the_monoid_does(url: str, name: str, drawn
             for slot, seen in observed.items():
                 truth[slot] += seen
                 partials[slot] = monoid.encode(fold(monoid, seen))
-            save_as_the_core_does(state, monoid, partials, writing)
+            save_like_the_operator(state, monoid, partials, writing)
             if compacts:
                 compactor.compact()
         found = folders[OVERWRITING].open(identity_of(processor)).fetch([A, B])
@@ -103,8 +103,8 @@ def test_any_series_of_saves_folds_as_the_monoid_does(url: str, name: str, drawn
             assert same(monoid, monoid.decode(encoded), fold(monoid, seen), scale_of(seen))
 
 
-def test_sums_stay_exact_beyond_what_databases_count_with(url: str, opened: Opened) -> None:
-    """Whole numbers grow past 64 bits, partial by partial, and floats as small as 1e-20 do not vanish."""
+def test_sums_stay_exact_beyond_the_databases_number_types(url: str, opened: Opened) -> None:
+    """Integers grow past 64 bits, partial by partial, and floats as small as 1e-20 are kept."""
     monoid = ps.monoids.Sum()
     state = opened(url, aggregator(monoid))
     for _ in range(6):
@@ -118,7 +118,7 @@ def test_sums_stay_exact_beyond_what_databases_count_with(url: str, opened: Open
 
 
 def test_floats_overflow_to_infinity(url: str, opened: Opened) -> None:
-    """As they do in Python, where a database would refuse the sum, and with it the save."""
+    """Python does the same; a database would refuse the sum, and with it the save."""
     monoid = ps.monoids.Sum()
     state = opened(url, aggregator(monoid))
     for _ in range(2):
@@ -130,8 +130,8 @@ def test_floats_overflow_to_infinity(url: str, opened: Opened) -> None:
     assert math.isnan(unknown)
 
 
-def test_a_removed_slot_begins_anew(url: str, opened: Opened) -> None:
-    """Also where it was merged by the store or waits for being merged."""
+def test_a_removed_slot_starts_empty(url: str, opened: Opened) -> None:
+    """Values that the store merged and partials that it has not merged yet do not reappear."""
     monoids: list[ps.monoids.Monoid[Any]] = [ps.monoids.Count(), ps.monoids.Mean(), ps.monoids.Max(), Log()]
     for monoid in monoids:
         state = opened(url, aggregator(monoid))
@@ -148,8 +148,8 @@ _ordered |= st.tuples(*[st.lists(st.integers(-3, 3), max_size=3).map(tuple)] * 2
 
 
 @given(pair=_ordered)
-def test_keys_sort_as_their_values(pair: tuple[Any, Any]) -> None:
-    """Whatever Python finds smaller, equal or larger, the bytes do, and reversed ones do the other way round."""
+def test_keys_sort_like_their_values(pair: tuple[Any, Any]) -> None:
+    """Encoded keys compare like the Python values; reversed keys compare the opposite way."""
     assume(all(order_key(value) is not None for value in pair))
     left, right = pair
     keys: list[Any] = [order_key(value) for value in pair]
@@ -160,7 +160,7 @@ def test_keys_sort_as_their_values(pair: tuple[Any, Any]) -> None:
 
 
 @pytest.mark.parametrize("value", [None, math.nan, (1, math.nan), (None,), [1], {"a": 1}])
-def test_what_has_no_order_has_no_key(value: Any) -> None:
-    """It is then left to Python."""
+def test_values_without_an_order_have_no_key(value: Any) -> None:
+    """Python merges them."""
     assert order_key(value) is None
     assert reverse_order_key(value) is None

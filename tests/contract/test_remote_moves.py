@@ -1,4 +1,4 @@
-"""What is moved from outside where state is in a store: forward it goes, with or without what is passed over; nothing else."""
+"""Resets of remote state: only forward, counting or discarding the skipped events."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Visit(ps.Record, frozen=True):
 
 
 class Hour(ps.Record, frozen=True):
-    """How often a page was visited in an hour."""
+    """The number of visits to a page in an hour."""
 
     page: str
     at: ps.EventTime
@@ -62,12 +62,12 @@ class Killed(Exception):
 
 
 class World:
-    """A processor that keeps its state in a store, on a bus of its own.
+    """A processor with remote state, on its own bus.
 
     Args:
         url: the store.
         output: its output semantics.
-        folder: where there is nothing of it.
+        folder: an empty local folder.
     """
 
     def __init__(self, url: str, output: ps.Semantics, folder: Path) -> None:
@@ -89,11 +89,11 @@ class World:
         created(self.bus, [Visits])
 
     def send(self, hour: int) -> None:
-        """Let four pages be visited twice in an hour."""
+        """Send two visits to each of four pages within an hour."""
         write(self.bus, visits, [Visit(page, hour * HOUR_MS + n) for n in range(2) for page in "abcd"])
 
     def run(self, at_gap: Callable[[Gap], None] = lambda _: None) -> None:
-        """Read to the end, save, and stop."""
+        """Read to the end, save and stop."""
         targets = ends_of([visits], self.bus)
         with closing(remote_states(self.url, self.processor)) as states:
             place = WorkerConfig(self.bus, states, "one")
@@ -108,13 +108,13 @@ class World:
         policy: StatePolicy | None = None,
         at_gap: AtGap = no_gap,
     ) -> ResetPlan:
-        """Plan a reset and do it."""
+        """Plan and execute a reset."""
         planned = plan_reset(self.processor, self.around, to, policy)
         perform_reset(planned, self.around, at_gap)
         return planned
 
     def stored(self) -> dict[int, int]:
-        """Return how many visits the store has of each hour."""
+        """Return the number of visits per hour in the store."""
         found: dict[int, int] = {}
         with read_results(self.url, self.processor) as results:
             for _, window, count in results.scan(1_000):
@@ -122,7 +122,7 @@ class World:
         return found
 
     def written(self) -> dict[int, int]:
-        """Return the same as the last record of each page and hour has it."""
+        """Return the same numbers from the last record of each page and hour."""
         last = {(one.page, one.at // HOUR_MS): one.visits for one in read(self.bus, hours)}
         return {hour: sum(count for (_, at), count in last.items() if at == hour) for hour in {at for _, at in last}}
 
@@ -137,8 +137,8 @@ def world(request: pytest.FixtureRequest, url: str, tmp_path: Path) -> World:
     return world
 
 
-def test_what_a_reset_passes_over_is_counted(world: World) -> None:
-    """And not written: the store is as if nothing had been passed over."""
+def test_a_reset_that_counts_skipped_events_updates_the_store(world: World) -> None:
+    """It writes no outputs for them; the store is as if the events had not been skipped."""
     world.send(1)
     planned = world.reset(Edge.LATEST)
     world.send(2)
@@ -149,8 +149,8 @@ def test_what_a_reset_passes_over_is_counted(world: World) -> None:
     assert world.written() == {0: 8, 2: 8}
 
 
-def test_a_state_that_is_kept_leaves_out_what_is_passed_over(world: World) -> None:
-    """It is neither in the store nor written."""
+def test_a_reset_that_keeps_the_state_ignores_skipped_events(world: World) -> None:
+    """They are neither in the store nor in the outputs."""
     world.send(1)
     planned = world.reset(Edge.LATEST, StatePolicy.KEEP)
     world.send(2)
@@ -164,8 +164,8 @@ def test_a_state_that_is_kept_leaves_out_what_is_passed_over(world: World) -> No
 @pytest.mark.parametrize(
     "step", [MaintenanceStep.INSTALL_STATE, MaintenanceStep.MOVE_POSITIONS, MaintenanceStep.RECORD_END]
 )
-def test_a_reset_that_died_is_given_again(world: World, step: MaintenanceStep, policy: StatePolicy) -> None:
-    """No worker starts before that, and then all is as if it had not died."""
+def test_a_killed_reset_is_repeated(world: World, step: MaintenanceStep, policy: StatePolicy) -> None:
+    """No worker starts before; afterwards the state is as if the reset had not been killed."""
 
     def die(gap: MaintenanceGap) -> None:
         if gap.before is step and gap.bucket in {None, 1}:
@@ -176,7 +176,7 @@ def test_a_reset_that_died_is_given_again(world: World, step: MaintenanceStep, p
         world.reset(Edge.LATEST, policy, die)
     with pytest.raises(MaintenanceUnfinished):
         world.run()
-    world.bus.kill_members(world.processor.name)  # its session ends
+    world.bus.kill_members(world.processor.name)  # its session expires
     world.reset(Edge.LATEST, policy)
     world.send(2)
     world.run()
@@ -186,18 +186,16 @@ def test_a_reset_that_died_is_given_again(world: World, step: MaintenanceStep, p
 
 
 @pytest.mark.parametrize(
-    ("to", "policy", "said"),
+    ("to", "policy", "expected"),
     [
         (Edge.EARLIEST, None, "cannot go back"),
         (Edge.EARLIEST, StatePolicy.KEEP, "would count events twice"),
         (Edge.EARLIEST, StatePolicy.EMPTY, "which a reset does not empty"),
     ],
 )
-def test_what_is_counted_cannot_be_taken_back(
-    world: World, to: ResetTarget, policy: StatePolicy | None, said: str
-) -> None:
-    """It says so, and nothing is changed."""
-    with pytest.raises(MaintenanceRefused, match=said):
+def test_a_backward_reset_is_refused(world: World, to: ResetTarget, policy: StatePolicy | None, expected: str) -> None:
+    """The error gives the reason, and nothing changes."""
+    with pytest.raises(MaintenanceRefused, match=expected):
         world.reset(to, policy)
     world.send(1)
     world.run()
@@ -205,14 +203,14 @@ def test_what_is_counted_cannot_be_taken_back(
     assert world.stored() == world.written() == {0: 8, 1: 8}
 
 
-def test_a_store_that_is_not_named_is_asked_for(world: World, tmp_path: Path) -> None:
-    """Nothing is changed."""
+def test_a_reset_asks_for_a_missing_store_address(world: World, tmp_path: Path) -> None:
+    """Nothing changes."""
     with pytest.raises(StoreMissing, match="--store"):
         plan_reset(world.processor, MaintenanceEnvironment(world.bus, tmp_path), Edge.LATEST, None)
 
 
-def test_outputs_that_wait_in_the_store_are_sent_first(url: str, tmp_path: Path) -> None:
-    """By a worker: with other positions it could not be told any more whether they were sent."""
+def test_pending_outputs_in_the_store_are_sent_before_a_reset(url: str, tmp_path: Path) -> None:
+    """A worker must send them: at other positions it could not tell whether they were sent."""
     world = World(url, EXACT, tmp_path)
 
     def die(gap: Gap) -> None:
@@ -233,8 +231,8 @@ def test_outputs_that_wait_in_the_store_are_sent_first(url: str, tmp_path: Path)
     assert world.written() == {0: 8, 1: 8}
 
 
-def test_a_shard_of_the_store_is_not_split(world: World) -> None:
-    """More buckets are refused, with what does work; nothing is changed."""
+def test_a_shard_in_a_store_cannot_be_split(world: World) -> None:
+    """More buckets are refused with an alternative, and nothing changes."""
     with pytest.raises(MaintenanceRefused, match=r"penstock\.Repartition"):
         plan_resize([world.processor], world.around, "visits", 4)
 

@@ -1,4 +1,4 @@
-"""What remote state promises while connections break and stores are away: every save counts once, or is known not to."""
+"""Remote state during lost connections and outages: every save counts once, or its outcome is reported."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from penstock.state.remote.retry import StoreRetry
 
 @pytest.mark.parametrize("write", ["save", "save_together", "save_with_outbox"])
 def test_a_save_whose_answer_is_lost_counts_once(place: Place, proxy: Proxy, opened: Opened, write: str) -> None:
-    """The store has saved and the connection breaks before it says so: looking settles it, also for appended partials."""
+    """The store has saved, and the connection breaks before the answer: a read decides, also for appended partials."""
     for monoid in (ps.monoids.Count(), Log()):
         processor = aggregator(monoid)
         state = opened(place.through(proxy), processor)
@@ -61,8 +61,8 @@ def test_a_save_whose_answer_is_lost_counts_once(place: Place, proxy: Proxy, ope
 
 
 @pytest.mark.parametrize("sent", [0, 100, 5_000, 60_000])
-def test_a_save_that_breaks_on_its_way_counts_once(place: Place, proxy: Proxy, opened: Opened, sent: int) -> None:
-    """Whatever had arrived of it."""
+def test_a_save_that_breaks_in_transit_counts_once(place: Place, proxy: Proxy, opened: Opened, sent: int) -> None:
+    """The connection may break after any byte."""
     monoid = ps.monoids.Count()
     processor = aggregator(monoid)
     state = opened(place.through(proxy), processor)
@@ -87,10 +87,8 @@ def test_a_lost_claim_or_fetch_is_repeated(place: Place, proxy: Proxy, opened: O
     assert proxy.losses == 1
 
 
-def test_a_large_save_goes_ahead_in_pieces(
-    redis_server: Redis, opened: Opened, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is one save, survives a broken connection, and leaves nothing behind in Redis that does not expire."""
+def test_a_large_save_is_sent_in_chunks(redis_server: Redis, opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The chunks are one save, survive a broken connection, and leave only expiring keys in Redis."""
     monkeypatch.setattr(redis_store, "_COMMAND_LIMIT_BYTES", 10_000)
     monkeypatch.setattr(redis_store, "_CHUNK_BYTES", 5_000)
     monoid = Log()
@@ -108,8 +106,8 @@ def test_a_large_save_goes_ahead_in_pieces(
         assert all(0 < client.ttl(key) <= 3600 for key in staged)
 
 
-def test_pieces_that_are_missing_are_sent_again(redis_server: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A list that expired or came in part is not taken for the whole."""
+def test_missing_chunks_are_sent_again(redis_server: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A list that expired or is incomplete is not used."""
     monkeypatch.setattr(redis_store, "_COMMAND_LIMIT_BYTES", 0)
     monoid = ps.monoids.Count()
     processor = aggregator(monoid)
@@ -124,8 +122,8 @@ def test_pieces_that_are_missing_are_sent_again(redis_server: Redis, monkeypatch
         assert values(state, monoid, A) == [1]
 
 
-def test_a_restarted_store_is_gone_on_with(place: Place, opened: Opened) -> None:
-    """What was saved is there, and the owner need not open again."""
+def test_work_continues_after_a_store_restarts(place: Place, opened: Opened) -> None:
+    """Saved data is there, and the owner need not open the shard again."""
     monoid = ps.monoids.Count()
     processor = aggregator(monoid)
     state = opened(place.url, processor)
@@ -136,8 +134,8 @@ def test_a_restarted_store_is_gone_on_with(place: Place, opened: Opened) -> None
     assert values(state, monoid, A) == [2]
 
 
-def test_a_store_that_becomes_a_replica_is_waited_for(place: Place) -> None:
-    """During a failover writes are refused; they are repeated until the new primary takes them."""
+def test_writes_wait_while_the_store_is_a_replica(place: Place) -> None:
+    """A failover refuses writes; they are repeated until the new primary accepts them."""
     monoid = ps.monoids.Count()
     processor = aggregator(monoid)
     retrying = StoreRetry(pause=lambda _: promote(place))
@@ -182,14 +180,14 @@ def shown(server: Postgres, setting: str) -> Any:
     return row and row[0]
 
 
-def test_a_deadlock_is_survived(postgres: Postgres, opened: Opened) -> None:
-    """PostgreSQL ends our transaction for one that is not ours; the save is made again."""
+def test_a_save_is_repeated_after_a_deadlock(postgres: Postgres, opened: Opened) -> None:
+    """PostgreSQL rolls the save back in favour of another transaction; the owner repeats it."""
     monoid = ps.monoids.Count()
     processor = aggregator(monoid)
     state = opened(postgres.url, processor)
     state.save(lifted(monoid, a=1))
     with postgres.session() as other, ThreadPoolExecutor(1) as pool:
-        # The other one waits longer before it looks for deadlocks, so that ours is the one that is ended.
+        # The other session waits longer before it checks for deadlocks, so PostgreSQL ends the owner's transaction.
         other.execute("SET deadlock_timeout = '30s'")
         other.execute("BEGIN")
         shard = "(SELECT shard FROM penstock_shards WHERE processor = %s)"
@@ -209,10 +207,10 @@ def waiting_for_locks(server: Postgres) -> int:
     return int(row[0]) if row else 0
 
 
-def test_an_owner_that_is_paused_in_its_transaction_is_ended(
+def test_an_owner_that_pauses_within_its_transaction_is_ended(
     postgres: Postgres, opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It holds the shard no longer than a set time; what it goes on to write is dropped."""
+    """It locks the shard no longer than a set time; its later writes are discarded."""
     session = [setting.replace("'10s'", "'200ms'") for setting in postgres_connection._SESSION]
     monkeypatch.setattr(postgres_connection, "_SESSION", session)
     processor = aggregator(ps.monoids.Count())
@@ -234,8 +232,8 @@ def save_with_a_pause(
         transaction.execute("SELECT 1")
 
 
-def test_a_store_that_stays_away_is_reported(place: Place, proxy: Proxy, opened: Opened) -> None:
-    """After the limit; then nothing more is written before the state is opened again, for nobody knows what took effect."""
+def test_a_long_outage_of_the_store_is_reported(place: Place, proxy: Proxy, opened: Opened) -> None:
+    """After the time limit the outcome is unknown, so nothing more is written before the state is opened again."""
     monoid = ps.monoids.Count()
     processor = aggregator(monoid)
     states = opened.folder(remote_states(place.through(proxy), processor, write_mode=APPENDING, retry_limit_s=0.2))
@@ -253,8 +251,8 @@ def test_a_store_that_stays_away_is_reported(place: Place, proxy: Proxy, opened:
     assert opened(place.url, processor).position() == StatePosition({"hits": 1})
 
 
-def test_pauses_grow_and_end_at_the_limit() -> None:
-    """Between attempts it is waited for a random time below a bound that doubles, never beyond the limit."""
+def test_retry_delays_grow_and_end_at_the_limit() -> None:
+    """Delays are random below a bound that doubles, and never exceed the limit."""
     now = 0.0
     pauses: list[float] = []
 

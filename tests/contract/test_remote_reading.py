@@ -1,4 +1,4 @@
-"""What reading results promises: whoever asks finds what was written, and becomes the owner of nothing."""
+"""Queries of remote state return the written results and do not take ownership."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from penstock.state.remote import read_results, remote_states
 HOUR = 3_600_000
 
 
-def test_results_can_be_asked_for(url: str, opened: Opened) -> None:
-    """By key and window, by key, and all; without becoming the owner of anything."""
+def test_results_can_be_queried(url: str, opened: Opened) -> None:
+    """Queries by key and window, by key, and of all keys leave the owner unchanged."""
     monoid = ps.monoids.Mean()
     processor = aggregator(monoid, ps.windows.Tumbling(timedelta(hours=1)))
     folder = opened.folder(remote_states(url, processor, write_mode=APPENDING))
@@ -63,8 +63,8 @@ def test_results_can_be_asked_for(url: str, opened: Opened) -> None:
         owner.save_position(StatePosition({"hits": 1}))
 
 
-def test_reading_finds_what_writing_left(url: str, opened: Opened) -> None:
-    """Whole values, numbers, ranks and partials alike; results without windows need none to be named."""
+def test_a_query_returns_every_kind_of_written_result(url: str, opened: Opened) -> None:
+    """Whole values, numbers, ranks and partials; results without windows need no window."""
     monoids: list[ps.monoids.Monoid[Any]] = [ps.monoids.Count(), ps.monoids.Max(), Log()]
     for monoid in monoids:
         processor = aggregator(monoid)
@@ -78,16 +78,16 @@ def test_reading_finds_what_writing_left(url: str, opened: Opened) -> None:
             assert [value for _, value in results.results("a")] == [results.result("a")]
 
 
-def test_nothing_is_found_where_nothing_was_written(url: str, postgres: Postgres) -> None:
-    """An unknown processor has no results, and asking makes no tables."""
+def test_a_query_of_an_unknown_processor_returns_nothing(url: str, postgres: Postgres) -> None:
+    """The query creates no tables."""
     for address in (url, new_database(postgres)):
         with read_results(address, aggregator(ps.monoids.Count())) as results:
             assert results.result("a") is None
             assert list(results.scan(9)) == []
 
 
-def test_results_of_another_shape_are_not_misread(url: str, opened: Opened) -> None:
-    """A reader whose monoid differs from the writer's is told so."""
+def test_results_of_a_different_monoid_are_refused(url: str, opened: Opened) -> None:
+    """A reader whose monoid differs from the writer's fails with an error."""
     processor = aggregator(ps.monoids.Count())
     states = opened.folder(remote_states(url, processor))
     for bucket in range(hits.buckets):

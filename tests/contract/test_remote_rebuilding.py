@@ -1,4 +1,4 @@
-"""What remote state promises of values that are computed elsewhere: they replace and never add, and a death on the way does no harm."""
+"""Rebuilding remote state from computed values: they replace and never add, and a kill does no harm."""
 
 from __future__ import annotations
 
@@ -33,43 +33,43 @@ class Killed(Exception):
 
 @pytest.fixture
 def counted() -> type[Aggregator]:
-    """An aggregator of a name that no other test uses."""
+    """An aggregator with a name that no other test uses."""
     return aggregator(COUNT, ps.windows.Tumbling(timedelta(hours=1)))
 
 
 @pytest.fixture
 def elsewhere(url: str, counted: type[Aggregator]) -> Iterator[StoreRebuild]:
-    """Its shards, for whoever computes them."""
+    """The writer of computed values to its shards."""
     with closing(open_rebuild(url, counted)) as it:
         yield it
 
 
 def computed(**counts: int) -> list[tuple[bytes, bytes]]:
-    """Return counts of the first hour, as they were computed."""
+    """Return computed counts of the first hour."""
     return [(encode_window_key(key, 0), COUNT.encode(count)) for key, count in counts.items()]
 
 
 def in_first_hour(slot: bytes) -> bool:
-    """Tell whether it was computed."""
+    """Return whether the slot is in the computed hour."""
     return decode_window_key(slot)[1] == 0
 
 
 def dying(rows: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
-    """Give rows, and die."""
+    """Yield rows, then fail like a killed process."""
     yield from rows
     raise Killed
 
 
 def count_once(url: str, counted: type[Aggregator], opened: Opened, writing: WriteMode = APPENDING) -> None:
-    """Let a worker count one hit for each slot."""
+    """Count one hit per slot with a worker."""
     opened(url, counted, writing).save_together({slot: COUNT.encode(1) for slot in SLOTS}, StatePosition(END))
 
 
 @pytest.mark.parametrize("writing", [OVERWRITING, APPENDING])
-def test_what_was_computed_replaces_what_was_counted(
+def test_computed_values_replace_counted_ones(
     url: str, counted: type[Aggregator], elsewhere: StoreRebuild, opened: Opened, writing: WriteMode
 ) -> None:
-    """Slots for which nothing was computed are gone, others are as they were, and the next worker goes on from the same position."""
+    """Slots without a computed value are deleted, other hours are unchanged, and the next worker continues at the position."""
     count_once(url, counted, opened, writing)
     assert elsewhere.positions() == {0: END}
     assert elsewhere.replace(0, END, computed(k0=10, k9=90), in_first_hour) == ReplacedValues(2, 3)
@@ -84,7 +84,7 @@ def test_what_was_computed_replaces_what_was_counted(
 
 
 @pytest.mark.parametrize("written", range(4))
-def test_a_death_between_chunks_leaves_old_or_computed_values(
+def test_a_kill_between_chunks_leaves_old_or_computed_values(
     url: str,
     counted: type[Aggregator],
     elsewhere: StoreRebuild,
@@ -92,7 +92,7 @@ def test_a_death_between_chunks_leaves_old_or_computed_values(
     written: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Slot by slot, at the position that both were counted to; begun anew, it comes to its end."""
+    """Each slot has one or the other, valid at the same position; a repeated rebuild completes."""
     monkeypatch.setattr(rebuild, "CHUNK_SLOTS", 1)
     count_once(url, counted, opened)
     rows = computed(k0=10, k1=20, k2=30)
@@ -107,10 +107,10 @@ def test_a_death_between_chunks_leaves_old_or_computed_values(
     assert values(opened(url, counted), COUNT, *FIRST_HOUR) == [10, 20, 30, None]
 
 
-def test_a_shard_that_went_on_is_not_replaced(
+def test_a_shard_that_has_advanced_is_not_replaced(
     url: str, counted: type[Aggregator], elsewhere: StoreRebuild, opened: Opened
 ) -> None:
-    """What was computed lacks the events that it has counted since."""
+    """The computed values lack the events that the shard has counted since."""
     count_once(url, counted, opened)
     elsewhere.positions()
     opened(url, counted).save_together({FIRST_HOUR[0]: COUNT.encode(1)}, StatePosition({"hits": 8}))
@@ -120,10 +120,10 @@ def test_a_shard_that_went_on_is_not_replaced(
     assert values(opened(url, counted), COUNT, FIRST_HOUR[0]) == [2]
 
 
-def test_a_worker_that_takes_over_is_not_written_over(
+def test_a_worker_that_takes_over_stops_the_replacement(
     url: str, counted: type[Aggregator], elsewhere: StoreRebuild, opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From then on nothing is replaced; what was is what the worker adds to."""
+    """From then on nothing is replaced, and the worker adds to the stored values."""
     monkeypatch.setattr(rebuild, "CHUNK_SLOTS", 1)
     count_once(url, counted, opened)
 
@@ -139,7 +139,7 @@ def test_a_worker_that_takes_over_is_not_written_over(
 
 
 @pytest.mark.parametrize("written", range(3))
-def test_nobody_goes_by_a_state_that_is_being_built(
+def test_an_incomplete_rebuild_is_neither_used_nor_queried(
     url: str,
     counted: type[Aggregator],
     elsewhere: StoreRebuild,
@@ -147,7 +147,7 @@ def test_nobody_goes_by_a_state_that_is_being_built(
     written: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """No worker counts on top of a part, and nobody is told it; when it is whole, workers go on behind what was computed."""
+    """No worker counts on it and no query returns it; after completion workers continue behind the computed events."""
     monkeypatch.setattr(rebuild, "CHUNK_SLOTS", 1)
     rows = computed(k0=10, k1=20)
     elsewhere.begin()
@@ -168,10 +168,10 @@ def test_nobody_goes_by_a_state_that_is_being_built(
     assert values(worker, COUNT, *FIRST_HOUR) == [10, None, None, None]
 
 
-def test_what_a_worker_saved_without_a_position_is_built_anew(
+def test_a_state_saved_without_a_position_is_rebuilt(
     url: str, counted: type[Aggregator], elsewhere: StoreRebuild, opened: Opened
 ) -> None:
-    """It died between its first two saves: the stream would count those events again."""
+    """The worker died between its first two saves: it would count those events again."""
     opened(url, counted).save({slot: COUNT.encode(1) for slot in SLOTS})
     elsewhere.begin()
     elsewhere.replace(0, END, computed(k0=10), lambda _: True)

@@ -1,4 +1,4 @@
-"""What remote state refuses, in which words; and that it shows no password."""
+"""Errors of remote state: their text, and that they show no password."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from penstock.state.remote.addresses import Address, address_of
 from penstock.state.remote.errors import StoreInterrupted
 
 
-def test_a_wrong_password_is_not_tried_again(postgres: Postgres, tmp_path: Path) -> None:
+def test_a_wrong_password_is_not_retried(postgres: Postgres, tmp_path: Path) -> None:
     """The error comes at once and does not show the password."""
     guarded = Redis(tmp_path, "--appendonly", "yes", "--requirepass", PASSWORD)
     guarded.start()
@@ -51,19 +51,19 @@ def test_a_wrong_password_is_not_tried_again(postgres: Postgres, tmp_path: Path)
         guarded.stop()
 
 
-def test_a_database_that_is_not_there_is_named(postgres: Postgres, redis_server: Redis) -> None:
-    """At once."""
-    for url, said in (
+def test_a_missing_database_is_named(postgres: Postgres, redis_server: Redis) -> None:
+    """The error comes at once."""
+    for url, expected in (
         (postgres.url.replace("/postgres", "/nowhere"), '"nowhere" does not exist'),
         (redis_server.url.replace("/0", "/99"), "DB index"),
     ):
         processor = aggregator(ps.monoids.Count())
-        with closing(remote_states(url, processor)) as states, pytest.raises(StoreRefused, match=said):
+        with closing(remote_states(url, processor)) as states, pytest.raises(StoreRefused, match=expected):
             states.open(identity_of(processor))
 
 
-def test_missing_rights_are_named(postgres: Postgres) -> None:
-    """A user who may neither make nor use the tables is told which they are."""
+def test_missing_privileges_are_named(postgres: Postgres) -> None:
+    """The error lists the privileges that a user needs to create or use the tables."""
     url = new_database(postgres)
     with postgres.session() as session:
         session.execute(f"CREATE USER {fresh('guest')} PASSWORD '{PASSWORD}'")
@@ -76,7 +76,7 @@ def test_missing_rights_are_named(postgres: Postgres) -> None:
 
 
 def test_a_full_redis_saves_nothing(redis_server: Redis, opened: Opened) -> None:
-    """A script that begins is finished: a save is refused as a whole or not at all."""
+    """Redis completes a started script: a save is refused as a whole."""
     monoid = Log()
     processor = aggregator(monoid)
     state = opened(redis_server.url, processor)
@@ -95,8 +95,8 @@ def test_a_full_redis_saves_nothing(redis_server: Redis, opened: Opened) -> None
 
 
 @pytest.mark.parametrize("url", ["mysql://user:s3cret@host/db", "host:5432", "", "http://[", "redis:/s3cret"])
-def test_other_addresses_are_refused(url: str) -> None:
-    """With the ones that work, and without the password."""
+def test_unsupported_addresses_are_refused(url: str) -> None:
+    """The error lists supported addresses and hides the password."""
     with pytest.raises(BadStoreAddress, match="postgresql://user:password@host") as refused:
         remote_states(url, aggregator(ps.monoids.Count()))
 
@@ -114,7 +114,7 @@ def test_other_addresses_are_refused(url: str) -> None:
     ],
 )
 def test_a_password_is_never_shown(url: str) -> None:
-    """Neither by the address, nor by what a library says about it."""
+    """Neither the address nor a library's message about it shows the password."""
     address = address_of(url)
 
     assert "s3cret" not in f"{address} {address!r}"
@@ -123,8 +123,8 @@ def test_a_password_is_never_shown(url: str) -> None:
 
 
 @pytest.mark.parametrize("url", ["postgresql://user:s3cret/x@host/db", "redis://:s3cret/x@host/0"])
-def test_a_password_that_was_not_escaped_is_not_quoted(url: str) -> None:
-    """Libraries quote what they cannot understand; we say how to write it."""
+def test_an_unescaped_password_is_not_quoted(url: str) -> None:
+    """Libraries quote text that they cannot parse; Penstock explains how to escape it."""
     processor = aggregator(ps.monoids.Count())
     with closing(remote_states(url, processor)) as states, pytest.raises(BadStoreAddress, match="%2F") as refused:
         states.open(identity_of(processor))
@@ -134,15 +134,15 @@ def test_a_password_that_was_not_escaped_is_not_quoted(url: str) -> None:
 
 @pytest.mark.parametrize(("url", "module"), [("postgresql://host/db", "psycopg"), ("redis://host/0", "redis")])
 def test_a_missing_library_is_named(url: str, module: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the command that installs it."""
+    """The error contains the command that installs it."""
     monkeypatch.setitem(sys.modules, module, None)
 
     with pytest.raises(StoreLibraryMissing, match=r"pip install 'penstock\[(postgres|redis)\]'"):
         remote_states(url, aggregator(ps.monoids.Count()))
 
 
-def test_every_error_of_psycopg_has_a_class_of_ours() -> None:
-    """No client library's error reaches the caller, and those that pass by themselves are told from the others."""
+def test_every_error_of_psycopg_is_translated() -> None:
+    """Callers see only Penstock's errors, which separate transient from permanent failures."""
     address = Address("postgresql://host/db")
     classes = [value for value in vars(psycopg.errors).values() if isinstance(value, type)]
     ours = {
@@ -159,8 +159,8 @@ def test_every_error_of_psycopg_has_a_class_of_ours() -> None:
     assert type(ours["42601"]) is StateError
 
 
-def test_every_error_of_redis_has_a_class_of_ours() -> None:
-    """No client library's error reaches the caller, and those that pass by themselves are told from the others."""
+def test_every_error_of_redis_is_translated() -> None:
+    """Callers see only Penstock's errors, which separate transient from permanent failures."""
     address = Address("redis://host/0")
     errors = redis.exceptions
     passing: list[Exception] = [
@@ -185,10 +185,10 @@ def test_every_error_of_redis_has_a_class_of_ours() -> None:
     ("setting", "warnings"),
     [(("--appendonly", "no"), 1), (("--appendonly", "yes"), 0), (("--rename-command", "CONFIG", ""), 0)],
 )
-def test_a_redis_that_forgets_is_warned_of_once(
+def test_a_redis_without_persistence_logs_one_warning(
     setting: tuple[str, ...], warnings: int, tmp_path: Path, opened: Opened, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Where it keeps data in memory alone; where it does not tell, nothing is said."""
+    """The warning appears if Redis keeps data in memory only, and not if its configuration is hidden."""
     caplog.set_level(logging.WARNING, "penstock.state")
     server = Redis(tmp_path, *setting)
     server.start()

@@ -1,4 +1,4 @@
-"""What remote state promises of writing: what was saved is there, in every store and by every way of writing."""
+"""Writes to remote state: saved data is there, in every store and write mode."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def test_a_new_shard_is_empty(url: str, opened: Opened) -> None:
 
 
 @pytest.mark.parametrize("writing", [WriteMode.READ_MODIFY_WRITE, WriteMode.READ_MERGE_WRITE])
-def test_what_was_saved_is_there_after_reopening(url: str, opened: Opened, writing: WriteMode) -> None:
-    """Values and positions last; a removed slot is gone; positions of categories that are not named stay."""
+def test_saved_values_are_there_after_reopening(url: str, opened: Opened, writing: WriteMode) -> None:
+    """Values and positions persist; a removed slot is absent; positions of other categories are unchanged."""
     processor = aggregator(ps.monoids.First())
     state = opened(url, processor, writing)
     state.save({A: b"\xa11", B: b"\xa12", b"": b"\x00"})
@@ -59,7 +59,7 @@ def test_what_was_saved_is_there_after_reopening(url: str, opened: Opened, writi
 
 
 def test_an_outbox_is_kept_until_it_is_cleared(url: str, opened: Opened) -> None:
-    """It is saved with the position at its end, survives other saves and reopening, and is dropped once."""
+    """An outbox is saved with the position at its end, survives other saves and reopening, and is cleared once."""
     monoid = ps.monoids.Count()
     processor = aggregator(monoid)
     opened(url, processor).save_with_outbox(lifted(monoid, a=1), OUTBOX)
@@ -76,8 +76,8 @@ def test_an_outbox_is_kept_until_it_is_cleared(url: str, opened: Opened) -> None
     assert opened(url, processor).outbox() is None
 
 
-def test_shards_are_apart(url: str, opened: Opened) -> None:
-    """Bucket numbers and processors do not see one another's state."""
+def test_shards_are_isolated(url: str, opened: Opened) -> None:
+    """Buckets and processors do not see one another's state."""
     processor, other = aggregator(ps.monoids.Count()), aggregator(ps.monoids.Count())
     states = opened.folder(remote_states(url, processor))
     states.open(identity_of(processor, 1)).save({A: b"\x01"})
@@ -87,8 +87,8 @@ def test_shards_are_apart(url: str, opened: Opened) -> None:
     assert states.open(identity_of(processor, 1)).fetch([A]) == [b"\x01"]
 
 
-def test_a_closed_state_is_not_used(url: str, opened: Opened) -> None:
-    """It says so, and does not write."""
+def test_a_closed_state_cannot_be_used(url: str, opened: Opened) -> None:
+    """Calls fail, and nothing is written."""
     state = opened(url, aggregator(ps.monoids.Count()))
     state.close()
     state.close()
@@ -99,8 +99,8 @@ def test_a_closed_state_is_not_used(url: str, opened: Opened) -> None:
         state.fetch([A])
 
 
-def test_state_of_another_shape_is_refused_and_kept(url: str, opened: Opened) -> None:
-    """A changed monoid or window does not get bytes it would misread, and the owner stays the owner."""
+def test_a_different_state_layout_is_refused_and_the_state_kept(url: str, opened: Opened) -> None:
+    """A changed monoid or window is not given bytes that it would misread, and the owner stays the owner."""
     monoid = ps.monoids.Count()
     processor = aggregator(monoid)
     states = opened.folder(remote_states(url, processor))
@@ -119,10 +119,10 @@ def test_state_of_another_shape_is_refused_and_kept(url: str, opened: Opened) ->
 @pytest.mark.parametrize(
     "monoid", [ps.monoids.Count(), ps.monoids.Sum(), ps.monoids.Max(), ps.monoids.Last()], ids=repr
 )
-def test_a_save_of_many_slots_is_one(
+def test_a_save_of_many_slots_is_atomic(
     url: str, opened: Opened, monoid: ps.monoids.Monoid[Any], writing: WriteMode
 ) -> None:
-    """Twenty thousand slots, more than Lua unpacks at once, are saved and fetched in the order asked for."""
+    """Twenty thousand slots, more than Lua unpacks at once, are saved and fetched in the requested order."""
     state = opened(url, aggregator(monoid), writing)
     changes: Changes = {encode_window_key(f"key-{n}", EVER): monoid.encode(monoid.lift(n)) for n in range(20_000)}
     state.save_together(changes, StatePosition({"hits": 20_000}))

@@ -1,4 +1,4 @@
-"""What every store of a shard's state promises."""
+"""Contract of every store of a shard's state."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SAVES = st.lists(st.dictionaries(st.binary(max_size=4), st.none() | st.binary(ma
 
 @pytest.fixture(params=["memory", "rocks"])
 def states(request: pytest.FixtureRequest, tmp_path: Path) -> StateFolder:
-    """Each implementation in turn."""
+    """Each implementation."""
     return MemoryStateFolder() if request.param == "memory" else RocksStateFolder(tmp_path)
 
 
@@ -36,7 +36,7 @@ CHANGES = st.dictionaries(KEYS.filter(lambda key: key < b"\xff"), st.none() | st
 
 @pytest.fixture
 def scanned(states: StateFolder) -> Iterator[LocalState]:
-    """Give a state that a test empties by itself."""
+    """Return a state whose deletion a test completes by itself."""
     state: LocalState = states.open(ME)  # type: ignore[assignment]  # both of these are local
     yield state
     state.close()
@@ -51,8 +51,8 @@ def test_a_new_shard_is_empty(states: StateFolder) -> None:
     state.close()
 
 
-def test_what_was_saved_is_there_after_reopening(states: StateFolder) -> None:
-    """Values and positions last; a removed key is gone."""
+def test_saved_values_are_there_after_reopening(states: StateFolder) -> None:
+    """Values and positions persist; a removed key is absent."""
     state = states.open(ME)
     state.save({b"a": b"1", b"b": b"2", b"": b"\x00"})
     state.save({b"a": None, b"b": b"3"})
@@ -67,8 +67,8 @@ def test_what_was_saved_is_there_after_reopening(states: StateFolder) -> None:
     state.close()
 
 
-def test_shards_are_apart(states: StateFolder) -> None:
-    """Bucket numbers and processors do not see one another's state."""
+def test_shards_are_isolated(states: StateFolder) -> None:
+    """Buckets and processors do not see one another's state."""
     others = [ShardIdentity("scorer", 4, ME.shape), ShardIdentity("ranker", 3, ME.shape)]
     state = states.open(ME)
     state.save({b"a": b"1"})
@@ -85,7 +85,7 @@ def test_shards_are_apart(states: StateFolder) -> None:
 def test_saves_add_up_to_the_last_value_of_each_key(
     saves: list[Changes], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Any series of saves reads back, in RocksDB, as a dict would."""
+    """Any series of saves reads back from RocksDB as it would from a dict."""
     truth: dict[bytes, bytes] = {}
     state = RocksStateFolder(tmp_path_factory.mktemp("state")).open(ME)
     for changes in saves:
@@ -102,8 +102,8 @@ def test_saves_add_up_to_the_last_value_of_each_key(
     assert found == [truth.get(key) for key in keys]
 
 
-def test_state_of_another_shape_is_refused_and_kept(tmp_path: Path) -> None:
-    """A changed state type, window or monoid does not get bytes it would misread."""
+def test_a_different_state_layout_is_refused_and_the_state_kept(tmp_path: Path) -> None:
+    """A changed state type, window or monoid is not given bytes that it would misread."""
     states = RocksStateFolder(tmp_path)
     state = states.open(ME)
     state.save({b"a": b"1"})
@@ -117,8 +117,8 @@ def test_state_of_another_shape_is_refused_and_kept(tmp_path: Path) -> None:
     state.close()
 
 
-def test_state_and_position_are_saved_as_one(states: StateFolder) -> None:
-    """After saving both together, both are there."""
+def test_state_and_position_are_saved_atomically(states: StateFolder) -> None:
+    """After a save of both, both are there."""
     state = states.open(ME)
     state.save_together({b"a": b"1", b"b": b"2"}, StatePosition({"flights": 3}))
     state.save_together({b"a": None}, StatePosition({"flights": 4}))
@@ -131,7 +131,7 @@ def test_state_and_position_are_saved_as_one(states: StateFolder) -> None:
 
 
 def prepared_state(states: StateFolder) -> LocalState:
-    """Return a state at offset 3 with a delta to offset 5 beside it, opened again."""
+    """Return a reopened state at offset 3 with a prepared delta to offset 5."""
     state: LocalState = states.open(ME)  # type: ignore[assignment]  # both of these are local
     state.save_together({b"a": b"1", b"b": b"2"}, StatePosition({"flights": 3}))
     state.prepare(Delta({"flights": 3}, StatePosition({"flights": 4}), {b"a": b"dropped"}))
@@ -141,7 +141,7 @@ def prepared_state(states: StateFolder) -> LocalState:
 
 
 def test_a_prepared_delta_does_not_count(states: StateFolder) -> None:
-    """State and position are as before, and the delta that was prepared last waits."""
+    """State and position are unchanged, and the last prepared delta is pending."""
     state = prepared_state(states)
 
     assert (state.fetch([b"a", b"b"]), state.position()) == ([b"1", b"2"], StatePosition({"flights": 3}))
@@ -150,7 +150,7 @@ def test_a_prepared_delta_does_not_count(states: StateFolder) -> None:
 
 
 def test_an_applied_delta_counts_once(states: StateFolder) -> None:
-    """Changes and position are those of the delta; applying again changes nothing."""
+    """Values and position equal the delta's; a second application changes nothing."""
     state = prepared_state(states)
     state.apply()
     state.apply()
@@ -162,8 +162,8 @@ def test_an_applied_delta_counts_once(states: StateFolder) -> None:
     state.close()
 
 
-def test_a_discarded_delta_never_was(states: StateFolder) -> None:
-    """State and position stay, and nothing waits any more."""
+def test_a_discarded_delta_has_no_effect(states: StateFolder) -> None:
+    """State and position are unchanged, and no delta is pending."""
     state = prepared_state(states)
     state.discard()
     state.discard()
@@ -173,8 +173,8 @@ def test_a_discarded_delta_never_was(states: StateFolder) -> None:
     state.close()
 
 
-def test_a_cleared_state_holds_nothing_but_what_is_kept(scanned: LocalState) -> None:
-    """Neither values nor offsets; what was deleted is no trace of it."""
+def test_a_cleared_state_contains_only_what_is_kept(scanned: LocalState) -> None:
+    """Its values and offsets are deleted, without traces of deleted keys."""
     scanned.save_together({b"a": b"1", b"\xffb": b"2"}, StatePosition({"events": 3}, 4, 5, generation=6))
     scanned.clear()
 
@@ -182,8 +182,8 @@ def test_a_cleared_state_holds_nothing_but_what_is_kept(scanned: LocalState) -> 
     assert scanned.position() == StatePosition(generation=6)
 
 
-def test_a_state_is_viewed_without_disturbing_its_owner(tmp_path: Path) -> None:
-    """A look at an open state shows what was saved, and the owner goes on."""
+def test_a_state_is_inspected_without_disturbing_its_owner(tmp_path: Path) -> None:
+    """A read of an open state returns the saved values, and the owner continues."""
     state = RocksStateFolder(tmp_path).open(ME)
     state.save_together({b"a": b"1"}, StatePosition({"flights": 1}))
     with opened_read_only(state.folder) as view:
@@ -194,8 +194,8 @@ def test_a_state_is_viewed_without_disturbing_its_owner(tmp_path: Path) -> None:
     state.close()
 
 
-def test_a_snapshot_is_the_state_of_its_moment(tmp_path: Path) -> None:
-    """It holds values, position and what was prepared, and later changes do not reach it."""
+def test_a_snapshot_is_a_point_in_time_copy(tmp_path: Path) -> None:
+    """It contains values, position and the prepared delta, without later changes."""
     delta = Delta({"flights": 1}, StatePosition({"flights": 2}), {b"a": b"2"})
     state = RocksStateFolder(tmp_path / "state").open(ME)
     state.save_together({b"a": b"1"}, StatePosition({"flights": 1}))
@@ -207,8 +207,8 @@ def test_a_snapshot_is_the_state_of_its_moment(tmp_path: Path) -> None:
         assert (view.fetch([b"a"]), view.position(), view.prepared()) == ([b"1"], StatePosition({"flights": 1}), delta)
 
 
-def test_whoever_owns_the_bucket_reads_past_a_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that holds on to a state keeps its own copy; what it writes later is in nobody's way."""
+def test_the_owner_of_a_bucket_reads_past_a_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that still locks a state keeps its own copy; its later writes do not affect the owner."""
     program = (
         "import sys; from pathlib import Path; from penstock.state.local.folder import RocksStateFolder;"
         "from penstock.processors.shard.position import StatePosition; from penstock.state.protocols import ShardIdentity;"
@@ -233,7 +233,7 @@ def test_whoever_owns_the_bucket_reads_past_a_lock(tmp_path: Path, monkeypatch: 
     state = states.open(ME)
 
     assert (state.fetch([b"a", b"b"]), state.position()) == ([b"1", b"2"], StatePosition({"flights": 2}))
-    assert len(list(shard_folder(tmp_path, ME).iterdir())) == 1, "the copy that nobody needs was not removed"
+    assert len(list(shard_folder(tmp_path, ME).iterdir())) == 1, "the unused copy was not removed"
     state.close()
 
 
@@ -247,7 +247,7 @@ def test_a_state_of_another_format_is_refused(tmp_path: Path, monkeypatch: pytes
         RocksStateFolder(tmp_path).open(ME)
 
 
-def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_named(tmp_path: Path) -> None:
     """The error says which folder, and that the last checkpoint is intact."""
     (tmp_path / "scorer").write_text("a file where a folder should be")
 
@@ -256,7 +256,7 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_loses_no_checkpoint(tmp_path: Path) -> None:
-    """A write that finds no room is refused by name; what was saved before is whole."""
+    """A write on a full disk fails with a clear error; all saved data is intact."""
     program = (
         "import os, resource, signal; from pathlib import Path; from penstock.state.local.folder import RocksStateFolder;"
         "from penstock.processors.shard.position import StatePosition; from penstock.state.protocols import ShardIdentity; from penstock.state.errors import StateUnwritable\n"
@@ -278,7 +278,7 @@ def test_a_full_disk_loses_no_checkpoint(tmp_path: Path) -> None:
 
 
 def test_a_damaged_database_is_reported(tmp_path: Path) -> None:
-    """Flipped bytes lead to an error that names the folder, not to empty state."""
+    """Flipped bytes cause an error that names the folder; they never read as empty state."""
     states = RocksStateFolder(tmp_path)
     state = states.open(ME)
     state.save({b"a": b"1"})
@@ -292,10 +292,10 @@ def test_a_damaged_database_is_reported(tmp_path: Path) -> None:
 
 @given(saved=CHANGES, sealed=CHANGES, waiting=CHANGES, start=KEYS, end=KEYS, limit=st.integers(1, 5))
 @settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_a_range_is_scanned_as_if_all_was_saved(
+def test_a_range_scan_sees_unsaved_changes(
     scanned: LocalState, saved: Changes, sealed: Changes, waiting: Changes, start: bytes, end: bytes, limit: int
 ) -> None:
-    """In order of keys, with the changes that wait and those that a checkpoint is saving, without what they remove."""
+    """It returns keys in order, with pending changes and those of a running checkpoint, without removed keys."""
     emptied: Changes = dict.fromkeys(key for key, _ in scanned.scan(b"", b"\xff", 1_000))
     scanned.save(emptied | saved)
     overlay = Overlay(scanned, lambda _, later: later)

@@ -1,4 +1,4 @@
-"""The warehouse on each file store: event files of any name, and an outage of HDFS."""
+"""The warehouse on each file store: event files with any name, and an outage of HDFS."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 @pytest.fixture(params=["memory", "folder", "hdfs"])
 def warehouse(request: pytest.FixtureRequest, tmp_path: Path) -> Warehouse:
-    """Each kind in turn."""
+    """Each kind of file store."""
     if request.param == "hdfs":
         endpoints = request.getfixturevalue("hdfs")
         return warehouse_of(endpoints)
@@ -49,8 +49,8 @@ class Reading(ps.Record, frozen=True):
     value: int
 
 
-def test_events_are_read_back_from_files_of_any_name(warehouse: Warehouse) -> None:
-    """The archiver's, without those that a compacted one or a later owner's supersedes, and a batch run's."""
+def test_events_are_read_from_files_with_any_name(warehouse: Warehouse) -> None:
+    """The warehouse reads the archiver's files except superseded ones, and a batch run's files."""
     days = Days.of("1970-01-01", "1970-01-02")
     schema = pa.schema([*Columns(Reading).schema, ("_key", pa.string())])
     files: dict[EventFile, list[int]] = {
@@ -70,7 +70,7 @@ def test_events_are_read_back_from_files_of_any_name(warehouse: Warehouse) -> No
 
 
 class Losing(WrappedFileStore):
-    """Loses HDFS at its third write, and finds it again when that was noticed twice."""
+    """Loses HDFS at its third write, and recovers after two failed attempts."""
 
     def __init__(self, files: FileStore, proxy: Proxy) -> None:
         super().__init__(files)
@@ -95,8 +95,8 @@ class Losing(WrappedFileStore):
             raise
 
 
-def test_hdfs_that_was_away_for_a_while_has_every_event_once(hdfs: dict[str, str]) -> None:
-    """The archiver asks again until it is back; nothing is left out, and nothing written twice."""
+def test_every_event_is_archived_once_after_an_outage_of_hdfs(hdfs: dict[str, str]) -> None:
+    """The archiver retries until HDFS is back; it skips nothing and writes nothing twice."""
     bus = MemoryBus()
     bus.create(CategorySpec("outage", 2))
     for value in range(200):
@@ -116,5 +116,5 @@ def test_hdfs_that_was_away_for_a_while_has_every_event_once(hdfs: dict[str, str
 
 
 def warehouse_of(hdfs: dict[str, str]) -> Warehouse:
-    """Return the warehouse without anything between."""
+    """Return the warehouse of the files."""
     return open_warehouse(f"{hdfs['rpc']}/warehouse", hdfs["webhdfs"])
