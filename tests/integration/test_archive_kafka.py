@@ -27,14 +27,14 @@ class Reading(ps.Record, frozen=True):
 
 
 def archive(bus: KafkaBus, category: ps.Category[Reading], warehouse: Warehouse) -> None:
-    """Archive what is on the bus now."""
+    """Archive all events that Kafka has now."""
     ends = bus.catalog.describe(category.name).ends
     targets = {Bucket(category.name, number): end for number, end in ends.items()}
     Archiver(bus, [category], warehouse, segment_events=150).run(lambda it: it.has_reached(targets))
 
 
-def test_runs_one_after_the_other_archive_every_event_once(kafka_bus: KafkaBus, unique: str, tmp_path: Path) -> None:
-    """Each run goes on where the last one stopped, in the middle of a segment; the group's position says so."""
+def test_successive_archive_runs_archive_every_event_once(kafka_bus: KafkaBus, unique: str, tmp_path: Path) -> None:
+    """Each run continues at the group's committed offsets, which may lie within a segment."""
     category = ps.Category(unique[-100:], Reading, key="sensor", event_time="at", buckets=3)
     warehouse = open_warehouse(tmp_path)
     kafka_bus.catalog.create(CategorySpec.of(category))

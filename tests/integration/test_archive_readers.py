@@ -1,4 +1,4 @@
-"""Who reads the archive: Spark, DuckDB, Polars and PyArrow as plain Hive folders, and our own batch runs. This file is the app."""
+"""Spark, DuckDB, Polars and PyArrow read the archive as Hive folders, and so do batch runs. This file is also the app."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ TIMES = [hour * DAY_MS // 24 for hour in range(36)]
 
 
 class OldReading(ps.Record, frozen=True):
-    """A reading as it was."""
+    """The earlier version of a reading."""
 
     at: ps.EventTime
     count: int
 
 
 class Reading(ps.Record, frozen=True):
-    """A reading today."""
+    """The current version of a reading."""
 
     at: ps.EventTime
     count: float | None
@@ -55,14 +55,14 @@ class Reading(ps.Record, frozen=True):
 
 
 class Misread(ps.Record, frozen=True):
-    """A reading as it never was."""
+    """A reading with a type that conflicts with the archive."""
 
     at: ps.EventTime
     count: str
 
 
 def key_of(_: object) -> str:
-    """Return the one key."""
+    """Return the only key."""
     return "k"
 
 
@@ -72,14 +72,14 @@ passed = ps.Category("passed", Reading, key=key_of, event_time="at", buckets=1)
 
 
 class Stop(ps.Record, frozen=True):
-    """Where somebody stopped."""
+    """The place of a stop."""
 
     place: str
     minutes: int
 
 
 class Trip(ps.Record, frozen=True):
-    """A record that holds records."""
+    """A record with nested records."""
 
     at: ps.EventTime
     stops: list[Stop]
@@ -90,7 +90,7 @@ trips = ps.Category("trips", Trip, key=key_of, event_time="at", buckets=1)
 
 
 class Pass(ps.Stateless):
-    """Lets everything pass."""
+    """Passes every event on."""
 
     reads, writes = arrived, passed
 
@@ -126,7 +126,7 @@ class World:
         ).run(lambda it: it.has_reached(ends))
 
     def category(self, name: str) -> Path:
-        """Return where a category lies."""
+        """Return the category's folder."""
         return self.folder / f"category={name}"
 
 
@@ -164,8 +164,8 @@ def with_pyarrow(world: World) -> list[Any]:
 
 
 @pytest.mark.parametrize("read", [with_spark, with_duckdb, with_polars, with_pyarrow])
-def test_it_is_one_table_for(world: World, read: Any) -> None:
-    """Compacted, with late additions, and with a record type that has gained one field and widened another."""
+def test_an_archive_is_one_table_for(world: World, read: Any) -> None:
+    """The archive is compacted, has late additions, and its record type has gained a field and widened another."""
     found = sorted((at, count, str(day)) for at, count, day in read(world))
 
     assert [(at, count) for at, count, _ in found] == sorted(
@@ -174,8 +174,8 @@ def test_it_is_one_table_for(world: World, read: Any) -> None:
     assert {day for at, _, day in found if at >= DAY_MS} == {"1970-01-02"}
 
 
-def test_what_was_replaced_and_is_still_there_is_not_read_twice(world: World, tmp_path: Path) -> None:
-    """A compaction that was killed before it removed the old files."""
+def test_superseded_files_are_not_read_twice(world: World, tmp_path: Path) -> None:
+    """A compaction was killed before it removed the old files."""
     day = world.category("readings") / "ds=1970-01-01"
     [whole] = day.glob("bucket-00000-*-0*.parquet")
     old = day / f"bucket-00000-{8:020d}.parquet"
@@ -188,10 +188,8 @@ def test_what_was_replaced_and_is_still_there_is_not_read_twice(world: World, tm
     assert read == len(TIMES) + 1
 
 
-def test_records_within_records_are_read_of_settled_files_and_of_those_that_may_grow(
-    world: World, tmp_path: Path
-) -> None:
-    """Both as one table, although only one of them is read by Spark itself."""
+def test_nested_records_are_read_from_closed_and_open_segments(world: World, tmp_path: Path) -> None:
+    """Both form one table, although Spark itself reads only one of them."""
     columns = Columns(Trip)
     schema = archive_schema(columns)
     warehouse = open_warehouse(tmp_path)
@@ -206,8 +204,8 @@ def test_records_within_records_are_read_of_settled_files_and_of_those_that_may_
     assert [trip for batch in found.to_batches() for trip in columns.records(batch)] == sent
 
 
-def test_by_arrival_days_of_event_time_are_chosen_by_the_events(world: World, tmp_path: Path) -> None:
-    """All events lie in one folder, that of the day on which they came; and they are read as the wider type of today."""
+def test_a_category_by_arrival_is_filtered_by_event_time(world: World, tmp_path: Path) -> None:
+    """All events are in the folder of their arrival day, and are read as the current, wider type."""
     folders = [path.name for path in world.category("arrived").iterdir() if path.is_dir()]
     app = AppName.parse(f"{__file__}:Pass")
     day = date(1970, 1, 2)
@@ -221,8 +219,8 @@ def test_by_arrival_days_of_event_time_are_chosen_by_the_events(world: World, tm
     ]
 
 
-def test_a_type_that_does_not_fit_is_refused_before_anything_is_read(world: World) -> None:
-    """With the folder, the column and both types."""
+def test_a_conflicting_type_is_refused_before_anything_is_read(world: World) -> None:
+    """The error names the folder, the column and both types."""
     category = ps.Category("readings", Misread, key=key_of, event_time="at", buckets=1)
     with pytest.raises(BackfillRefused, match=r"category=readings: column count has type double, .* string"):
         Source(world.spark, world.warehouse).events(category)

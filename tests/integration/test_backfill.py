@@ -1,4 +1,4 @@
-"""A backfill gives what the stream gave, for each kind of processor. This file is the app that both run."""
+"""A backfill produces the stream's results for each kind of processor. This file is the app that both run."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ FIRST, LAST = date(2013, 1, 2), date(2013, 1, 4)
 
 
 class Visit(ps.Record, frozen=True):
-    """Somebody's visit to a page."""
+    """A visit to a page."""
 
     visitor: str
     page: str
@@ -48,7 +48,7 @@ class Visit(ps.Record, frozen=True):
 
 
 class LongVisit(Visit, frozen=True):
-    """A visit of some length."""
+    """A visit with a length."""
 
 
 class ShortVisit(Visit, frozen=True):
@@ -56,7 +56,7 @@ class ShortVisit(Visit, frozen=True):
 
 
 class Streak(ps.Record, frozen=True):
-    """How a visitor's visits have gone so far; it depends on their order."""
+    """A visitor's visits so far; the result depends on their order."""
 
     visitor: str
     at: ps.EventTime
@@ -66,7 +66,7 @@ class Streak(ps.Record, frozen=True):
 
 
 class Counted(ps.Record, frozen=True):
-    """How often a page was visited in some hours, and for how long in all."""
+    """The number of visits to a page in a window, and their total length."""
 
     page: str
     window: ps.EventTime
@@ -75,7 +75,7 @@ class Counted(ps.Record, frozen=True):
 
 
 class Newest(ps.Record, frozen=True):
-    """Who came first and last to a page in some hours, in order of arrival."""
+    """The first and the last visitor of a page in a window, in order of arrival."""
 
     page: str
     window: ps.EventTime
@@ -92,17 +92,17 @@ newest = ps.Category("newest", Newest, key="page", event_time="window", buckets=
 
 
 class Sort(ps.Stateless):
-    """Writes visits to two categories, by their length."""
+    """Sends visits to two categories, by their length."""
 
     reads, writes = visits, (long_visits, short_visits)
 
     def process(self, event: Visit) -> Iterable[ps.Record]:
-        """Return the visit as what it is."""
+        """Return the visit as a long or short one."""
         yield (LongVisit if event.spent > 1 else ShortVisit)(event.visitor, event.page, event.at, event.spent)
 
 
 class Follow(ps.Stateful):
-    """Numbers a visitor's visits; every tenth ends the streak."""
+    """Numbers a visitor's visits; every tenth one ends the streak."""
 
     reads, writes = visits, streaks
     state = tuple[int, float, str]
@@ -118,14 +118,14 @@ class Follow(ps.Stateful):
 
 
 class CountVisits(ps.Aggregator):
-    """Counts and adds up, in windows that do not fit into days."""
+    """Counts and sums in windows that cross days."""
 
     reads, writes = long_visits, counted
     monoid = ps.monoids.TupleOf(ps.monoids.Count(), ps.monoids.Sum())
     window = ps.windows.Tumbling(timedelta(hours=7))
 
     def observe(self, event: LongVisit) -> tuple[int, float]:
-        """Return what both parts observe."""
+        """Return the observation for both parts of the monoid."""
         return 1, event.spent
 
     def result(self, key: str, window: ps.windows.Window, value: tuple[int, float]) -> Counted:
@@ -134,29 +134,29 @@ class CountVisits(ps.Aggregator):
 
 
 class FindNewest(ps.Aggregator):
-    """Keeps the first and the last: a monoid that is not commutative."""
+    """Keeps the first and the last visitor: its monoid is not commutative."""
 
     reads, writes = long_visits, newest
     monoid = ps.monoids.TupleOf(ps.monoids.First(), ps.monoids.Last())
     window = ps.windows.Tumbling(timedelta(hours=7))
 
     def observe(self, event: LongVisit) -> tuple[str, str]:
-        """Return the visitor for both parts."""
+        """Return the visitor for both parts of the monoid."""
         return event.visitor, event.visitor
 
     def result(self, key: str, window: ps.windows.Window, value: tuple[str, str]) -> Newest:
-        """Return both."""
+        """Return both visitors."""
         return Newest(key, window.start, *value)
 
 
 class World:
-    """A stream that has run, its archive, and a backfill of some of its days."""
+    """A processed stream, its archive, and a backfill of some of its days."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.warehouse = open_warehouse(folder / "warehouse")
         driver = Driver(sys.modules[__name__])
-        # In several parts, so that windows are updated again and again, as late visits come in.
+        # Several runs update windows repeatedly as late visits arrive.
         events = made_up_visits()
         for start in range(0, EVENTS, EVENTS // 4):
             driver.send(visits, events[start : start + EVENTS // 4])
@@ -167,8 +167,8 @@ class World:
             for number, end in driver.bus.describe(category.name).ends.items()
         }
         Archiver(driver.bus, categories, self.warehouse, segment_events=300).run(lambda it: it.has_reached(ends))
-        self.told: list[StageProgress] = []
-        self.results = {result.processor: result for result in self.backfill(APP, "batch", self.told.append)}
+        self.reports: list[StageProgress] = []
+        self.results = {result.processor: result for result in self.backfill(APP, "batch", self.reports.append)}
 
     def backfill(self, app: AppName, output: str, progress: Any = no_progress, **options: Any) -> list[NodeResult]:
         return run_backfill(
@@ -183,7 +183,7 @@ class World:
         )
 
     def over(self, warehouse: Warehouse) -> World:
-        """Return the same over another archive."""
+        """Return this world with another archive."""
         other = copy(self)
         other.warehouse = warehouse
         return other
@@ -193,7 +193,7 @@ class World:
 
 
 def made_up_visits() -> list[Visit]:
-    """Return visits over six days, one in four of them late, by up to half a day."""
+    """Return visits over six days; one in four is late by up to half a day."""
     dice = random.Random(7)
     return [
         Visit(
@@ -217,20 +217,20 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 @pytest.fixture(scope="module")
 def comparisons(world: World) -> dict[str, Comparison]:
-    """The comparison of every category."""
+    """The comparison of each category."""
     return {comparison.category: comparison for comparison in world.compare(APP, "batch")}
 
 
 @pytest.mark.parametrize("category", ["long_visits", "short_visits", "streaks", "counted", "newest"])
-def test_batch_gives_what_the_stream_gave(comparisons: dict[str, Comparison], category: str) -> None:
-    """Each kind of processor, order-dependent ones too, with late events and windows across days."""
+def test_a_backfill_produces_the_streams_results(comparisons: dict[str, Comparison], category: str) -> None:
+    """For each kind of processor, also order-dependent ones, with late events and windows across days."""
     assert comparisons[category].examples == ()
     assert comparisons[category].agrees
     assert comparisons[category].equal > 50
 
 
-def test_a_node_tells_what_it_did(world: World) -> None:
-    """Only events within the range are counted as given to a processor whose state they warm up."""
+def test_each_node_reports_its_event_counts(world: World) -> None:
+    """Events before the range that only warm up a state do not count."""
     within = [visit for visit in made_up_visits() if START_MS + DAY_MS <= visit.at < START_MS + 4 * DAY_MS]
     sort, follow = world.results["Sort"], world.results["Follow"]
 
@@ -241,8 +241,8 @@ def test_a_node_tells_what_it_did(world: World) -> None:
 
 
 def test_progress_reaches_the_end_of_every_node(world: World) -> None:
-    """The last that is told of a node is that all its tasks are done, and how many events they took."""
-    last = {reached.node: reached for reached in world.told}
+    """The last report of each node says that all its tasks are done, and how many events they read."""
+    last = {reached.node: reached for reached in world.reports}
 
     assert last.keys() == world.results.keys()
     assert all(reached.done == reached.total > 0 for reached in last.values())
@@ -252,15 +252,15 @@ def test_progress_reaches_the_end_of_every_node(world: World) -> None:
     }
 
 
-def test_nothing_is_left_beside_the_output(world: World) -> None:
-    """What was written aside has moved or is gone."""
+def test_no_temporary_files_remain_beside_the_output(world: World) -> None:
+    """Files written to a staging folder have been moved or deleted."""
     found = {path.name for path in (world.folder / "batch").iterdir()}
 
     assert found == {f"category={name}" for name in ("long_visits", "short_visits", "streaks", "counted", "newest")}
 
 
-def test_a_chain_needs_no_archive_of_what_lies_between(world: World, tmp_path: Path) -> None:
-    """Over the first category alone: the windows are the same, of the days asked for; the archive's order is not, as it was nowhere."""
+def test_a_chain_needs_no_archive_of_its_intermediate_categories(world: World, tmp_path: Path) -> None:
+    """From the first category alone, the windows of the days are equal; the archive's order exists only if archived."""
     shutil.copytree(world.folder / "warehouse" / "category=visits", tmp_path / "category=visits")
     alone = world.over(open_warehouse(tmp_path))
     with pytest.raises(BackfillRefused, match=r"CountVisits reads long_visits, .*--chained"):
@@ -278,8 +278,8 @@ def test_a_chain_needs_no_archive_of_what_lies_between(world: World, tmp_path: P
         assert [row | {"spent": pytest.approx(row["spent"])} for row in parts[0].to_pylist()] == parts[1].to_pylist()
 
 
-def test_an_input_is_taken_from_an_earlier_output(world: World, tmp_path: Path) -> None:
-    """Of the days that it has, with the same result but for rounding; the warehouse need not have it."""
+def test_an_input_can_come_from_an_earlier_output(world: World, tmp_path: Path) -> None:
+    """Results are equal up to rounding for the output's days; the warehouse need not contain the category."""
     alone = world.over(open_warehouse(tmp_path))
     earlier = {"long_visits": open_warehouse(world.folder / "batch")}
     [result] = alone.backfill(AppName(Path(__file__), "CountVisits"), "taken", places=earlier)
@@ -298,7 +298,7 @@ def test_an_input_is_taken_from_an_earlier_output(world: World, tmp_path: Path) 
 
 
 def test_existing_output_is_replaced_only_on_request(world: World) -> None:
-    """A second backfill into the same folder is refused before it starts; with overwrite it takes the place."""
+    """A second backfill into the same folder is refused before it starts; with `overwrite` it replaces the output."""
     app = AppName(Path(__file__), "CountVisits")
     with pytest.raises(BackfillRefused, match=r"already has counted\. Nothing was started"):
         world.backfill(app, "batch")
@@ -308,8 +308,8 @@ def test_existing_output_is_replaced_only_on_request(world: World) -> None:
     assert again.agrees
 
 
-def test_an_altered_result_is_found(world: World, tmp_path: Path) -> None:
-    """One value changed, one row gone, one row twice: each is told with an example, and with all else in the file."""
+def test_a_comparison_finds_altered_missing_and_duplicate_rows(world: World, tmp_path: Path) -> None:
+    """Each difference is reported with an example, and the file contains all of them."""
     shutil.copytree(world.folder / "batch", world.folder / "altered")
     file = max((world.folder / "altered" / "category=streaks").rglob("*.parquet"), key=lambda path: path.stat().st_size)
     rows = pq.read_table(file, partitioning=None)
@@ -341,8 +341,8 @@ def test_an_altered_result_is_found(world: World, tmp_path: Path) -> None:
     }
 
 
-def test_what_spark_wrote_is_explained_without_spark(world: World) -> None:
-    """The batch's own files stand beside the archive's, window by window."""
+def test_an_explanation_reads_batch_files_without_spark(world: World) -> None:
+    """It compares the batch run's files with the archive's, window by window."""
     trees = open_warehouse(world.folder / "warehouse"), open_warehouse(world.folder / "batch")
     found = explain(AppName(Path(__file__), "CountVisits"), *trees, "page 3", Days(FIRST, LAST), limit=10_000)
 
@@ -351,8 +351,8 @@ def test_what_spark_wrote_is_explained_without_spark(world: World) -> None:
     assert any(event.behind_ms for event in found.events)
 
 
-def test_an_altered_aggregate_is_found(world: World) -> None:
-    """Rounding of floats is passed over, since it depends on how partials were grouped; a wrong count is not."""
+def test_a_comparison_finds_an_altered_aggregate(world: World) -> None:
+    """It ignores rounding of floats, which depends on the grouping of partials, and reports a wrong count."""
     shutil.copytree(world.folder / "batch", world.folder / "miscounted")
     file = next((world.folder / "miscounted" / "category=counted").rglob("*.parquet"))
     rows = pq.read_table(file, partitioning=None)

@@ -1,4 +1,4 @@
-"""The edges of a backfill: older events, endless windows, and failures told in a sentence. This file is the app."""
+"""Edge cases of a backfill: older events, endless windows, and errors in plain sentences. This file is also the app."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from penstock.transport.category_spec import CategorySpec
 from penstock.transport.memory import MemoryBus
 from penstock.transport.messages import Bucket, Outgoing
 
-if TYPE_CHECKING:  # Spark's workers import this file, too, and have not what supports the tests
+if TYPE_CHECKING:  # Spark's workers import this file, and cannot import the test support
     from support.databases import Postgres
 
 DAY = date(1970, 1, 1)
@@ -39,7 +39,7 @@ class OldReading(ps.Record, frozen=True):
 
 
 class Reading(OldReading, frozen=True):
-    """A reading as it is read today."""
+    """A reading of the current version."""
 
     unit: str = "mm"
 
@@ -66,7 +66,7 @@ outputs = {
 
 
 class Pass(ps.Stateless):
-    """Lets everything pass."""
+    """Passes every event on."""
 
     reads, writes = readings, outputs["passed"]
 
@@ -76,7 +76,7 @@ class Pass(ps.Stateless):
 
 
 class Stop(ps.Stateless):
-    """Raises for one event, and stops there."""
+    """Fails on one event and stops."""
 
     reads, writes = readings, outputs["stopped"]
 
@@ -86,24 +86,24 @@ class Stop(ps.Stateless):
 
 
 class Spare(Stop):
-    """Raises for one event, and leaves it out."""
+    """Fails on one event and skips it."""
 
     writes = outputs["spared"]
     on_error = ps.ErrorPolicy.DEAD_LETTER
 
 
 class Misfit(ps.Stateless):
-    """Gives a record that does not fit its own type."""
+    """Returns a record that does not match its own type."""
 
     reads, writes = readings, outputs["misfits"]
 
     def process(self, event: Reading) -> Iterable[Reading]:
-        """Return a record whose number is none."""
+        """Return a record without its required number."""
         return [msgspec.structs.replace(event, value="many")]
 
 
 class SumUp(ps.Aggregator):
-    """Adds up in one window that never ends."""
+    """Sums in one window that never ends."""
 
     reads, writes = readings, outputs["summed"]
     monoid = ps.monoids.Sum()
@@ -118,7 +118,7 @@ class SumUp(ps.Aggregator):
 
 
 class SumUpLately(SumUp):
-    """Adds up the last nine milliseconds, as of each event."""
+    """Sums the last nine milliseconds at each event."""
 
     writes = outputs["summed_lately"]
     window = ps.windows.Sliding(timedelta(milliseconds=9))
@@ -126,12 +126,12 @@ class SumUpLately(SumUp):
     late = ps.OnLate.DROP
 
     def result(self, key: str, window: ps.windows.Window, value: int) -> Reading:
-        """Return the sum, at its last event."""
+        """Return the sum at the time of its last event."""
         return Reading(key, window.end - 1, value)
 
 
 class Announced(ps.Stateful):
-    """Goes by what others promise."""
+    """Uses an upstream watermark."""
 
     reads, writes = readings, outputs["announced"]
     state, ordered, watermark = int, True, ps.watermarks.UpstreamWatermark()
@@ -142,7 +142,7 @@ class Announced(ps.Stateful):
 
 
 class Ends(ps.Aggregator):
-    """Keeps the last event of two categories: its monoid goes by the order in which they met."""
+    """Keeps the last event of two categories: its monoid depends on the order of the inputs."""
 
     reads, writes = (readings, others), outputs["joined"]
     monoid, window = ps.monoids.Last(), ps.windows.Tumbling(timedelta(hours=1))
@@ -153,7 +153,7 @@ class Ends(ps.Aggregator):
 
 
 class Regroup(ps.Stateful):
-    """Reads a category that was archived with another key."""
+    """Reads a category that was archived with a different key."""
 
     reads, writes = rekeyed, outputs["regrouped"]
     state = int
@@ -175,7 +175,7 @@ class Unarchived(ps.Stateless):
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warehouse]:
-    """Twenty readings of an older type, in a warehouse, once more under another name; and a Spark session."""
+    """Twenty readings of an older type, archived under two names, and a Spark session."""
     if not shutil.which("java"):
         pytest.skip("Spark needs Java 17 or later on PATH: nothing of the backfill is tested")
     bus, warehouse = MemoryBus(lambda: 0), open_warehouse(tmp_path_factory.mktemp("warehouse"))
@@ -205,8 +205,8 @@ def test_older_events_take_the_defaults_of_newer_fields(archive: Warehouse, tmp_
     assert sorted((row["value"], row["unit"]) for row in rows) == [(n, "mm") for n in range(20)]
 
 
-def test_a_window_that_never_ends_holds_everything_up_to_the_last_day(archive: Warehouse, tmp_path: Path) -> None:
-    """It begins in no day of the range, but its result is asked for."""
+def test_a_window_that_never_ends_includes_all_days_to_the_last(archive: Warehouse, tmp_path: Path) -> None:
+    """It starts before the range, but its result is required."""
     result = backfill(archive, "SumUp", tmp_path)
     rows = pq.read_table(tmp_path / "category=summed").to_pylist()
 
@@ -214,8 +214,8 @@ def test_a_window_that_never_ends_holds_everything_up_to_the_last_day(archive: W
     assert "never ends" in result.note
 
 
-def test_sliding_windows_in_order_of_event_time(archive: Warehouse, tmp_path: Path) -> None:
-    """Each event, of whatever key, has its window, and nothing of another key is in it."""
+def test_sliding_windows_follow_the_order_of_event_time(archive: Warehouse, tmp_path: Path) -> None:
+    """Each event has its window, which contains no event of another key."""
     backfill(archive, "SumUpLately", tmp_path, Order.EVENT_TIME)
     rows = pq.read_table(tmp_path / "category=summed_lately").to_pylist()
 
@@ -224,8 +224,8 @@ def test_sliding_windows_in_order_of_event_time(archive: Warehouse, tmp_path: Pa
     }
 
 
-def test_an_event_that_raises_stops_the_backfill_with_where_it_is(archive: Warehouse, tmp_path: Path) -> None:
-    """The error is a paragraph with category, bucket and offset, not a stack trace; nothing is published."""
+def test_an_event_that_raises_stops_the_backfill_with_its_position(archive: Warehouse, tmp_path: Path) -> None:
+    """The error is one paragraph with category, bucket and offset, without a stack trace; nothing is published."""
     with pytest.raises(BackfillFailed) as failed:
         backfill(archive, "Stop", tmp_path)
 
@@ -236,8 +236,8 @@ def test_an_event_that_raises_stops_the_backfill_with_where_it_is(archive: Wareh
     assert list(tmp_path.iterdir()) == []
 
 
-def test_events_that_are_to_be_left_out_are_counted(archive: Warehouse, tmp_path: Path) -> None:
-    """Where the stream would write a dead letter, the batch run goes on and tells how many."""
+def test_skipped_events_are_counted(archive: Warehouse, tmp_path: Path) -> None:
+    """Where the stream would write a dead letter, the batch run continues and reports their number."""
     result = backfill(archive, "Spare", tmp_path)
 
     assert (result.events_in, result.events_out, result.rejected) == (20, 19, 1)
@@ -245,24 +245,24 @@ def test_events_that_are_to_be_left_out_are_counted(archive: Warehouse, tmp_path
 
 @pytest.fixture
 def harmed(archive: Warehouse, tmp_path: Path) -> Path:
-    """A copy of the archive, to be harmed; its largest file of readings."""
+    """A copy of the archive, and its largest file of readings, for a test to damage."""
     shutil.copytree(archive.location.removeprefix("file://"), tmp_path / "harmed")
     return max((tmp_path / "harmed" / "category=readings").rglob("*.parquet"), key=lambda path: path.stat().st_size)
 
 
 def cut(file: Path) -> None:
-    """Leave a part of it."""
+    """Truncate it."""
     file.write_bytes(file.read_bytes()[:-20])
 
 
 def garble(file: Path) -> None:
-    """Leave its end as it was."""
+    """Overwrite all but its end."""
     content = file.read_bytes()
     file.write_bytes(content[:4] + b"U" * 200 + content[204:])
 
 
 def mistype(file: Path) -> None:
-    """Write one column as another type, behind the back of the archive's notes."""
+    """Rewrite one column with another type, without a change to the archive's metadata."""
     table = pq.read_table(file, partitioning=None)
     pq.write_table(table.set_column(2, "value", table.column("value").cast("string")), file)
 
@@ -280,10 +280,10 @@ def mistype(file: Path) -> None:
         ),
     ],
 )
-def test_a_file_that_cannot_be_read_is_named(
+def test_an_unreadable_file_is_named(
     harmed: Path, processor: str, harm: Callable[[Path], None], says: str, tmp_path: Path
 ) -> None:
-    """With its day and what to do, whether tasks read it themselves or Spark does; nothing is left of the output."""
+    """The error names its day and the remedy, whether a task or Spark reads it; no output remains."""
     harm(harmed)
     order = Order.EVENT_TIME if processor == "SumUpLately" else None
     with pytest.raises(BackfillFailed, match=rf"file:\S+/ds=1970-01-01/{harmed.name}\W.*{says}") as failed:
@@ -319,9 +319,7 @@ class Placed(ps.LookupJoin):
 """
 
 
-def test_what_is_looked_up_is_asked_for_where_events_are_processed(
-    archive: Warehouse, tmp_path: Path, postgres: Postgres
-) -> None:
+def test_a_lookup_runs_where_events_are_processed(archive: Warehouse, tmp_path: Path, postgres: Postgres) -> None:
     """A Python worker of Spark opens the source itself; events without a row are counted."""
     with postgres.session() as session:
         session.execute("CREATE TABLE places (sensor int, name text)")
@@ -339,14 +337,14 @@ def test_what_is_looked_up_is_asked_for_where_events_are_processed(
     assert (result.events_in, result.events_out, result.rejected) == (20, 13, 7)
 
 
-def test_an_output_that_fits_no_column_fails_with_a_sentence(archive: Warehouse, tmp_path: Path) -> None:
-    """The stream would send it; the warehouse cannot keep it."""
+def test_an_output_that_fits_no_column_fails_with_a_clear_error(archive: Warehouse, tmp_path: Path) -> None:
+    """The stream would send it; the warehouse cannot store it."""
     with pytest.raises(BackfillFailed, match=r"An output of Misfit does not fit its category"):
         backfill(archive, "Misfit", tmp_path)
 
 
-def test_a_changed_key_fails_with_a_sentence(archive: Warehouse, tmp_path: Path) -> None:
-    """Events are brought together by the key they were archived with: under another one, the result would be wrong."""
+def test_a_changed_key_fails_with_a_clear_error(archive: Warehouse, tmp_path: Path) -> None:
+    """Events are grouped by their archived key; with another key, the result would be wrong."""
     with pytest.raises(BackfillFailed, match=r"Category rekeyed was archived with another key"):
         backfill(archive, "Regroup", tmp_path)
 
@@ -359,18 +357,18 @@ def test_a_changed_key_fails_with_a_sentence(archive: Warehouse, tmp_path: Path)
         ("Unarchived", None, "others, which is not in the warehouse"),
     ],
 )
-def test_what_cannot_be_done_is_refused_before_it_starts(
+def test_an_impossible_backfill_is_refused_before_it_starts(
     archive: Warehouse, tmp_path: Path, processor: str, order: Order | None, reason: str
 ) -> None:
-    """With what is missing, and nothing written."""
+    """The error names the missing part, and nothing is written."""
     with pytest.raises(BackfillRefused, match=reason):
         backfill(archive, processor, tmp_path, order)
 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_range_of_no_day_is_refused(archive: Warehouse, tmp_path: Path) -> None:
-    """The days were given the wrong way round."""
+def test_an_empty_range_of_days_is_refused(archive: Warehouse, tmp_path: Path) -> None:
+    """The first day is after the last one."""
     with pytest.raises(BackfillRefused, match="is later than the last day"):
         run_backfill(
             AppName(Path(__file__)), archive, first=date(1970, 1, 2), last=DAY, output=str(tmp_path), master="local[2]"

@@ -1,4 +1,4 @@
-"""A backfill whose driver or worker dies, or is broken off, in the middle: nothing of it is seen, and the next run is as if it had not been."""
+"""A backfill whose driver or worker is killed or interrupted publishes nothing, and the next run is unaffected."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ class Pass(ps.Stateless):
 
 
 class Reading(ps.Record, frozen=True):
-    """What the app reads."""
+    """The app's input."""
 
     at: ps.EventTime
 
 
 @pytest.fixture
 def site(tmp_path: Path) -> Path:
-    """A folder with an app that goes on when it is let, and an archive of its input."""
+    """A folder with an app that waits for a signal, and an archive of its input."""
     if not shutil.which("java"):
         pytest.skip("Spark needs Java 17 or later on PATH: nothing of the backfill is tested")
     category = ps.Category("readings", Reading, key=lambda _: "k", event_time="at", buckets=2)
@@ -88,7 +88,7 @@ def alone(site: Path) -> Iterator[Cli]:
 
 
 def backfill(site: Path) -> list[int]:
-    """Run the app in this process; return what it wrote."""
+    """Run the app in this process and return its outputs."""
     run_backfill(
         AppName(site / "app.py"), open_warehouse(site / "warehouse"), first=DAY, last=DAY, output=str(site / "out")
     )
@@ -96,22 +96,22 @@ def backfill(site: Path) -> list[int]:
 
 
 def end(process: psutil.Process) -> None:
-    """Wait until a process is gone."""
+    """Wait until a process has ended."""
     with suppress(psutil.NoSuchProcess):
         process.wait(60)
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
-def test_a_run_that_ends_in_the_middle_leaves_nothing_to_be_seen(
+def test_an_interrupted_run_publishes_nothing(
     site: Path, alone: Cli, how: signal.Signals, wait_until: Callable[..., None], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Killed, it leaves what the next run removes; broken off, nothing, not even a process, and a sentence in place of stack traces."""
+    """A killed run leaves files that the next run removes; Ctrl-C leaves neither files nor processes, and prints one sentence."""
     day = ["--from", str(DAY), "--to", str(DAY)]
     run = alone.start("backfill", "app.py", *day, "--warehouse", "warehouse", "--output", "out", "--master", "local[2]")
     wait_until((site / BEGUN).exists)
     started = psutil.Process(run.pid).children(recursive=True)
     run.send_signal(how)
-    _, said = run.communicate(timeout=60)
+    _, errors = run.communicate(timeout=60)
     for process in started:
         end(process)
     left = [path.name for path in (site / "out").iterdir()]
@@ -121,9 +121,9 @@ def test_a_run_that_ends_in_the_middle_leaves_nothing_to_be_seen(
     assert started
     if how is signal.SIGINT:
         assert run.returncode == 128 + signal.SIGINT
-        assert "Interrupted." in said
-        assert "Traceback" not in said
-        assert "Exception" not in said
+        assert "Interrupted." in errors
+        assert "Traceback" not in errors
+        assert "Exception" not in errors
     else:
         with spark_session("local[2]"):
             assert backfill(site) == list(range(EVENTS))
@@ -131,7 +131,7 @@ def test_a_run_that_ends_in_the_middle_leaves_nothing_to_be_seen(
         assert [path.name for path in (site / "out").iterdir()] == ["category=passed"]
 
 
-def test_a_worker_that_is_killed_fails_the_run_and_not_the_next(site: Path, wait_until: Callable[..., None]) -> None:
+def test_a_killed_python_worker_fails_only_its_run(site: Path, wait_until: Callable[..., None]) -> None:
     """On one machine Spark tries a task once."""
 
     def kill() -> None:

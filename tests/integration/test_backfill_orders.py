@@ -1,4 +1,4 @@
-"""What goes by time, in Spark: in the order of arrival it gives what the stream gave, late events included."""
+"""Time-dependent processors in Spark: in order of arrival they produce the stream's results, late events included."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ APP = AppName(Path(shop.__file__))
 
 @dataclass
 class World:
-    """A stream that has run, and its archive."""
+    """A processed stream and its archive."""
 
     folder: Path
     warehouse: Warehouse
@@ -51,7 +51,7 @@ class World:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """A stream that came by turns, and its archive; in one Spark session."""
+    """A stream that was processed in parts, and its archive, in one Spark session."""
     if not shutil.which("java"):
         pytest.skip("Spark needs Java 17 or later on PATH: nothing of the backfill is tested")
     folder = tmp_path_factory.mktemp("world")
@@ -72,7 +72,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 @pytest.fixture(scope="module")
 def by_arrival(world: World) -> dict[str, Comparison]:
-    """The comparison of every category with what was run in the order of arrival."""
+    """The comparison of each category with a backfill in order of arrival."""
     results = {result.processor: result for result in world.backfill(None)}
     assert "order of arrival" in results["Hourly"].note
     found = compare(APP, world.warehouse, str(world.output(None)), FIRST, LAST, master=MASTER)
@@ -83,16 +83,16 @@ def by_arrival(world: World) -> dict[str, Comparison]:
     "category",
     ["hourly", "late_orders", "sprees", "tales", "silences", "paid", "known", "numbered", "counted", "baskets"],
 )
-def test_in_order_of_arrival_it_is_the_streams_result(by_arrival: dict[str, Comparison], category: str) -> None:
-    """With what was late for the stream, what it left out, and what it had not written yet."""
+def test_order_of_arrival_reproduces_the_streams_results(by_arrival: dict[str, Comparison], category: str) -> None:
+    """Late events, dropped events and results that are not yet written are the same, too."""
     comparison = by_arrival[category]
 
     assert comparison.agrees, comparison
     assert comparison.equal > 20
 
 
-def test_in_order_of_event_time_nothing_is_late(world: World) -> None:
-    """The late rest is what differs, and `compare` names it; of a join in order of time, every pair is there."""
+def test_order_of_event_time_has_no_late_events(world: World) -> None:
+    """The events that were late in the stream differ, and `compare` names them; a join has every pair."""
     world.backfill(Order.EVENT_TIME)
     found = {
         one.category: one

@@ -1,4 +1,4 @@
-"""A state built in batch is the stream's state: the stream goes on from it as if it had read the past itself."""
+"""A state that is built in batch equals the stream's state: the stream continues as if it had read the past itself."""
 
 from __future__ import annotations
 
@@ -44,29 +44,29 @@ LATER_DAY = "2013-01-03"
 
 
 class DyingBus(MemoryBus):
-    """A bus on which nobody sets positions while it is so."""
+    """A bus that fails while it sets positions, while `kills` is set."""
 
     kills = False
 
     def set_committed(self, group: str, positions: Any) -> None:
-        """Set positions, or die."""
+        """Set positions, or fail."""
         if self.kills:
             raise Killed
         super().set_committed(group, positions)
 
 
 class OnlyALaterDay(LocalFileStore):
-    """The files of a warehouse whose user is killed while it writes events: the file of one day is there, and nothing else of that save."""
+    """A warehouse whose user is killed while it writes events: only the file of one day exists, and nothing else of that save."""
 
     def write(self, path: str, chunks: Iterable[bytes]) -> None:
-        """Write the one, or die."""
+        """Write the one file, then fail."""
         if path.endswith(".parquet") and f"/ds={LATER_DAY}/" not in path:
             raise Killed
         super().write(path, chunks)
 
 
 class World:
-    """A bus whose first half is archived and built into states, and then goes on."""
+    """A bus whose first half is archived and built into states, and then continues."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -80,7 +80,7 @@ class World:
         self.parts = list(shop.parts())
 
     def send(self, parts: Any) -> None:
-        """Let parts of the stream come, a second apart."""
+        """Send parts of the stream, a second apart."""
         writer, codecs = self.bus.writer(), Codecs(self.bus)
         for category, events in (one for part in parts for one in part):
             self.now_ms += 1_000
@@ -88,7 +88,7 @@ class World:
             writer.send(category.name, map(Outgoing, [key.encode() for key in category.keys_of(events)], encoded))
 
     def run(self, processor: type[Processor], states: str) -> list[Any]:
-        """Run a worker to the end of what is on the bus; return what it wrote."""
+        """Run a worker to the end of the bus and return its outputs."""
         begin = {category.name: dict(self.bus.ends(category.name)) for category in processor.outputs()}
         around = Environment(self.folder / states, self.place, timedelta(seconds=0.05))
         targets = ends_of(processor.inputs(), self.bus)
@@ -104,7 +104,7 @@ class World:
         return written
 
     def archive(self, warehouse: Warehouse | None = None) -> None:
-        """Archive what is on the bus of both inputs."""
+        """Archive the present events of both inputs."""
         ends = {
             Bucket(name, number): end for name in ("orders", "payments") for number, end in self.bus.ends(name).items()
         }
@@ -120,7 +120,7 @@ class World:
 
 @dataclass
 class Halves:
-    """What came of the second half, by processor: of one stream, and of a stream that began with a built state."""
+    """The outputs of the second half by processor: of one continuous stream, and of a stream that began with built states."""
 
     streamed: dict[str, Counter[Any]]
     went_on: dict[str, Counter[Any]]
@@ -129,7 +129,7 @@ class Halves:
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[None]:
-    """One session for all."""
+    """One session for all tests."""
     if not shutil.which("java"):
         pytest.skip("Spark needs Java 17 or later on PATH: nothing of the bootstrap is tested")
     with spark_session("local[2]"):
@@ -138,7 +138,7 @@ def spark() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def halves(tmp_path_factory: pytest.TempPathFactory, spark: None) -> Halves:
-    """The stream through every kind, and once more from states that batch built of its first half."""
+    """Run the stream with every kind of processor, and again from states that a batch run built of its first half."""
     whole, begun = World(tmp_path_factory.mktemp("whole")), World(tmp_path_factory.mktemp("begun"))
     middle = shop.PARTS // 2
     step_by_step(whole, whole.parts[:middle])
@@ -149,7 +149,7 @@ def halves(tmp_path_factory: pytest.TempPathFactory, spark: None) -> Halves:
 
 
 def step_by_step(world: World, parts: Any) -> dict[str, Counter[Any]]:
-    """Let parts come one after the other, and every processor take each before the next; return what they wrote."""
+    """Send the parts one after the other, process each before the next, and return the outputs."""
     written: dict[str, Counter[Any]] = {processor.__name__: Counter() for processor in KINDS}
     for category, events in (one for part in parts for one in part):
         world.send([[(category, events)]])
@@ -159,8 +159,8 @@ def step_by_step(world: World, parts: Any) -> dict[str, Counter[Any]]:
 
 
 @pytest.mark.parametrize("processor", [processor.__name__ for processor in KINDS])
-def test_the_stream_goes_on_as_if_it_had_read_the_past(halves: Halves, processor: str) -> None:
-    """With windows, timers and held events open across the border, and with what is late for the watermark as it stood."""
+def test_the_stream_continues_as_if_it_had_read_the_past(halves: Halves, processor: str) -> None:
+    """Windows, timers and buffered events are open at the handoff, and some events are late for its watermark."""
     archived = 900 if processor in {"Paid", "LastPaid"} else 600
 
     assert halves.went_on[processor] == halves.streamed[processor]
@@ -168,8 +168,8 @@ def test_the_stream_goes_on_as_if_it_had_read_the_past(halves: Halves, processor
     assert sum(shard.events for shard in halves.built[processor].shards) == archived
 
 
-def test_what_has_begun_is_not_replaced_unasked(tmp_path: Path, spark: None) -> None:
-    """Its positions stay; when asked, it goes on from the archive's end, on whatever disk. While a worker runs, nothing is set."""
+def test_a_running_processor_is_only_replaced_on_request(tmp_path: Path, spark: None) -> None:
+    """Its positions stay. On request it continues at the archive's end, on any disk. A running worker blocks the handoff."""
     world = World(tmp_path)
     world.send(world.parts[:1])
     world.archive()
@@ -180,7 +180,7 @@ def test_what_has_begun_is_not_replaced_unasked(tmp_path: Path, spark: None) -> 
     before = world.bus.committed("numbered", "orders")
     with pytest.raises(BackfillRefused, match="has run already"):
         world.bootstrap(shop.Numbered)
-    member = world.bus.reader("numbered", ["orders"], Nobody())
+    member = world.bus.reader("numbered", ["orders"], NoHandler())
     with closing(member), pytest.raises(GroupInUse):
         world.bootstrap(shop.Numbered, overwrite=True)
     assert world.bus.committed("numbered", "orders") == before
@@ -191,8 +191,8 @@ def test_what_has_begun_is_not_replaced_unasked(tmp_path: Path, spark: None) -> 
     assert len(further) > 20
 
 
-def test_killed_when_it_hands_over_it_is_given_again(tmp_path: Path, spark: None) -> None:
-    """Unasked, as it had been given; until then no worker starts, which would begin at the first event."""
+def test_a_bootstrap_that_is_killed_in_its_handoff_can_be_repeated(tmp_path: Path, spark: None) -> None:
+    """It needs no confirmation. Until then no worker starts, since it would begin at the first event."""
     killed, other = World(tmp_path / "killed"), World(tmp_path / "other")
     for world in (killed, other):
         world.send(world.parts[:1])
@@ -204,7 +204,7 @@ def test_killed_when_it_hands_over_it_is_given_again(tmp_path: Path, spark: None
     begun = killed.bus.committed("numbered", "orders")
     with pytest.raises(MaintenanceUnfinished, match="a bootstrap was started"):
         killed.run(shop.Numbered, "states")
-    killed.bus.kill_members("numbered")  # its session ends
+    killed.bus.kill_members("numbered")  # its session expires
     for world in (killed, other):
         world.bootstrap(shop.Numbered)
     for world in (killed, other):
@@ -216,7 +216,7 @@ def test_killed_when_it_hands_over_it_is_given_again(tmp_path: Path, spark: None
     assert sum(written[0].values()) > 20
 
 
-def test_files_behind_the_archivers_position_are_not_counted(tmp_path: Path, spark: None) -> None:
+def test_files_after_the_archivers_position_do_not_count(tmp_path: Path, spark: None) -> None:
     """An archiver that dies between the files of two days leaves later events without earlier ones; the stream reads both again."""
     whole, torn = World(tmp_path / "whole"), World(tmp_path / "torn")
     for world in (whole, torn):
@@ -241,12 +241,12 @@ def test_files_behind_the_archivers_position_are_not_counted(tmp_path: Path, spa
 
 
 def orders_on_two_days() -> list[Any]:
-    """Return orders by turns of two days of which nothing is archived yet."""
+    """Return orders that alternate between two days, none of them archived yet."""
     return [shop.Purchase(f"c{n % 20}", shop.START_MS + (1 + n // 20 % 2) * DAY_MS + n, n) for n in range(200)]
 
 
-class Nobody:
-    """Owns what a member is given."""
+class NoHandler:
+    """Ignores assignments."""
 
     def assigned(self, buckets: Any) -> None:
         """Do nothing."""

@@ -1,4 +1,4 @@
-"""A batch's output on the bus: each record once, however often the sending dies."""
+"""Batch output on the bus: each record once, however often the sender dies."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Killed(Exception):
 
 
 class Total(ps.Record, frozen=True):
-    """What is sent."""
+    """An output record."""
 
     meter: str
     at: ps.EventTime
@@ -43,12 +43,12 @@ class Total(ps.Record, frozen=True):
 
 
 def totals(count: int, first_day: int = 0) -> list[Total]:
-    """Return totals of two days, with times that go back."""
+    """Return totals of two days, some of them out of order."""
     return [Total(f"m{n % 5}", START_MS + first_day * DAY_MS + (n * 7_919_000) % (2 * DAY_MS), n) for n in range(count)]
 
 
 class Dying:
-    """A bus whose user dies at one of its transactions, before or after that is committed."""
+    """A bus whose user dies at one of its transactions, before or after the commit."""
 
     def __init__(self, bus: Bus, at: int, *, after: bool) -> None:
         self._bus, self._left, self._after = bus, at, after
@@ -58,7 +58,7 @@ class Dying:
         return getattr(self._bus, name)
 
     def transactional_writer(self, *how: Any) -> Any:
-        """Return what dies."""
+        """Return a writer that dies."""
         self._writer = self._bus.transactional_writer(*how)
         self.send, self.flush, self.close = self._writer.send, self._writer.flush, self._writer.close
         return self
@@ -74,7 +74,7 @@ class Dying:
 
 
 class World:
-    """A category on a bus, and the folder of a batch."""
+    """A category on a bus, and the folder of a batch run."""
 
     def __init__(self, bus: Bus, name: str, folder: Path) -> None:
         self.bus, self.folder = bus, folder
@@ -87,11 +87,11 @@ class World:
         return open_warehouse(self.folder / folder)
 
     def send(self, batch: Warehouse, days: Days = DAYS, bus: Any = None) -> SentCategory:
-        """Send it."""
+        """Send the batch."""
         return send_batch(bus or self.bus, batch, self.category, days, lambda *_: None)
 
     def on_bus(self) -> dict[int, list[Total]]:
-        """Return what committed readers find, by bucket."""
+        """Return the committed records, by bucket."""
         found = self.bus.catalog.describe(self.category.name)
         codec = Codecs(self.bus).of(self.category)
         return {
@@ -107,15 +107,13 @@ class World:
 
 @pytest.fixture(params=["memory", "kafka"])
 def world(request: pytest.FixtureRequest, unique: str, tmp_path: Path) -> World:
-    """Each kind of bus in turn."""
+    """Each kind of bus."""
     bus: Bus = MemoryBus() if request.param == "memory" else request.getfixturevalue("kafka_bus")
     return World(bus, unique[-60:], tmp_path)
 
 
-def test_each_record_is_on_the_bus_once_wherever_the_sending_dies(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In its key's bucket, each day in order of event time; who goes on begins behind what was committed."""
+def test_each_record_is_sent_once_wherever_the_sender_dies(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records are in their key's bucket, each day in order of event time; the next sender starts after the committed ones."""
     monkeypatch.setattr(bus_output, "CHUNK_RECORDS", 7)
     records = totals(80)
     batch = world.write(records)
@@ -135,8 +133,8 @@ def test_each_record_is_on_the_bus_once_wherever_the_sending_dies(
         assert [one.at for one in own] == sorted(one.at for one in own)
 
 
-def test_what_is_on_the_bus_is_not_sent_again(world: World) -> None:
-    """Neither the batch, nor another of its days; other days are sent."""
+def test_a_batch_or_day_that_is_on_the_bus_is_not_sent_again(world: World) -> None:
+    """Other days of the batch are sent."""
     with pytest.raises(BackfillRefused, match="writes to a category"):
         must_compute(world.bus, open_warehouse(world.folder), [], DAYS)
     batch = world.write(totals(10))
@@ -158,8 +156,8 @@ def test_what_is_on_the_bus_is_not_sent_again(world: World) -> None:
     assert sum(map(len, world.on_bus().values())) == 13
 
 
-def test_a_batch_that_is_on_its_way_is_finished_first(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another one in its place would leave the same days there twice."""
+def test_an_incomplete_batch_is_sent_to_its_end_first(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another batch in its place would duplicate its days."""
     monkeypatch.setattr(bus_output, "CHUNK_RECORDS", 4)
     batch = world.write(totals(10))
     with pytest.raises(Killed):
@@ -172,8 +170,8 @@ def test_a_batch_that_is_on_its_way_is_finished_first(world: World, monkeypatch:
     assert world.send(batch).sent_before == 4
 
 
-def test_a_batch_without_records_is_sent_once_too(world: World) -> None:
-    """Nothing is on the bus but that it was."""
+def test_an_empty_batch_is_sent_once(world: World) -> None:
+    """The bus contains only the fact that it was sent."""
     nothing = open_warehouse(world.folder / "nothing")
     assert world.send(nothing).records == 0
 
@@ -182,15 +180,15 @@ def test_a_batch_without_records_is_sent_once_too(world: World) -> None:
 
 
 class Refusing(Dying):
-    """A bus that takes a transaction back."""
+    """A bus that aborts every transaction."""
 
     def commit(self, positions: Sequence[Position]) -> None:
-        """Take it back."""
+        """Abort."""
         raise Aborted("No broker took it.")
 
 
-def test_a_bus_that_fails_is_told_with_what_it_means(world: World) -> None:
-    """How much is on the bus, and that the next run goes on there."""
+def test_a_failing_bus_is_reported_with_the_progress(world: World) -> None:
+    """The error contains the number of records on the bus, and that the next run continues there."""
     batch = world.write(totals(10))
     with pytest.raises(BackfillFailed, match=r"first 0 of 10 records .* Run the same backfill again"):
         world.send(batch, bus=Refusing(world.bus, 0, after=False))

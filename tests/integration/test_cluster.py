@@ -31,7 +31,7 @@ from penstock.transport.memory import MemoryBus
 from penstock.transport.messages import Bucket, Outgoing, Position
 
 LIMIT_S = 400.0
-"""How long a command may take whose executors start beside everything else that is tested."""
+"""Time limit of a command whose executors start beside the other tests."""
 DAY = date(1970, 1, 1)
 EVENTS = 400
 APP = '''
@@ -110,7 +110,7 @@ class See(ps.Stateless):
 
 @dataclass
 class World:
-    """A stream that has run, its archive, and a cluster."""
+    """A processed stream, its archive, and a cluster."""
 
     folder: Path
     cluster: SparkCluster
@@ -124,7 +124,7 @@ class World:
         return self.folder / "app.py"
 
     def rows(self, output: str, category: str) -> list[dict[str, Any]]:
-        """Return what a backfill wrote."""
+        """Return the outputs of a backfill."""
         return pq.read_table(self.folder / output / f"category={category}").to_pylist()
 
     def backfill(self, processor: str, output: str) -> NodeResult:
@@ -144,7 +144,7 @@ class World:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """One stream through everything but what says where it runs, archived."""
+    """One archived stream through all processors except those that report their host."""
     if not shutil.which("java"):
         pytest.skip("Spark needs Java 17 or later on PATH: nothing of a cluster is tested")
     folder = tmp_path_factory.mktemp("world")
@@ -160,7 +160,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 def streamed(name: AppName, warehouse: Warehouse) -> tuple[MemoryBus, dict[str, list[Any]]]:
-    """Let the stream run, and archive all of it; return its bus, and what it wrote last for each key and time."""
+    """Process and archive the stream; return its bus, and its last output for each key and time."""
     app = name.load()
     driver = Driver([processor for processor in app.processors if processor.__name__ != "See"])
     [readings] = app.processor("See").inputs()
@@ -175,7 +175,7 @@ def streamed(name: AppName, warehouse: Warehouse) -> tuple[MemoryBus, dict[str, 
 
 @pytest.fixture(scope="module")
 def by_command(world: World) -> dict[str, Any]:
-    """What `penstock backfill` said of each processor, on the cluster, with Spark's settings in Spark's own file."""
+    """The report of `penstock backfill` for each processor, on the cluster, with Spark's settings in Spark's own file."""
     settings = world.folder / "conf" / "spark-defaults.conf"
     settings.parent.mkdir()
     one_executor = {**SETTINGS, "spark.cores.max": "1"}
@@ -192,7 +192,7 @@ def by_command(world: World) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def spark(world: World) -> Iterator[None]:
-    """A session of this process on the cluster, which every run of it shares."""
+    """A session of this process on the cluster, which all its runs share."""
     builder = SparkSession.builder.master(world.cluster.master)
     for name, value in SETTINGS.items():
         builder = builder.config(name, value)
@@ -204,14 +204,14 @@ def spark(world: World) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("category", ["placed", "numbered", "summed"])
-def test_a_cluster_gives_what_the_stream_gave(world: World, by_command: dict[str, Any], category: str) -> None:
-    """Of every kind of processor, with a module beside the app and a lookup's file that only the command's machine has."""
+def test_a_cluster_produces_the_streams_results(world: World, by_command: dict[str, Any], category: str) -> None:
+    """For every kind of processor, with a module beside the app and a lookup file that only the driver's machine has."""
     given = [tuple(row[name] for name in ("meter", "at", "litres")) for row in world.rows("batch", category)]
 
     assert sorted(given) == sorted((one.meter, one.at, one.litres) for one in world.stream[category])
 
 
-def test_what_was_done_on_a_cluster_is_told(by_command: dict[str, Any]) -> None:
+def test_a_cluster_run_reports_its_event_counts(by_command: dict[str, Any]) -> None:
     """Each event counts once."""
     assert {name: (one["events_in"], one["rejected"]) for name, one in by_command.items()} == {
         "FindPlace": (EVENTS, sum(n % 7 == 6 for n in range(EVENTS))),
@@ -221,8 +221,8 @@ def test_what_was_done_on_a_cluster_is_told(by_command: dict[str, Any]) -> None:
     }
 
 
-def test_executors_run_what_was_sent_to_them(world: World, by_command: dict[str, Any]) -> None:
-    """App, module beside it and Penstock are none of the files that the command read."""
+def test_executors_run_the_code_that_was_sent_to_them(world: World, by_command: dict[str, Any]) -> None:
+    """App, module and Penstock are not imported from the files that the command read."""
     files = Counter(tuple(row["files"]) for row in world.rows("batch", "seen"))
 
     assert sum(files.values()) == EVENTS
@@ -233,8 +233,8 @@ def test_executors_run_what_was_sent_to_them(world: World, by_command: dict[str,
 
 
 @pytest.mark.usefixtures("spark")
-def test_workers_that_go_on_run_code_that_has_changed(world: World) -> None:
-    """The context and its Python workers are the same; what has changed is a module beside the app, and a row of the table."""
+def test_running_python_workers_load_changed_code(world: World) -> None:
+    """The context and its Python workers stay; a module beside the app and a row of the lookup table change."""
     world.backfill("FindPlace", "before")
     beside, places = world.app.with_name("beside.py"), world.app.with_name("places.csv")
     beside.write_text("def shout(word): return word + '!'\n")
@@ -246,7 +246,7 @@ def test_workers_that_go_on_run_code_that_has_changed(world: World) -> None:
 
 
 def not_run(world: World) -> MemoryBus:
-    """Return a bus on which the readings were sent and archived, and no processor has run."""
+    """Return a bus with archived readings that no processor has read."""
     bus = MemoryBus(lambda: 10**10)
     for category in AppName(world.app).load().categories():
         bus.create(CategorySpec.of(category))
@@ -258,8 +258,8 @@ def not_run(world: World) -> MemoryBus:
 
 
 @pytest.mark.usefixtures("spark")
-def test_executors_store_the_states_that_they_build(world: World) -> None:
-    """A worker finds a backup of each bucket in the place that it shares with them."""
+def test_executors_back_up_the_states_that_they_build(world: World) -> None:
+    """A worker finds a backup of each bucket in the shared backup store."""
     bus, place = not_run(world), LocalFileStore(world.folder / "backups")
     done = bootstrap(
         AppName(world.app, "Number"), world.warehouse, BootstrapTarget(bus, place), master=world.cluster.master
@@ -271,8 +271,8 @@ def test_executors_store_the_states_that_they_build(world: World) -> None:
 
 
 @pytest.mark.usefixtures("spark")
-def test_an_executor_that_dies_changes_neither_result_nor_counts(world: World) -> None:
-    """What it had done is done again elsewhere, and counted once."""
+def test_a_lost_executor_changes_neither_results_nor_counts(world: World) -> None:
+    """Its tasks run again on another executor, and count once."""
     (world.folder / "kill").touch()
     result = world.backfill("SumUp", "survived")
     given = [(row["meter"], row["at"], row["litres"]) for row in world.rows("survived", "summed")]

@@ -1,4 +1,4 @@
-"""The dashboard in a real browser, over processors at work on a real Kafka."""
+"""The dashboard in a real browser, for processors at work on a real Kafka."""
 
 from __future__ import annotations
 
@@ -24,33 +24,33 @@ Wait = Callable[[Callable[[], bool]], None]
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    """A real Chromium."""
+    """A headless Chromium."""
     with chromium(tmp_path_factory.mktemp("chromium")) as opened:
         yield opened
 
 
 def serve(cli: Cli, *options: str, **environment: str) -> tuple[subprocess.Popen[str], str]:
-    """Start a dashboard; the process, and the address that it prints."""
+    """Start a dashboard; return its process and the address that it prints."""
     process = cli.start("dashboard", *options, **environment)
     assert process.stderr is not None
-    said = process.stderr.readline()
-    found = re.search(r"http://\S+", said)
-    assert found is not None, said + process.stderr.read()
+    line = process.stderr.readline()
+    found = re.search(r"http://\S+", line)
+    assert found is not None, line + process.stderr.read()
     return process, found[0]
 
 
 def stop(process: subprocess.Popen[str]) -> int:
-    """End a dashboard as Ctrl-C does; how it ended."""
+    """Terminate a dashboard; return its exit code."""
     process.terminate()
     return process.wait(timeout=20)
 
 
-def test_a_person_watches_an_app(
+def test_the_dashboard_shows_a_running_app(
     browser: Browser, cli: Cli, prefix: str, kafka_bus: KafkaBus, wait_until: Wait
 ) -> None:
-    """The graph, plots, what is wrong, a processor's state and dead letters; on a desk, on a phone, light and dark."""
+    """It shows the graph, plots, alerts, a processor's state and dead letters, on desktop and phone, light and dark."""
     path = cli.folder / "app.py"
-    # As a user may write it: it raises for negative readings, which are set aside.
+    # A user's processor: it raises for negative readings, which become dead letters.
     path.write_text(
         APP.replace("{prefix}", prefix).replace(
             "class Large(ps.Stateless):", "class Large(ps.Stateless):\n    on_error = ps.ErrorPolicy.DEAD_LETTER"
@@ -84,15 +84,15 @@ def test_a_person_watches_an_app(
 
     assert browser.complaints() == []
 
-    lose_and_find_the_server(browser, cli, process, address, wait_until)
+    lose_and_restart_the_server(browser, cli, process, address, wait_until)
 
 
 def look_at_all(browser: Browser, name: str) -> None:
-    """Keep pictures in all sizes and schemes; nowhere does the page itself have to be scrolled sideways."""
+    """Take screenshots in all sizes and colour schemes, and expect that no page scrolls sideways."""
     for size, (width, height) in SIZES.items():
         for scheme in ("light", "dark"):
             browser.look_like(width, height, scheme)
-            # Two frames: what is drawn by hand follows the new size and colours.
+            # Two frames: canvases are redrawn for the new size and colours.
             browser.run("return new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
             browser.keep_picture(PICTURES / f"{name}-{size}-{scheme}.png")
 
@@ -101,7 +101,7 @@ def look_at_all(browser: Browser, name: str) -> None:
 
 
 def run_dry_runs(browser: Browser, prefix: str, wait_until: Wait) -> None:
-    """A dead letter shows its reason; its dry run shows the same. Its content stays text, also if it looks like markup."""
+    """Expect a dead letter and its dry run to show the same reason, and its content as text, even if it is markup."""
     browser.run(f"location.hash = '#/processor/{prefix}.large'")
     wait_until(lambda: browser.text(".dead-letters").count("Dry run") == 2)
     browser.run("document.querySelectorAll('.dead-letter button').forEach((button) => button.click())")
@@ -114,10 +114,10 @@ def run_dry_runs(browser: Browser, prefix: str, wait_until: Wait) -> None:
     assert browser.run("return document.querySelectorAll('main img').length") == 0
 
 
-def lose_and_find_the_server(
+def lose_and_restart_the_server(
     browser: Browser, cli: Cli, process: subprocess.Popen[str], address: str, wait_until: Wait
 ) -> None:
-    """A page whose server went away says so, and goes on by itself when there is one again."""
+    """Expect the page to report a lost server and to continue by itself after the restart."""
     assert stop(process) == 0
     wait_until(lambda: "connection to the dashboard is lost" in browser.text("#banner"))
     again, _ = serve(cli, "app.py", "--port", address.rstrip("/").rpartition(":")[2])
@@ -127,15 +127,15 @@ def lose_and_find_the_server(
     assert stop(again) == 0
 
 
-def test_beyond_loopback_visitors_bring_a_token(browser: Browser, cli: Cli, wait_until: Wait) -> None:
-    """Without one it does not start; with one a visitor gives it once."""
-    refused = cli("dashboard", "--host", "0.0.0.0", "--port", "0")  # noqa: S104 - what is refused
+def test_a_dashboard_beyond_loopback_requires_a_token(browser: Browser, cli: Cli, wait_until: Wait) -> None:
+    """Without a token it does not start; with one, a visitor enters it once."""
+    refused = cli("dashboard", "--host", "0.0.0.0", "--port", "0")  # noqa: S104 - must be refused
 
     assert (refused.returncode, "PENSTOCK_DASHBOARD_TOKEN" in refused.stderr) == (1, True)
 
     token: dict[str, Any] = {"PENSTOCK_DASHBOARD_TOKEN": "a-token-for-this-test"}
     process, address = serve(cli, "--host", "0.0.0.0", "--port", "0", **token)  # noqa: S104 - guarded
-    here = address.replace("0.0.0.0", "127.0.0.1")  # noqa: S104 - likewise
+    here = address.replace("0.0.0.0", "127.0.0.1")  # noqa: S104 - guarded by the token
     browser.show(here)
     asked = browser.text("main")
     browser.run("const box = document.querySelector('input'); box.value = 'a-token-for-this-test'; box.form.submit()")

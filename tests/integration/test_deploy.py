@@ -1,4 +1,4 @@
-"""Deployments on a real broker, kept alive by a real supervisord: under load, with good versions and bad ones."""
+"""Deployments on a real broker under a real supervisord: under load, with good and bad versions."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Totals(ps.Stateful):
 
 @final
 class Feeding:
-    """Sends readings all the time, in order, until it is stopped."""
+    """Sends readings continuously, in order, until it is stopped."""
 
     def __init__(self, kafka: str, category: str) -> None:
         self._producer = Producer({"bootstrap.servers": kafka, "partitioner": "murmur2_random"})
@@ -79,7 +79,7 @@ class Feeding:
         self.stop()
 
     def stop(self) -> None:
-        """Stop; all that was sent is on the bus."""
+        """Stop, with all sent readings on the bus."""
         self._stop.set()
         self._thread.join()
         self._producer.flush()
@@ -94,7 +94,7 @@ class Feeding:
 
 @pytest.fixture
 def dir_(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder whose path is longer than a socket's may be; what was started from it is stopped."""
+    """A folder whose path is longer than a socket's may be; its deployments are stopped at the end."""
     folder = tmp_path_factory.mktemp("dir") / ("a-name-that-is-rather-long" * 5)
     folder.mkdir()
     yield folder
@@ -103,7 +103,7 @@ def dir_(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture
 def totals(cli: Cli, kafka: str, prefix: str, dir_: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An app of one processor, on categories that exist; commands work in that folder."""
+    """An app of one processor, on existing categories; commands run in its folder."""
     monkeypatch.setenv("PENSTOCK_DIR", str(dir_))
     monkeypatch.setenv("PENSTOCK_KAFKA", kafka)
     path = cli.folder / "totals.py"
@@ -113,7 +113,7 @@ def totals(cli: Cli, kafka: str, prefix: str, dir_: Path, monkeypatch: pytest.Mo
 
 
 def penstock(*arguments: str, answer: str | None = None) -> Result:
-    """Run a command in this process, which starts it at once; what a user would be told is raised."""
+    """Run a command in this process to save time; errors for the user are raised."""
     done = CliRunner().invoke(app, arguments, input=answer)
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
@@ -121,7 +121,7 @@ def penstock(*arguments: str, answer: str | None = None) -> Result:
 
 
 def expect_each_counted_once(kafka: str, prefix: str, sent: int) -> None:
-    """Hold the totals against all that was sent: for each meter its readings' numbers in order, without a gap, and their sum."""
+    """Compare the totals with all sent readings: for each meter the reading numbers in order, without a gap, and their sum."""
     found = values(kafka, f"{prefix}.totals")
     for meter in range(METERS):
         litres = [n % 25 for n in range(sent) if n % METERS == meter]
@@ -131,21 +131,21 @@ def expect_each_counted_once(kafka: str, prefix: str, sent: int) -> None:
 
 
 def seen(folder: Path, name: str) -> DeploymentStatus:
-    """Return how a deployment is."""
+    """Return the status of a deployment."""
     return deployment_status(folder, find_deployment(folder, name))
 
 
 def run_by(folder: Path, name: str) -> list[int | None]:
-    """Return the version that each worker runs; all of them are ready."""
+    """Return the version of each worker; all workers are ready."""
     found = seen(folder, name)
     assert found.ready == len(found.workers), found.problems
     return [worker.version for worker in found.workers]
 
 
-def test_versions_follow_on_one_another_under_load(
+def test_deployments_under_load_count_each_reading_once(
     totals: Path, dir_: Path, prefix: str, kafka: str, kafka_bus: KafkaBus, wait_until: Callable[..., None]
 ) -> None:
-    """Deployed, scaled up, updated, broken, scaled down, rolled back, taken down: each reading is counted exactly once."""
+    """Deploy, scale up, update, fail an update, scale down, roll back and take down."""
     name, good = f"{prefix}.totals", totals.read_text()
     with Feeding(kafka, f"{prefix}.readings") as feeding:
         penstock("deploy", str(totals))
@@ -181,10 +181,10 @@ def test_versions_follow_on_one_another_under_load(
         penstock("undeploy", name)
 
 
-def test_purged_a_processor_begins_anew(
+def test_a_purged_processor_starts_from_the_beginning(
     totals: Path, dir_: Path, prefix: str, kafka_bus: KafkaBus, wait_until: Callable[..., None]
 ) -> None:
-    """What was kept alive, also when it was killed, leaves nothing: on this machine, at the place of backups, on the bus."""
+    """Purge removes its data on this machine, in the backup store and on the bus, also after a kill."""
     name, backups = f"{prefix}.totals", dir_ / "backups"
     dry = penstock("deploy", str(totals), "--dry-run", "--workers", "6")
     assert f"[program:{name}@5]" in dry.stdout
@@ -211,10 +211,10 @@ def test_purged_a_processor_begins_anew(
     assert [path for path in backups.rglob("*") if path.is_file()] == []
 
 
-def test_workers_come_and_go_with_the_work(
+def test_autoscaling_follows_the_load(
     totals: Path, dir_: Path, prefix: str, kafka: str, cli: Cli, wait_until: Callable[..., None]
 ) -> None:
-    """One that is too slow gets company, up to what it may have, and loses it when the work is done; each reading counts once."""
+    """A slow deployment gains workers up to its maximum and loses them when the backlog is processed; each reading counts once."""
     name, sent = f"{prefix}.totals", 9_000
     slow = totals.read_text().replace("state = state or", "time.sleep(0.002)\n        state = state or")
     totals.write_text(f"import time\n{slow}")
@@ -225,17 +225,17 @@ def test_workers_come_and_go_with_the_work(
     penstock("deploy", str(totals))
     often = ("--lag", "1s", "--catch-up", "2s", "--scale-up-after", "1s", "--scale-down-after", "1s", "--every", "0.5")
     scaling = cli.start("autoscale", name, "--apply", "--json", "--max", "3", *often, PENSTOCK_DIR=str(dir_))
-    said: list[dict[str, Any]] = []
+    decisions: list[dict[str, Any]] = []
 
     def listen() -> None:
         for line in scaling.stdout or ():
-            said.extend([json.loads(line)])
+            decisions.extend([json.loads(line)])
 
     listening = Thread(target=listen, daemon=True)
     listening.start()
 
     def is_over() -> bool:
-        return len(said) > 1 and said[-1]["workers"] == 1 and any(one["workers"] > 1 for one in said)
+        return len(decisions) > 1 and decisions[-1]["workers"] == 1 and any(one["workers"] > 1 for one in decisions)
 
     wait_until(is_over)
     scaling.send_signal(signal.SIGTERM)
@@ -243,8 +243,8 @@ def test_workers_come_and_go_with_the_work(
     listening.join()
     penstock("undeploy", name)
 
-    numbers = [number for number, _ in groupby(one["workers"] for one in said)]
+    numbers = [number for number, _ in groupby(one["workers"] for one in decisions)]
     assert numbers in ([1, 2, 3, 2, 1], [1, 2, 1])
-    reasons = [one["reason"] for one in said if one["decided"] > one["workers"]]
+    reasons = [one["reason"] for one in decisions if one["decided"] > one["workers"]]
     assert all("events/s arrive" in reason and "wait, the oldest for" in reason for reason in reasons)
     expect_each_counted_once(kafka, prefix, sent)

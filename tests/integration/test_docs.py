@@ -1,4 +1,4 @@
-"""What the documents show works as it stands there."""
+"""The commands and programs in the documents work as printed."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ COMMAND = Path(sys.executable).with_name("penstock")
 
 
 def blocks(text: str, language: str) -> list[str]:
-    """Return the code blocks of a language, or of none."""
+    """Return the code blocks of a language, or those without one."""
     fenced = re.findall(r"^```(\w*)\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
     return [block for named, block in fenced if named == language]
 
 
 @pytest.fixture
 def local_broker(tmp_path: Path) -> Iterator[Path]:
-    """A folder in which commands may start services; they are stopped at the end."""
+    """A folder in which commands may start services, which are stopped at the end."""
     yield tmp_path
     subprocess.run([COMMAND, "dev", "down"], cwd=tmp_path, check=True, capture_output=True)
 
 
 def test_the_first_processor_of_the_readme_runs(local_broker: Path) -> None:
-    """Typed as it stands, on a broker that it starts itself, it prints what is promised; so does its test."""
+    """Typed as printed, on a broker that it starts itself, it prints the promised output; so does its test."""
     program, test = blocks(README, "python")
     commands = next(block for block in blocks(README, "") if "dev up" in block)
     (local_broker / "meters.py").write_text(program)
@@ -65,7 +65,7 @@ def test_the_first_processor_of_the_readme_runs(local_broker: Path) -> None:
 
 
 def test_the_commands_of_the_tutorial_run(local_broker: Path) -> None:
-    """Typed one after the other, over the file that its Python blocks make."""
+    """Each command runs in order on the file that the Python blocks form."""
     tutorial = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
     (local_broker / "water.py").write_text("\n".join(blocks(tutorial, "python")))
     shell = "\n".join([f"set -e\nexport PATH={COMMAND.parent}:$PATH\nunset PENSTOCK_KAFKA", *blocks(tutorial, "")])
@@ -79,7 +79,7 @@ def test_the_commands_of_the_tutorial_run(local_broker: Path) -> None:
 
 
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
-    """Strictly: a link that leads nowhere, or a docstring that the reference cannot parse, fails."""
+    """The build is strict: a broken link, or a docstring that the reference cannot parse, fails it."""
     done = subprocess.run(
         [COMMAND.with_name("mkdocs"), "build", "--quiet", "--site-dir", tmp_path],
         cwd=ROOT,
@@ -96,7 +96,7 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_the_python_of_a_page_runs_from_top_to_bottom(page: Path, tmp_path: Path) -> None:
-    """Its blocks are one program."""
+    """The blocks of a page are one program."""
     program = "\n".join(blocks(page.read_text(encoding="utf-8"), "python"))
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
@@ -106,7 +106,7 @@ def test_the_python_of_a_page_runs_from_top_to_bottom(page: Path, tmp_path: Path
 
 
 def commands_in(text: str) -> set[tuple[str, ...]]:
-    """Return the penstock commands that a page names, without their arguments."""
+    """Return the penstock commands that a page names, without arguments."""
     named = re.findall(r"penstock((?: (?:dev|category|archive|state|watermark|config|alerts))? [a-z]+)", text)
     return {tuple(words.split()) for words in named if words.split()[0] in COMMANDS}
 
@@ -139,8 +139,8 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda page: page.stem)
-def test_every_command_that_a_page_names_exists(page: Path) -> None:
-    """And its help has an example."""
+def test_every_command_on_a_page_exists(page: Path) -> None:
+    """Its help has an example."""
     for words in commands_in(page.read_text(encoding="utf-8")):
         done = CliRunner().invoke(app, [*words, "--help"])
         assert done.exit_code == 0, words
@@ -148,8 +148,8 @@ def test_every_command_that_a_page_names_exists(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda page: page.stem)
-def test_every_configuration_of_a_page_has_a_meaning(page: Path, tmp_path: Path) -> None:
-    """Each by itself, to the commands that there are."""
+def test_every_configuration_on_a_page_is_valid(page: Path, tmp_path: Path) -> None:
+    """Each one is checked alone, against the existing commands."""
     commands = commands_of(get_command(app))
     for number, block in enumerate(blocks(page.read_text(encoding="utf-8"), "toml")):
         file = tmp_path / f"{number}.toml"
@@ -160,7 +160,7 @@ def test_every_configuration_of_a_page_has_a_meaning(page: Path, tmp_path: Path)
 @pytest.mark.parametrize(
     "page", [ROOT / "README.md", *PAGES, *sorted((ROOT / "examples").glob("*/README.md"))], ids=str
 )
-def test_links_lead_somewhere(page: Path) -> None:
+def test_relative_links_point_to_existing_files(page: Path) -> None:
     """Relative links name files that are there."""
     for target in re.findall(r"\]\((?!https?:)([^)#]+)[^)]*\)", page.read_text(encoding="utf-8")):
         assert (page.parent / target).exists(), target

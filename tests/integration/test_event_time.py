@@ -1,4 +1,4 @@
-"""Event time on a real broker, as a user sees it: windows through two processors, who holds them back, and setting it by hand."""
+"""Event time on a real broker: windows across two processors, the bucket that delays them, and watermarks set by hand."""
 
 from __future__ import annotations
 
@@ -64,13 +64,13 @@ class Hours(Summing, ps.Aggregator):
 
 
 def write_app(cli: Cli, prefix: str, watermark: str) -> None:
-    """Write the app, with this way to come to the first watermark, and create its categories."""
+    """Write the app with the given watermark setting, and create its categories."""
     (cli.folder / "app.py").write_text(APP.replace("{prefix}", prefix).replace("{watermark}", watermark))
     cli.ok("category", "create", "app.py")
 
 
 def send(cli: Cli, prefix: str, meters: list[str], minutes: range) -> Counter[tuple[str, int]]:
-    """Send a reading of each meter in each minute; return the litres of each meter and hour."""
+    """Send a reading per meter and minute; return the litres per meter and hour."""
     truth: Counter[tuple[str, int]] = Counter()
     lines = []
     for minute in minutes:
@@ -82,31 +82,31 @@ def send(cli: Cli, prefix: str, meters: list[str], minutes: range) -> Counter[tu
 
 
 def hours(kafka: str, prefix: str) -> dict[tuple[str, int], int]:
-    """Return the litres of each meter and hour that were written, each once."""
+    """Return the litres per meter and hour that were written, each once."""
     found = committed(kafka, f"{prefix}.hours")
     assert len({(hour["meter"], hour["at"]) for hour in found}) == len(found)
     return {(hour["meter"], hour["at"]): hour["litres"] for hour in found}
 
 
-def test_windows_through_two_processors_and_the_bucket_that_holds_them_back(
+def test_status_names_the_bucket_that_delays_windows_across_two_processors(
     cli: Cli, prefix: str, kafka: str, wait_until: Callable[..., None]
 ) -> None:
-    """An hour is written when all shards before it have passed it; until then `status` names the one that has not."""
+    """A window is written when the watermark of all upstream shards has passed it; until then `status` names the delaying one."""
     write_app(cli, prefix, "ps.watermarks.BoundedOutOfOrderness()")
     meters = {bucket_of(meter.encode(), 2): meter for meter in "abcdef"}
     slow, fast = meters[0], meters[1]
     truth = send(cli, prefix, [slow, fast], range(30)) + send(cli, prefix, [fast], range(30, 150))
     worker = cli.start("run", "app.py", "--json")
 
-    def standing() -> list[dict[str, object]]:
+    def processor_status() -> list[dict[str, object]]:
         found: list[dict[str, object]] = json.loads(cli.ok("status", "app.py", "--json"))["processors"]
         return found
 
-    wait_until(lambda: standing()[1]["low_watermark_ms"] == BEGIN + 29 * MINUTE)
+    wait_until(lambda: processor_status()[1]["low_watermark_ms"] == BEGIN + 29 * MINUTE)
     shown = cli("status", "app.py", "--buckets", COLUMNS="300").stdout
     assert hours(kafka, prefix) == {}
     truth += send(cli, prefix, [slow], range(30, 140))
-    wait_until(lambda: standing()[1]["low_watermark_ms"] == BEGIN + 139 * MINUTE)
+    wait_until(lambda: processor_status()[1]["low_watermark_ms"] == BEGIN + 139 * MINUTE)
     wait_until(lambda: len(hours(kafka, prefix)) == 4)
     worker.send_signal(signal.SIGTERM)
     out, err = worker.communicate(timeout=60)
@@ -118,8 +118,8 @@ def test_windows_through_two_processors_and_the_bucket_that_holds_them_back(
     assert [json.loads(line)["late"] for line in out.splitlines()] == [0, 0]
 
 
-def test_a_run_to_the_end_completes_what_was_promised(cli: Cli, prefix: str, kafka: str) -> None:
-    """The second processor knows what the first has promised before it ends."""
+def test_a_run_to_the_end_completes_windows_on_an_upstream_watermark(cli: Cli, prefix: str, kafka: str) -> None:
+    """The second processor receives the first one's watermark before it ends."""
     write_app(cli, prefix, "ps.watermarks.BoundedOutOfOrderness()")
     meters = {bucket_of(meter.encode(), 2): meter for meter in "abcdef"}
     truth = send(cli, prefix, list(meters.values()), range(121))
@@ -128,10 +128,10 @@ def test_a_run_to_the_end_completes_what_was_promised(cli: Cli, prefix: str, kaf
     assert hours(kafka, prefix) == {slot: litres for slot, litres in truth.items() if slot[1] < BEGIN + 120 * MINUTE}
 
 
-def test_a_watermark_set_from_outside_completes_windows(
+def test_an_external_watermark_completes_windows(
     cli: Cli, prefix: str, kafka: str, wait_until: Callable[..., None]
 ) -> None:
-    """What is fed from outside waits for whoever feeds it to say how far it is; that lasts, and never goes back."""
+    """An externally fed input waits for a watermark from its producer; the watermark persists and never goes back."""
     write_app(cli, prefix, "ps.watermarks.UpstreamWatermark()")
     truth = send(cli, prefix, ["a", "b"], range(60))
     worker = cli.start("run", "app.py")
@@ -152,17 +152,17 @@ def test_a_watermark_set_from_outside_completes_windows(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected"),
     [
         (["set", "nothing", "2013-01-01"], "There is no category nothing"),
         (["set", "nothing", "tomorrow"], "neither an offset"),
         (["forget", "nobody"], "nobody has set no watermarks"),
     ],
 )
-def test_errors_say_what_to_do(cli: Cli, arguments: list[str], said: str) -> None:
-    """One paragraph on standard error, no trace."""
+def test_errors_say_what_to_do(cli: Cli, arguments: list[str], expected: str) -> None:
+    """Each prints one paragraph on standard error, without a stack trace."""
     done = cli("watermark", *arguments)
 
     assert done.returncode != 0
-    assert said in " ".join(done.stderr.split())
+    assert expected in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr

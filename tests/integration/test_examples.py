@@ -1,4 +1,4 @@
-"""What the examples' pages show is what one gets: their commands are typed, on a real broker, and what they print is compared."""
+"""The commands on the examples' pages print what the pages show, on a real broker."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def sessions(page: Path) -> Iterator[tuple[str, str]]:
 
 
 def steady(printed: str) -> str:
-    """Return what was printed without what depends on how fast the machine is."""
+    """Return the output without values that depend on the machine's speed."""
     return re.sub(r"\d+ checkpoints", "checkpoints", printed)
 
 
 @pytest.mark.parametrize("example", ["itineraries"])
 def test_the_commands_of_an_example_print_what_its_page_shows(example: str, kafka: str, tmp_path: Path) -> None:
-    """In order, on one broker, which is there already."""
+    """Commands run in order on one running broker."""
     (tmp_path / "examples").symlink_to(EXAMPLES)
     environment = {**os.environ, "PENSTOCK_KAFKA": kafka, "PATH": f"{BIN}:{os.environ['PATH']}", "COLUMNS": "200"}
     shown = [one for one in sessions(EXAMPLES / example / "README.md") if "penstock dev" not in one[0]]

@@ -18,13 +18,13 @@ from penstock.ops.dev_services import running_hdfs
 
 @pytest.fixture
 def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """A NameNode and a DataNode of this test's own; their addresses."""
+    """The addresses of this test's own NameNode and DataNode."""
     with running_hdfs(tmp_path_factory.mktemp("hdfs")) as endpoints:
         yield endpoints
 
 
 def test_stream_and_batch_agree_on_hdfs(cli: Cli, app: Path, prefix: str, hdfs: dict[str, str]) -> None:
-    """All three kinds; a second archive run and a second backfill replace and add nothing twice."""
+    """For all three kinds; a second archive run and a second backfill duplicate nothing."""
     where = ["--warehouse", f"{hdfs['rpc']}/warehouse", "--webhdfs", hdfs["webhdfs"]]
     batch = ["--from", "1970-01-01", "--to", "1970-01-02", "--output", f"{hdfs['rpc']}/batch", *where]
     cli.ok("category", "create", str(app))

@@ -1,4 +1,4 @@
-"""What those who run the flights pipeline do in a day, one command after another; the program itself looks after each whether it is so."""
+"""A day of operations on the flights pipeline, one command after another; the example program checks each step itself."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ PROGRAM = Path(__file__).parents[2] / "examples" / "flights" / "day.py"
 LIMIT_S = 600.0
 
 
-def test_the_life_of_a_day(tmp_path: Path) -> None:
-    """Deployed, loaded, behind, scaled out, killed, updated, badly updated, put back, replayed, reset, taken down."""
+def test_a_day_of_operations(tmp_path: Path) -> None:
+    """Deploy, load, lag, scale out, kill, update, fail an update, roll back, replay, reset and take down."""
     done = subprocess.run(
         [sys.executable, str(PROGRAM)], cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT_S, check=False
     )

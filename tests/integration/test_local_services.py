@@ -1,4 +1,4 @@
-"""Kafka and HDFS really start, keep what they were given, and come back."""
+"""Local Kafka and HDFS start, keep their data, and restart."""
 
 import socket
 import threading
@@ -28,12 +28,12 @@ LIMIT_S = 30.0
 
 
 def say(line: str) -> None:
-    """Leave the progress in pytest's report of a failure."""
+    """Include the progress in pytest's report of a failure."""
     print(line)  # noqa: T201 - pytest shows it when the test fails
 
 
 def up(services: LocalServices, name: str) -> ServiceStatus:
-    """Start a service, or skip the test where the machine has no Java or cannot fetch it."""
+    """Start a service; skip the test without Java or a download."""
     try:
         return services.up([name], say)[name]
     except (JavaMissingError, JavaTooOldError, JarsUnavailableError) as error:
@@ -46,14 +46,14 @@ def status_of(services: LocalServices, name: str) -> ServiceStatus:
 
 
 def kill(pid: int | None) -> None:
-    """End one process as a power failure would."""
+    """Kill one process, like a power failure."""
     process = psutil.Process(pid)
     process.kill()
     process.wait(LIMIT_S)
 
 
 def write_event(bootstrap: str, value: bytes) -> None:
-    """Write an event to bucket 0 of `water`, made if missing."""
+    """Write an event to bucket 0 of `water`, and create the category if it is missing."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     if "water" not in admin.list_topics(timeout=LIMIT_S).topics:
         admin.create_topics([NewTopic("water", num_partitions=1)])["water"].result(LIMIT_S)
@@ -75,14 +75,14 @@ def read_event(bootstrap: str) -> bytes | None:
 
 @pytest.fixture
 def services(tmp_path: Path) -> Iterator[LocalServices]:
-    """Own a folder of services that do not outlive the test."""
+    """A folder of services that stop at the end of the test."""
     owned = LocalServices(tmp_path)
     yield owned
     owned.down(["kafka", "hdfs"], say)
 
 
-def test_kafka_keeps_events_and_address_over_a_restart(services: LocalServices) -> None:
-    """What was written before `down` is read after `up`, by the same configuration."""
+def test_kafka_keeps_events_and_address_across_a_restart(services: LocalServices) -> None:
+    """Events written before `down` are read after `up`, with the same configuration."""
     first = up(services, "kafka")
     write_event(first.endpoints["bootstrap"], b"drop")
     services.down(["kafka"], say)
@@ -94,8 +94,8 @@ def test_kafka_keeps_events_and_address_over_a_restart(services: LocalServices) 
     assert read_event(second.endpoints["bootstrap"]) == b"drop"
 
 
-def test_kafka_that_runs_stays(services: LocalServices) -> None:
-    """`up` twice is `up` once."""
+def test_up_leaves_a_running_kafka_alone(services: LocalServices) -> None:
+    """A second `up` changes nothing."""
     first = up(services, "kafka")
     again = up(services, "kafka")
 
@@ -103,7 +103,7 @@ def test_kafka_that_runs_stays(services: LocalServices) -> None:
 
 
 def test_kafka_moves_with_its_events_when_its_port_is_taken(services: LocalServices) -> None:
-    """Another port serves the same data."""
+    """A different port serves the same data."""
     first = up(services, "kafka").endpoints["bootstrap"]
     write_event(first, b"drop")
     services.down(["kafka"], say)
@@ -114,8 +114,8 @@ def test_kafka_moves_with_its_events_when_its_port_is_taken(services: LocalServi
         assert read_event(second) == b"drop"
 
 
-def test_kafka_that_was_killed_is_stale_and_comes_back(services: LocalServices) -> None:
-    """The loss is told, and `up` repairs it with the same data at the same address."""
+def test_a_killed_kafka_is_stale_and_restarts(services: LocalServices) -> None:
+    """`status` reports the loss, and `up` restarts it with the same data at the same address."""
     first = up(services, "kafka")
     write_event(first.endpoints["bootstrap"], b"drop")
     kill(first.pid)
@@ -127,8 +127,8 @@ def test_kafka_that_was_killed_is_stale_and_comes_back(services: LocalServices) 
     assert read_event(second.endpoints["bootstrap"]) == b"drop"
 
 
-def test_kafka_that_cannot_start_explains_itself(services: LocalServices, tmp_path: Path) -> None:
-    """The error quotes Kafka's own reason and names its log; nothing is left running."""
+def test_a_failed_start_of_kafka_is_explained(services: LocalServices, tmp_path: Path) -> None:
+    """The error quotes Kafka's own reason and names its log; no process remains."""
     up(services, "kafka")
     services.down(["kafka"], say)
     (tmp_path / "kafka" / "data" / "meta.properties").write_text("version=1\ncluster.id=none\nnode.id=7\n")
@@ -139,8 +139,8 @@ def test_kafka_that_cannot_start_explains_itself(services: LocalServices, tmp_pa
     assert status_of(services, "kafka").state == "stopped"
 
 
-def test_kafka_runs_for_the_length_of_a_block(tmp_path: Path) -> None:
-    """The context manager gives an address that answers, and takes it back."""
+def test_the_context_manager_runs_kafka_for_a_block(tmp_path: Path) -> None:
+    """Its address answers within the block and not after it."""
     up(LocalServices(tmp_path), "kafka")
     with running_kafka(tmp_path) as bootstrap:
         write_event(bootstrap, b"drop")
@@ -150,8 +150,8 @@ def test_kafka_runs_for_the_length_of_a_block(tmp_path: Path) -> None:
     assert status_of(LocalServices(tmp_path), "kafka").state == "stopped"
 
 
-def test_two_who_start_kafka_at_once_get_one(services: LocalServices, tmp_path: Path) -> None:
-    """The second waits for the first and finds its Kafka."""
+def test_concurrent_starts_of_kafka_share_one_process(services: LocalServices, tmp_path: Path) -> None:
+    """The second start waits for the first and finds its Kafka."""
     found: list[ServiceStatus] = []
     other = threading.Thread(target=lambda: found.append(up(LocalServices(tmp_path), "kafka")))
     other.start()
@@ -161,8 +161,8 @@ def test_two_who_start_kafka_at_once_get_one(services: LocalServices, tmp_path: 
     assert [status.pid for status in found] == [mine.pid]
 
 
-def test_hdfs_keeps_files_and_addresses_over_a_restart(services: LocalServices) -> None:
-    """What was written before `down` is read after `up`, by the same configuration."""
+def test_hdfs_keeps_files_and_addresses_across_a_restart(services: LocalServices) -> None:
+    """Files written before `down` are read after `up`, with the same configuration."""
     first = up(services, "hdfs")
     InsecureClient(first.endpoints["webhdfs"]).write("/river/water", b"drop")
     services.down(["hdfs"], say)
@@ -177,8 +177,8 @@ def test_hdfs_keeps_files_and_addresses_over_a_restart(services: LocalServices) 
     assert content == b"drop"
 
 
-def test_hdfs_that_lost_its_data_node_gets_only_that_one_back(services: LocalServices, tmp_path: Path) -> None:
-    """The NameNode stays, and writes are possible as soon as `up` returns."""
+def test_up_restarts_only_the_lost_data_node(services: LocalServices, tmp_path: Path) -> None:
+    """The NameNode stays, and writes succeed as soon as `up` returns."""
     first = up(services, "hdfs")
     kill(Daemon("HDFS DataNode", tmp_path / "hdfs" / "datanode").record().pid)
     lost = status_of(services, "hdfs")
@@ -189,8 +189,8 @@ def test_hdfs_that_lost_its_data_node_gets_only_that_one_back(services: LocalSer
     assert (second.state, second.pid) == ("running", first.pid)
 
 
-def test_hdfs_runs_for_the_length_of_a_block(tmp_path: Path) -> None:
-    """The context manager gives endpoints that answer, and takes them back."""
+def test_the_context_manager_runs_hdfs_for_a_block(tmp_path: Path) -> None:
+    """Its addresses answer within the block and not after it."""
     up(LocalServices(tmp_path), "hdfs")
     with running_hdfs(tmp_path) as endpoints:
         InsecureClient(endpoints["webhdfs"]).write("/water", b"drop")

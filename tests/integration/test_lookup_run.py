@@ -1,4 +1,4 @@
-"""`penstock run` of a lookup in a real PostgreSQL that is away at first."""
+"""`penstock run` with a lookup in a real PostgreSQL that is unavailable at first."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ class Placing(ps.LookupJoin):
 '''
 
 
-def test_a_worker_waits_for_the_store_and_gives_each_event_its_row_once(
+def test_a_worker_waits_for_the_store_and_joins_each_event_once(
     cli: Cli, app: Path, prefix: str, postgres: Postgres, wait_until: Callable[[Callable[[], bool]], None]
 ) -> None:
-    """It reads the same events again until there is an answer, shows what it counted, and shows no password."""
+    """It reads the same events again until the store answers, reports its counts, and shows no password."""
     table, lookup = fresh("places"), app.with_name("placing.py")
     with postgres.session() as session:
         session.execute(f"CREATE TABLE {table} (meter text PRIMARY KEY, name text)")
-        session.execute(f"INSERT INTO {table} SELECT 'm' || n, 'place ' || n FROM generate_series(1, 6) AS n")  # noqa: S608 - the name is our own
+        session.execute(f"INSERT INTO {table} SELECT 'm' || n, 'place ' || n FROM generate_series(1, 6) AS n")  # noqa: S608 - the test's own name
     lookup.write_text(LOOKUP.replace("{prefix}", prefix).replace("{table}", table))
     cli.ok("category", "create", str(lookup))
     cli.ok("category", "send", f"{prefix}.readings", "--app", str(lookup), stdin=readings(700))

@@ -1,4 +1,4 @@
-"""`penstock reset`, `category resize` and `state migrate` as a person uses them, on a real broker."""
+"""`penstock reset`, `category resize` and `state migrate` on a real broker."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from penstock.processors.errors import PenstockError
 
 
 def totals(cli: Cli, prefix: str) -> list[tuple[str, int, int]]:
-    """Return the meters' totals, in the order of their times."""
+    """Return the meters' totals in order of event time."""
     lines = cli.ok("category", "tail", f"{prefix}.totals", "--from", "0", "--no-follow", "--json").splitlines()
     found = [json.loads(line)["value"] for line in lines]
     return sorted((one["at"], one["meter"], one["litres"]) for one in found)
 
 
 def expected(counted: range, written: range) -> list[tuple[str, int, int]]:
-    """Return the totals that the readings give, as Totals has them."""
+    """Return the expected totals of the readings."""
     sums: dict[str, int] = {}
     found = []
     for line in readings(counted.stop).splitlines()[counted.start :]:
@@ -32,8 +32,8 @@ def expected(counted: range, written: range) -> list[tuple[str, int, int]]:
     return found[written.start : written.stop]
 
 
-def test_a_reset_and_more_buckets_on_a_real_bus(cli: Cli, app: Path, prefix: str) -> None:
-    """Shown first, refused while a worker runs, done, and all goes on: each key with its state, outputs exactly once."""
+def test_a_reset_and_a_resize_keep_state_and_outputs_exact(cli: Cli, app: Path, prefix: str) -> None:
+    """Both print a plan first and refuse while a worker runs; afterwards each key keeps its state, with outputs exactly once."""
     app.write_text(app.read_text().replace("reads, writes, state = large, totals, int", EXACTLY))
     target, large = f"{app}:Totals", f"{prefix}.large"
     cli.ok("category", "create", str(app))
@@ -94,10 +94,10 @@ class Totals(ps.Stateful):
 """
 
 
-def test_a_changed_state_on_a_real_bus(
+def test_a_migration_of_changed_state_keeps_outputs_exact(
     kafka: str, cli: Cli, app: Path, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Tried first, asked for, done, and each key goes on, outputs exactly once; a second time there is nothing to do."""
+    """It runs dry first and needs a confirmation; each key continues, with outputs exactly once. A second run changes nothing."""
     app.write_text(app.read_text().replace("reads, writes, state = large, totals, int", EXACTLY))
     later = app.with_name("later.py")
     later.write_text(app.read_text().partition("class Totals")[0] + MORE.replace("{prefix}", prefix))
@@ -127,14 +127,14 @@ def test_a_changed_state_on_a_real_bus(
     assert totals(cli, prefix) == expected(range(100), range(100))
 
 
-def test_mistakes_have_one_paragraph(kafka: str, cli: Cli, app: Path, prefix: str) -> None:
-    """Said before anything is done."""
+def test_invalid_requests_are_refused_in_one_paragraph(kafka: str, cli: Cli, app: Path, prefix: str) -> None:
+    """The error comes before any change."""
     large = f"{prefix}.large"
     cli.ok("category", "create", str(app))
     cli.ok("category", "send", large, "--app", str(app), stdin=readings(1))
     upgrade = app.with_name("upgrade.py")
     upgrade.write_text(UPGRADE)
-    for arguments, said in (
+    for arguments, message in (
         (["reset", str(app), "--to", "latest"], "has several processors"),
         (["reset", f"{app}:Totals", "--to", "yesterday-ish"], "neither an offset"),
         (["reset", f"{app}:Totals", "--to", "9=1"], "has no bucket 9"),
@@ -147,8 +147,8 @@ def test_mistakes_have_one_paragraph(kafka: str, cli: Cli, app: Path, prefix: st
         (["category", "resize", large, "8", "--app", str(app), "--stateless"], "Use one of them"),
     ):
         failed = CliRunner().invoke(commands, arguments, env={"PENSTOCK_KAFKA": kafka, "COLUMNS": "200"})
-        told = f"{failed.output} {failed.exception}"
+        printed = f"{failed.output} {failed.exception}"
 
         assert failed.exit_code in {1, 2}, arguments
         assert isinstance(failed.exception, (PenstockError, SystemExit)), arguments
-        assert said in " ".join(told.replace("│", " ").split())
+        assert message in " ".join(printed.replace("│", " ").split())

@@ -27,7 +27,7 @@ class Hours(Local):
 
 
 def truth(count: int) -> dict[tuple[str, int], int]:
-    """Compute litres by meter and hour from the numbers alone."""
+    """Compute the litres per meter and hour independently."""
     litres: Counter[tuple[str, int]] = Counter()
     for n in range(count):
         litres[f"m{n % 7}", n // 6 * HOUR] += n % 25
@@ -36,14 +36,14 @@ def truth(count: int) -> dict[tuple[str, int], int]:
 
 @pytest.fixture(params=["postgres", "redis_server"])
 def store(request: pytest.FixtureRequest) -> str:
-    """The address of each store in turn."""
+    """The address of each kind of store."""
     url: str = request.getfixturevalue(request.param).url
     return url
 
 
 @pytest.fixture
 def remote_app(app: Path) -> Path:
-    """An app whose aggregator appends to a remote store."""
+    """An app whose aggregator appends partials to a remote store."""
     return remote(app, writing="APPEND", writes="()")
 
 
@@ -52,7 +52,7 @@ def remote(app: Path, **declared: str) -> Path:
     path = app.with_name("remote.py")
     app.with_name("local_hours.py").write_text(
         app.read_text()
-    )  # `app` may be another one's, imported in this process before
+    )  # an earlier test may have imported another `app` in this process
     text = REMOTE
     for name, value in declared.items():
         text = text.replace(f"{{{name}}}", value)
@@ -60,8 +60,8 @@ def remote(app: Path, **declared: str) -> Path:
     return path
 
 
-def test_what_was_aggregated_can_be_asked_for(cli: Cli, app: Path, remote_app: Path, prefix: str, store: str) -> None:
-    """All results, those of a key, and the one of a key at a time are those computed apart; the password is shown nowhere."""
+def test_aggregates_can_be_queried(cli: Cli, app: Path, remote_app: Path, prefix: str, store: str) -> None:
+    """Queries of all keys, one key, and one key and window return the expected results; the password appears nowhere."""
     cli.ok("category", "create", str(app))
     for start in (0, 1000):
         cli.ok("category", "send", f"{prefix}.readings", "--app", str(app), stdin=readings(1000, start=start))
@@ -82,8 +82,8 @@ def test_what_was_aggregated_can_be_asked_for(cli: Cli, app: Path, remote_app: P
     assert ask("--key", "nobody") == {}
 
 
-def test_days_of_the_batch_and_the_store_come_as_one(cli: Cli, app: Path, prefix: str, redis_server: Redis) -> None:
-    """A day that is complete is the batch's, here with other numbers; the rest is what the store has, as records."""
+def test_a_query_combines_batch_days_with_the_store(cli: Cli, app: Path, prefix: str, redis_server: Redis) -> None:
+    """Complete days come from the batch run, here with different numbers; the rest comes from the store, as records."""
     path = remote(app, writing="READ_MERGE_WRITE", writes="Local.writes")
     cli.ok("category", "create", str(app))
     cli.ok("category", "send", f"{prefix}.readings", "--app", str(app), stdin=readings(200))
@@ -112,10 +112,10 @@ def test_days_of_the_batch_and_the_store_come_as_one(cli: Cli, app: Path, prefix
     assert {found["from"] for found in rest} == {"live"}
 
 
-def test_a_store_is_filled_from_the_archive_and_gone_on_with(
+def test_a_worker_continues_a_store_that_was_filled_from_the_archive(
     cli: Cli, app: Path, remote_app: Path, prefix: str, redis_server: Redis
 ) -> None:
-    """The worker takes what comes behind the archive; days are not replaced by what lacks events that it has counted since."""
+    """The worker reads events behind the archive; days are not replaced by results that lack events counted since."""
     cli.ok("category", "create", str(app))
     cli.ok("category", "send", f"{prefix}.readings", "--app", str(app), stdin=readings(400))
     cli.ok("archive", "run", str(remote_app), "--until-end")
@@ -131,8 +131,8 @@ def test_a_store_is_filled_from_the_archive_and_gone_on_with(
     assert {(r["key"], r["start"]): r["value"] for r in map(json.loads, asked.stdout.splitlines())} == truth(500)
 
 
-def test_a_store_that_is_not_named_is_asked_for(cli: Cli, app: Path, remote_app: Path) -> None:
-    """Nothing is read before it is known where the state is to go."""
+def test_a_missing_store_address_is_reported_before_events_are_read(cli: Cli, app: Path, remote_app: Path) -> None:
+    """The worker reads nothing without an address for its state."""
     cli.ok("category", "create", str(app))
     done = cli("run", f"{remote_app}:Hours", "--until-end")
 
@@ -141,10 +141,10 @@ def test_a_store_that_is_not_named_is_asked_for(cli: Cli, app: Path, remote_app:
     assert "Traceback" not in done.stderr
 
 
-def test_a_wrong_password_is_said_at_once_and_not_shown(
+def test_a_wrong_password_ends_the_worker_and_is_not_shown(
     cli: Cli, app: Path, remote_app: Path, prefix: str, postgres: object
 ) -> None:
-    """The worker ends with where and why; nothing was read."""
+    """The error names the store and the reason; nothing was read."""
     url = str(getattr(postgres, "url", "")).replace(PASSWORD, "not-the-password")
     cli.ok("category", "create", str(app))
     cli.ok("category", "send", f"{prefix}.readings", "--app", str(app), stdin=readings(10))

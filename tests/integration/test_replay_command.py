@@ -1,4 +1,4 @@
-"""Replays as a user asks for them, beside a worker that is at work on a real broker."""
+"""`penstock replay`, beside a worker at work on a real broker."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.transport.kafka import KafkaBus
 def test_a_replay_beside_a_live_worker_disturbs_nothing(
     cli: Cli, app: Path, prefix: str, kafka_bus: KafkaBus, wait_until: Callable[..., None]
 ) -> None:
-    """It begins with the worker's backup, agrees with what the worker gave, and shows how changed code differs; nobody notices."""
+    """It starts from the worker's backup, reproduces the worker's outputs, and shows how changed code differs."""
     catalog, name = kafka_bus.catalog, f"{prefix}.totals"
     cli.ok("category", "create", "app.py")
     worker = cli.start("run", "app.py:Totals", "--backup", "backups", "--backup-every", "1")
@@ -57,9 +57,9 @@ def test_a_replay_beside_a_live_worker_disturbs_nothing(
     first = cli("replay", *span, "--output", "outputs.jsonl", "--json")
     scratch = cli("replay", *span, "--scratch", f"{prefix}.scratch", "--key", "m3")
     worker.send_signal(signal.SIGTERM)
-    _, said = worker.communicate(timeout=60)
+    _, errors = worker.communicate(timeout=60)
 
-    assert worker.returncode == 0, said
+    assert worker.returncode == 0, errors
     assert (live.returncode, "agree" in live.stderr) == (0, True), live.stderr + live.stdout
     assert "starts with backup" in live.stderr
     found = [json.loads(line) for line in other.stdout.splitlines()]
@@ -77,16 +77,16 @@ def test_a_replay_beside_a_live_worker_disturbs_nothing(
 
 
 def test_errors_say_what_to_do(cli: Cli, app: Path, prefix: str) -> None:
-    """One paragraph on standard error, no trace, and nothing is left behind."""
+    """Each prints one paragraph on standard error, without a stack trace, and leaves no files behind."""
     cli.ok("category", "create", "app.py")
     cli.ok("category", "send", f"{prefix}.readings", "--app", "app.py", stdin='{"meter": "a", "at": 1, "litres": -1}\n')
-    for arguments, said in (
+    for arguments, expected in (
         (["app.py", "--from", "0"], "several processors"),
         (["app.py:Large", "--from", "0", "--source", "warehouse"], "is not archived in"),
         (["app.py:Large", "--from", "0", "--output", "out.jsonl"], "Large raised ValueError: -1 litres"),
     ):
         done = cli("replay", *arguments)
         assert done.returncode != 0, arguments
-        assert said in " ".join(done.stderr.split()), done.stderr
+        assert expected in " ".join(done.stderr.split()), done.stderr
         assert "Traceback" not in done.stderr
     assert not (cli.folder / "out.jsonl").exists()

@@ -1,4 +1,4 @@
-"""`penstock run` on a real broker: what comes out, how it stops, and what it says when it cannot run."""
+"""`penstock run` on a real broker: outputs, shutdown, and errors."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from penstock.transport.kafka import KafkaBus, KafkaSettings
 
 
 def members(kafka: str, group: str) -> int:
-    """Count the members of a group that own something."""
-    admin = AdminClient({"bootstrap.servers": kafka})  # its answers come only while it lives
+    """Count the members of a group that own buckets."""
+    admin = AdminClient({"bootstrap.servers": kafka})  # its futures resolve only while it exists
     description = admin.describe_consumer_groups([group])[group].result(timeout=30)
     return sum(bool(member.assignment.topic_partitions) for member in description.members)
 
 
 def test_a_whole_app_runs_to_the_end(cli: Cli, app: Path, prefix: str, kafka: str) -> None:
-    """All three kinds, two codecs, each processor in a process of its own; every result as computed apart."""
+    """All three kinds and two codecs, each processor in its own process; every result equals an independent computation."""
     cli.ok("category", "create", str(app))
     cli.ok("category", "send", f"{prefix}.readings", "--app", str(app), stdin=readings(3000))
     cli.ok("run", str(app), "--until-end")
@@ -39,8 +39,8 @@ def test_a_whole_app_runs_to_the_end(cli: Cli, app: Path, prefix: str, kafka: st
     expect_hours_count_each_reading_once(kafka, prefix, 3000)
 
 
-def test_a_second_run_goes_on_where_the_first_ended(cli: Cli, app: Path, prefix: str, kafka: str) -> None:
-    """State and positions last; nothing is processed twice."""
+def test_a_second_run_resumes_where_the_first_ended(cli: Cli, app: Path, prefix: str, kafka: str) -> None:
+    """State and positions persist; no event is processed twice."""
     cli.ok("category", "create", str(app))
     for start in (0, 1000, 2000):
         cli.ok("category", "send", f"{prefix}.readings", "--app", str(app), stdin=readings(1000, start=start))
@@ -53,7 +53,7 @@ def test_a_second_run_goes_on_where_the_first_ended(cli: Cli, app: Path, prefix:
 def test_sigterm_ends_with_a_last_checkpoint(
     cli: Cli, app: Path, prefix: str, kafka: str, kafka_bus: KafkaBus, wait_until: Callable[..., None]
 ) -> None:
-    """Stopped in the middle and started again, each event is counted once."""
+    """Stopped in the middle and restarted, the processor counts each event once."""
     cli.ok("category", "create", str(app))
     cli.ok("category", "send", f"{prefix}.readings", "--app", str(app), stdin=readings(3000))
     cli.ok("run", f"{app}:Large", "--until-end")
@@ -69,10 +69,10 @@ def test_sigterm_ends_with_a_last_checkpoint(
     expect_totals_count_each_reading_once(kafka, prefix, 4000)
 
 
-def test_two_workers_share_the_buckets_and_state_moves_with_them(
+def test_two_workers_share_the_buckets_and_hand_state_over(
     cli: Cli, app: Path, prefix: str, kafka: str, kafka_bus: KafkaBus, wait_until: Callable[..., None]
 ) -> None:
-    """A worker that joins takes buckets over, one that leaves hands them back, and every total is exact."""
+    """Buckets move to a worker that joins and back from one that leaves, and every total is exact."""
     cli.ok("category", "create", str(app))
 
     def done() -> bool:
@@ -100,10 +100,10 @@ def test_two_workers_share_the_buckets_and_state_moves_with_them(
     expect_totals_count_each_reading_once(kafka, prefix, 4000)
 
 
-def test_a_whole_app_stops_in_good_order(
+def test_a_whole_app_stops_cleanly(
     cli: Cli, app: Path, prefix: str, kafka: str, kafka_bus: KafkaBus, wait_until: Callable[..., None]
 ) -> None:
-    """Told to stop, every processor saves a last checkpoint; started again, nothing is processed twice."""
+    """On SIGTERM every processor saves a last checkpoint; after a restart nothing is processed twice."""
     cli.ok("category", "create", str(app))
     cli.ok("category", "send", f"{prefix}.readings", "--app", str(app), stdin=readings(2000))
     running = cli.start("run", str(app))
@@ -117,10 +117,8 @@ def test_a_whole_app_stops_in_good_order(
     expect_hours_count_each_reading_once(kafka, prefix, 2000)
 
 
-def test_a_worker_that_gets_no_bucket_ends_when_the_others_have_read_all(
-    cli: Cli, app: Path, prefix: str, kafka: str
-) -> None:
-    """With more workers than buckets, `--until-end` ends for each, and every event is counted once."""
+def test_a_worker_without_buckets_ends_with_the_others(cli: Cli, app: Path, prefix: str, kafka: str) -> None:
+    """With more workers than buckets, `--until-end` ends for each, and every event counts once."""
     cli.ok("category", "create", str(app))
     cli.ok("category", "send", f"{prefix}.readings", "--app", str(app), stdin=readings(2000))
     cli.ok("run", f"{app}:Large", "--until-end")
@@ -133,7 +131,7 @@ def test_a_worker_that_gets_no_bucket_ends_when_the_others_have_read_all(
 
 
 def test_a_worker_outlives_its_broker(app: Path, prefix: str, tmp_path: Path, wait_until: Callable[..., None]) -> None:
-    """It waits while the broker is away, and goes on when the broker is back; nothing is lost."""
+    """It waits while the broker is down and continues when the broker is back; nothing is lost."""
     services, cli = LocalServices(tmp_path / "own"), None
     try:
         bootstrap = services.up(["kafka"], progress=print)["kafka"].endpoints["bootstrap"]
@@ -164,7 +162,7 @@ def test_a_worker_outlives_its_broker(app: Path, prefix: str, tmp_path: Path, wa
 
 
 def test_a_bad_message_becomes_a_dead_letter_and_is_counted(cli: Cli, app: Path, prefix: str, kafka: str) -> None:
-    """Its bytes and origin can be read back; the good ones around it are processed."""
+    """Its bytes and origin are readable; the good messages around it are processed."""
     cli.ok("category", "create", str(app))
     producer = Producer({"bootstrap.servers": kafka})
     for value in (b'{"meter":"m1","at":1,"litres":10}', b"\xff{", b'{"meter":"m1","at":2,"litres":20}'):
@@ -182,7 +180,7 @@ def test_a_bad_message_becomes_a_dead_letter_and_is_counted(cli: Cli, app: Path,
 
 
 def fails(done: Any, *says: str) -> None:
-    """Check that a command failed as commands do: one paragraph, no stack trace, an exit code."""
+    """Check that a command fails properly: one paragraph, no stack trace, a non-zero exit code."""
     assert done.returncode not in {0, None}
     assert "Traceback" not in done.stderr
     assert sum(line.startswith("Error:") for line in done.stderr.splitlines()) == 1, done.stderr
@@ -191,7 +189,7 @@ def fails(done: Any, *says: str) -> None:
 
 
 def test_an_unreachable_broker_is_named(cli: Cli, app: Path) -> None:
-    """With its address and what to look at."""
+    """The error contains its address and what to check."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
@@ -221,21 +219,21 @@ def test_an_unreachable_broker_is_named(cli: Cli, app: Path) -> None:
 def test_commands_that_do_not_wait_report_an_unreachable_broker_in_time(
     cli: Cli, app: Path, command: tuple[str, ...]
 ) -> None:
-    """A command that does one thing, and one with --fail-fast, ends with an error after ten seconds."""
+    """Single-step commands and `--fail-fast` end with an error after ten seconds."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
         began_s = time.monotonic()
         done = cli(*(str(app) if word == "APP" else word for word in command), PENSTOCK_KAFKA=address)
     fails(done, address, "No Kafka broker answers")
-    assert time.monotonic() - began_s < 45  # ten seconds, and the start of a process on a busy machine
+    assert time.monotonic() - began_s < 45  # ten seconds, plus the start of a process on a busy machine
 
 
 @pytest.mark.parametrize("narrow", ["{}.large", "{}.large.dead_letters"])
-def test_a_category_that_takes_too_small_batches_is_refused(
+def test_a_category_with_a_small_size_limit_is_refused(
     cli: Cli, kafka: str, app: Path, prefix: str, narrow: str
 ) -> None:
-    """At the start, with the command that raises its limit; and then, or with smaller batches, the worker runs."""
+    """At the start, the error contains the command that raises the limit; after that, or with smaller batches, the worker runs."""
     cli.ok("category", "create", str(app))
     cli.ok("category", "send", f"{prefix}.readings", "--app", str(app), stdin=readings(3_000))
     name = narrow.format(prefix)
@@ -256,7 +254,7 @@ def test_a_category_that_takes_too_small_batches_is_refused(
 
 
 def limit(kafka: str, category: str, largest: str) -> None:
-    """Set how large a batch of a category may be."""
+    """Set the maximum batch size of a category."""
     entry = ConfigEntry("max.message.bytes", largest, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, category, incremental_configs=[entry])
     client = AdminClient({"bootstrap.servers": kafka})
@@ -264,19 +262,19 @@ def limit(kafka: str, category: str, largest: str) -> None:
 
 
 def test_a_missing_category_is_named_with_the_command_that_creates_it(cli: Cli, app: Path, prefix: str) -> None:
-    """Nothing is started."""
+    """Nothing starts."""
     fails(cli("run", f"{app}:Large"), f"{prefix}.readings", "penstock category create")
 
 
 def test_a_wrong_number_of_buckets_is_refused(cli: Cli, app: Path, prefix: str) -> None:
-    """Both numbers are said, and what to do."""
+    """The error contains both numbers and the remedy."""
     cli.ok("category", "create", str(app))
     cli.ok("category", "resize", f"{prefix}.readings", "6")
     fails(cli("run", f"{app}:Large"), "6 buckets on the bus", "declares 4", "declare buckets=6")
 
 
 def test_co_partitioned_inputs_must_have_the_same_buckets(cli: Cli, app: Path, prefix: str) -> None:
-    """Two inputs of different bucket counts are refused before anything is asked of the bus."""
+    """The worker refuses two inputs with different bucket counts before it joins a group."""
     text = app.read_text() + (
         f"odd = ps.Category('{prefix}.odd', Total, key='meter', event_time='at', buckets=3)\n"
         "class Both(Totals):\n    name = 'both'\n    reads = (large, odd)\n"
@@ -286,17 +284,17 @@ def test_co_partitioned_inputs_must_have_the_same_buckets(cli: Cli, app: Path, p
 
 
 def test_an_unreadable_app_file_is_explained(cli: Cli, app: Path) -> None:
-    """Missing, broken, or without the processor that is asked for."""
+    """The file is missing or broken, or lacks the requested processor."""
     fails(cli("run", "nowhere.py"), "app file nowhere.py does not exist")
     fails(cli("run", f"{app}:Larg"), "no processor 'Larg'", "Large, Totals, Hours")
     app.write_text(app.read_text() + "\nfrom nowhere import nothing\n")
     fails(cli("run", str(app)), "No module named 'nowhere'", "line ")
 
 
-def test_an_event_without_event_time_stops_the_worker_and_loses_nothing(
+def test_an_event_without_event_time_stops_the_worker_without_a_loss(
     cli: Cli, app: Path, prefix: str, kafka: str, kafka_bus: KafkaBus
 ) -> None:
-    """Category, bucket, offset and field are named; what came before is saved; each start stops there again."""
+    """The error names category, bucket, offset and field; earlier events are saved, and each restart stops at the same event."""
     cli.ok("category", "create", str(app))
     producer = Producer({"bootstrap.servers": kafka})
     for value in (b'{"meter":"m1","at":1,"litres":10}', b'{"meter":"m1","litres":11}'):
@@ -315,8 +313,8 @@ def test_an_event_without_event_time_stops_the_worker_and_loses_nothing(
     assert sum(kafka_bus.catalog.describe(f"{prefix}.large").ends.values()) == 1
 
 
-def test_a_processor_that_raises_stops_with_its_own_words(cli: Cli, app: Path, prefix: str) -> None:
-    """The exception's text and the event's place; and the same from the whole app, which stops the others."""
+def test_an_exception_stops_the_processor_and_is_quoted(cli: Cli, app: Path, prefix: str) -> None:
+    """The error has the exception's text and the event's position; in a whole app, it stops the other processors, too."""
     cli.ok("category", "create", str(app))
     cli.ok("category", "send", f"{prefix}.readings", "--app", str(app), stdin='{"meter":"m","at":1,"litres":-5}\n')
     fails(cli("run", f"{app}:Large", "--until-end"), "Large raised ValueError: -5 litres", "at offset 0")
@@ -328,8 +326,8 @@ def test_a_processor_that_raises_stops_with_its_own_words(cli: Cli, app: Path, p
 
 
 @pytest.mark.parametrize("line", ["nonsense", '{"meter": "m", "at": "late", "litres": 1}'])
-def test_what_is_no_record_is_not_sent(cli: Cli, app: Path, prefix: str, kafka_bus: KafkaBus, line: str) -> None:
-    """The line is named, and nothing of the input is written."""
+def test_an_invalid_record_is_not_sent(cli: Cli, app: Path, prefix: str, kafka_bus: KafkaBus, line: str) -> None:
+    """The error names the line, and no line of the input is written."""
     cli.ok("category", "create", str(app))
     given = '{"meter":"m","at":1,"litres":5}\n' + line
     done = cli("category", "send", f"{prefix}.readings", "--app", str(app), stdin=given)
@@ -339,10 +337,11 @@ def test_what_is_no_record_is_not_sent(cli: Cli, app: Path, prefix: str, kafka_b
 
 
 @pytest.fixture
-def seven_are_gone(cli: Cli, app: Path, prefix: str, kafka: str, kafka_bus: KafkaBus) -> dict[int, int]:
-    """A processor that has read 1,000 readings, and 1,000 more of which the bus has lost the first seven of each bucket.
+def seven_expired(cli: Cli, app: Path, prefix: str, kafka: str, kafka_bus: KafkaBus) -> dict[int, int]:
+    """Process 1,000 readings, then send 1,000 more, of which Kafka has deleted the first seven of each bucket.
 
-    Gives where it stands.
+    Returns:
+        the position.
     """
     cli.ok("category", "create", str(app))
     cli.ok("category", "send", f"{prefix}.readings", "--app", str(app), stdin=readings(1000))
@@ -356,22 +355,22 @@ def seven_are_gone(cli: Cli, app: Path, prefix: str, kafka: str, kafka_bus: Kafk
     return stood
 
 
-def test_a_position_that_the_bus_no_longer_keeps_is_refused(
-    cli: Cli, app: Path, prefix: str, kafka_bus: KafkaBus, seven_are_gone: dict[int, int]
+def test_a_position_that_kafka_no_longer_retains_is_refused(
+    cli: Cli, app: Path, prefix: str, kafka_bus: KafkaBus, seven_expired: dict[int, int]
 ) -> None:
-    """The number of events that are gone is said, and none is skipped: another start says the same."""
+    """The error contains the number of expired events, and a restart reports the same: none is skipped."""
     for _ in range(2):
         fails(
             cli("run", f"{app}:Large", "--until-end"), "7 events have expired", "nothing was skipped", "--from-earliest"
         )
 
-    assert kafka_bus.catalog.committed(f"{prefix}.large", f"{prefix}.readings") == seven_are_gone
+    assert kafka_bus.catalog.committed(f"{prefix}.large", f"{prefix}.readings") == seven_expired
 
 
-def test_missing_events_are_left_out_when_told_so(cli: Cli, app: Path, seven_are_gone: dict[int, int]) -> None:
-    """With --from-earliest a processor goes on with what is kept, and says for each bucket how many events it left out."""
+def test_expired_events_are_skipped_on_request(cli: Cli, app: Path, seven_expired: dict[int, int]) -> None:
+    """With --from-earliest a processor continues with the retained events, and logs the number of skipped ones per bucket."""
     done = cli("run", f"{app}:Large", "--until-end", "--from-earliest", "--json")
 
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count("skipped 7 events") == len(seven_are_gone)
-    assert json.loads(done.stdout)["events_in"] == 1000 - 7 * len(seven_are_gone)
+    assert done.stderr.count("skipped 7 events") == len(seven_expired)
+    assert json.loads(done.stdout)["events_in"] == 1000 - 7 * len(seven_expired)

@@ -1,4 +1,4 @@
-"""A bus that demands TLS, a name and a password: what is needed stands in one file, and the password is nowhere else."""
+"""A bus with TLS and a password: one file contains the settings, and the password appears nowhere else."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ WRONG = "a-wrong-one-of-the-tests"
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredKafka]:
-    """A broker for all of these tests."""
+    """A broker for all tests of this file."""
     with secured_kafka(tmp_path_factory.mktemp("secured")) as kafka:
         yield kafka
 
 
 @pytest.fixture
 def penstock(secured: SecuredKafka, tmp_path: Path) -> Iterator[Cli]:
-    """The command line in a folder with a configuration, and with the password in the environment."""
+    """The command line in a folder with a configuration, with the password in the environment."""
     (tmp_path / "penstock.toml").write_text(secured.configuration())
     (tmp_path / "app.py").write_text(APP)
     cli = Cli(None, tmp_path)
@@ -66,8 +66,8 @@ def penstock(secured: SecuredKafka, tmp_path: Path) -> Iterator[Cli]:
     cli.end_all()
 
 
-def test_all_of_it_works_with_a_configuration_and_nothing_tells_the_password(penstock: Cli, tmp_path: Path) -> None:
-    """Workers with transactions, commands, and Spark's reader of the bus; with all details asked for, and Spark's own record kept."""
+def test_a_secured_kafka_works_and_the_password_is_hidden(penstock: Cli, tmp_path: Path) -> None:
+    """Transactional workers, commands, and Spark's Kafka reader, at the most verbose log level and with Spark's event log."""
     spark = tmp_path / "spark-events"
     spark.mkdir()
     penstock.environment |= {
@@ -76,30 +76,30 @@ def test_all_of_it_works_with_a_configuration_and_nothing_tells_the_password(pen
         "PYSPARK_SUBMIT_ARGS": f"--conf spark.eventLog.enabled=true --conf spark.eventLog.dir={spark} --conf spark.eventLog.compress=false "
         "pyspark-shell",
     }
-    said = [
+    completed = [
         penstock("category", "create", "app.py"),
         penstock("category", "send", "readings", "--app", "app.py", stdin="\n".join(map(json.dumps, READINGS))),
         penstock("run", "app.py", "--until-end", "--json"),
         penstock("category", "tail", "totals", "--from", "0", "--no-follow", "--json"),
         penstock("backfill", "app.py:Large", "--from", "2023-11-14", "--to", "now", "--master", "local[1]", "--json"),
     ]
-    for done in said:
+    for done in completed:
         assert done.returncode == 0, done.stderr
-    totals = [json.loads(line)["value"] for line in said[3].stdout.splitlines()]
-    [computed] = json.loads(said[4].stdout)
-    logged = [json.loads(line) for line in said[2].stderr.splitlines()]
+    totals = [json.loads(line)["value"] for line in completed[3].stdout.splitlines()]
+    [computed] = json.loads(completed[4].stdout)
+    logged = [json.loads(line) for line in completed[2].stderr.splitlines()]
     owned = {(line["processor"], tuple(line["buckets"])) for line in logged if "buckets" in line}
 
     assert max(total["litres"] for total in totals if total["meter"] == "m0") == sum(range(3, 60, 3))
     assert (computed["events_in"], computed["events_out"]) == (60, 58)
     assert {("large", (0, 1)), ("totals", (0, 1))} <= owned
     assert any(b"BatchScan penstock-bus" in file.read_bytes() for file in spark.rglob("events*"))
-    assert not told(PASSWORD, said, tmp_path)
+    assert not occurrences(PASSWORD, completed, tmp_path)
 
 
-def told(secret: str, said: list[subprocess.CompletedProcess[str]], folder: Path) -> list[str]:
-    """Where a secret is to be read: what was printed, and every file that is left."""
-    printed = [" ".join(done.args) for done in said if secret in done.stdout + done.stderr + " ".join(done.args)]
+def occurrences(secret: str, completed: list[subprocess.CompletedProcess[str]], folder: Path) -> list[str]:
+    """Return where a secret can be read: in the output of commands and in the remaining files."""
+    printed = [" ".join(done.args) for done in completed if secret in done.stdout + done.stderr + " ".join(done.args)]
     return printed + [
         str(path) for path in folder.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()
     ]
@@ -114,7 +114,7 @@ def told(secret: str, said: list[subprocess.CompletedProcess[str]], folder: Path
     ],
 )
 @pytest.mark.parametrize("command", ["category list", "category create another"])
-def test_a_refusal_is_told_with_what_to_look_at_and_without_the_password(
+def test_an_authentication_failure_gives_advice_and_hides_the_password(
     secured: SecuredKafka,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -123,7 +123,7 @@ def test_a_refusal_is_told_with_what_to_look_at_and_without_the_password(
     differing: dict[str, str | None],
     says: str,
 ) -> None:
-    """It is no outage, and nobody is left to wait for one."""
+    """The command does not treat it as an outage, and ends at once."""
     monkeypatch.setenv("KAFKA_PASSWORD", PASSWORD)
     (tmp_path / "wrong.toml").write_text(secured.configuration(**differing))
     with pytest.raises(BusRefuses) as refused:
@@ -137,10 +137,10 @@ def test_a_refusal_is_told_with_what_to_look_at_and_without_the_password(
         assert secret not in message + "".join(capfd.readouterr())
 
 
-def test_a_client_that_does_not_speak_tls_is_told_to_look_at_that(
+def test_a_client_without_tls_is_advised_to_enable_it(
     secured: SecuredKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A broker hangs up on it without a word, as one does that is just going down."""
+    """The broker closes its connection without an error, as a broker that shuts down does."""
     monkeypatch.setenv("KAFKA_PASSWORD", PASSWORD)
     monkeypatch.setattr(catalog, "ANSWER_LIMIT_S", 1.0)
     (tmp_path / "plain.toml").write_text(secured.configuration(security_protocol="PLAINTEXT"))
@@ -150,7 +150,7 @@ def test_a_client_that_does_not_speak_tls_is_told_to_look_at_that(
 
 
 def test_a_worker_that_is_refused_ends_with_one_paragraph(penstock: Cli, secured: SecuredKafka, tmp_path: Path) -> None:
-    """It has read nothing."""
+    """It has read no events."""
     (tmp_path / "penstock.toml").write_text(secured.configuration(sasl_password=WRONG))
     done = penstock("run", "app.py:Large", "--until-end")
 

@@ -1,4 +1,4 @@
-"""`penstock state` as a person uses it: in another process, on states and backups that are really there."""
+"""`penstock state` in its own process, on real states and backups."""
 
 from __future__ import annotations
 
@@ -84,20 +84,20 @@ sys.stdin.read()
 
 @pytest.fixture
 def command(tmp_path: Path) -> Cli:
-    """The command line, in a folder with an app, without any broker."""
+    """The command line, in a folder with an app, without a broker."""
     (tmp_path / "app.py").write_text(APP)
     return Cli("127.0.0.1:1", tmp_path)
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """Where the command line looks for states."""
+    """The folder in which the command line looks for states."""
     return tmp_path / ".penstock" / "state"
 
 
 @pytest.fixture
 def place(tmp_path: Path) -> LocalFileStore:
-    """Where backups are: `--backup place`."""
+    """The backup store of `--backup place`."""
     return LocalFileStore(tmp_path / "place")
 
 
@@ -135,7 +135,7 @@ def fill_totals(root: Path, totals: type[Stateful], bucket: int = 0, offset: int
 
 
 def back_up(place: FileStore, root: Path, processor: type[Processor], bucket: int = 0) -> Manifest:
-    """Make one more backup of a shard."""
+    """Add one backup of a shard."""
     me = identity_of(processor, bucket)
     owner = claim(ShardBackups(place, me.processor, bucket), me)
     with opened(root, processor, bucket) as state:
@@ -156,7 +156,7 @@ def worker(root: Path, me: ShardIdentity) -> Iterator[None]:
 
 
 def damage(place: LocalFileStore, folder: Path, manifest: Manifest, name: str = ".sst") -> str:
-    """Change one byte of a file of a backup; return what the file is called there."""
+    """Change one byte of a file in a backup; return the file's name there."""
     file = next(file for file in manifest.files if file.name.endswith(name) or file.name.startswith(name))
     path = (
         folder
@@ -173,7 +173,7 @@ def damage(place: LocalFileStore, folder: Path, manifest: Manifest, name: str = 
 
 
 def test_list_shows_states_and_backups(command: Cli, root: Path, place: LocalFileStore) -> None:
-    """For people as a table, for programs as JSON; a shard that is only here or only there is among them."""
+    """As a table or as JSON; shards without a local state or without a backup are listed, too."""
     totals = declared(command.folder, "Totals")
     fill_totals(root, totals, 0)
     manifest = back_up(place, root, totals, 0)
@@ -197,14 +197,14 @@ def test_list_shows_states_and_backups(command: Cli, root: Path, place: LocalFil
 
 
 def back_up_long_ago(place: FileStore, root: Path, totals: type[Stateful], bucket: int) -> None:
-    """Make a backup as it was made an hour ago by a worker that makes one each minute."""
+    """Make an hour-old backup of a worker that makes one per minute."""
     manifest = back_up(place, root, totals, bucket)
     aged = msgspec.structs.replace(manifest, time_ms=manifest.time_ms - HOUR, interval_s=60.0)
     place.write(ShardBackups(place, totals.name, bucket).manifest_path(manifest.id), [aged.encode()])
 
 
-def test_list_shows_how_old_backups_are(command: Cli, root: Path, place: LocalFileStore) -> None:
-    """Late is one behind which the state has gone on; a state that has none, or none that is whole, is named."""
+def test_list_shows_the_age_of_backups(command: Cli, root: Path, place: LocalFileStore) -> None:
+    """A backup is late if the state has changed since; a state without an intact backup is reported."""
     totals = declared(command.folder, "Totals")
     for bucket in range(4):
         fill_totals(root, totals, bucket)
@@ -232,10 +232,8 @@ def test_list_shows_how_old_backups_are(command: Cli, root: Path, place: LocalFi
     assert [shard["backups"]["age_s"] for shard in found[2:]] == [None, None]
 
 
-def test_a_backup_that_does_not_say_how_often_they_are_made_is_not_called_late(
-    command: Cli, root: Path, place: LocalFileStore
-) -> None:
-    """Its age is shown, and whoever looks may judge."""
+def test_a_backup_without_an_interval_is_not_reported_as_late(command: Cli, root: Path, place: LocalFileStore) -> None:
+    """Its age is shown."""
     totals = declared(command.folder, "Totals")
     fill_totals(root, totals)
     manifest = back_up(place, root, totals)
@@ -249,8 +247,8 @@ def test_a_backup_that_does_not_say_how_often_they_are_made_is_not_called_late(
     assert shown.stderr == ""
 
 
-def test_list_tells_what_a_worker_has_open(command: Cli, root: Path) -> None:
-    """And does not disturb it: the position is that which the worker saved last."""
+def test_list_reads_the_state_of_a_running_worker(command: Cli, root: Path) -> None:
+    """It does not disturb the worker, and shows the position that the worker saved last."""
     me = identity_of(declared(command.folder, "Totals"), 0)
     with worker(root, me):
         first = json.loads(command.ok("state", "list", "--json"))[0]
@@ -262,7 +260,7 @@ def test_list_tells_what_a_worker_has_open(command: Cli, root: Path) -> None:
 
 
 def test_list_shows_a_damaged_state_beside_the_others(command: Cli, root: Path) -> None:
-    """It says what to do, and lists the rest."""
+    """It gives advice, and lists the other states."""
     totals = declared(command.folder, "Totals")
     for bucket in (0, 1):
         fill_totals(root, totals, bucket)
@@ -279,8 +277,8 @@ def test_list_shows_a_damaged_state_beside_the_others(command: Cli, root: Path) 
 # verify
 
 
-def test_verify_finds_a_good_backup_behind_a_damaged_one(command: Cli, root: Path, place: LocalFileStore) -> None:
-    """Exit code 0, for there is something to restore; the damaged file is named, and what to do."""
+def test_verify_finds_an_intact_backup_behind_a_damaged_one(command: Cli, root: Path, place: LocalFileStore) -> None:
+    """The exit code is 0, since a restore is possible; the damaged file is named, with advice."""
     totals = declared(command.folder, "Totals")
     fill_totals(root, totals)
     back_up(place, root, totals)
@@ -296,8 +294,8 @@ def test_verify_finds_a_good_backup_behind_a_damaged_one(command: Cli, root: Pat
     assert [verdict["good"] for verdict in found] == [False, True]
 
 
-def test_verify_fails_where_there_is_no_good_backup(command: Cli, root: Path, place: LocalFileStore) -> None:
-    """With the bucket's name, also for a manifest that is not whole."""
+def test_verify_fails_without_an_intact_backup(command: Cli, root: Path, place: LocalFileStore) -> None:
+    """The error names the bucket; an incomplete manifest counts as damage."""
     totals = declared(command.folder, "Totals")
     for bucket in (0, 1):
         fill_totals(root, totals, bucket)
@@ -317,8 +315,8 @@ def test_verify_fails_where_there_is_no_good_backup(command: Cli, root: Path, pl
 # restore
 
 
-def test_restore_brings_lost_states_back(command: Cli, root: Path, place: LocalFileStore) -> None:
-    """Several buckets side by side; the rate is told."""
+def test_restore_recovers_lost_states(command: Cli, root: Path, place: LocalFileStore) -> None:
+    """It restores several buckets in parallel and reports the rate."""
     totals = declared(command.folder, "Totals")
     for bucket in (0, 1):
         fill_totals(root, totals, bucket, offset=bucket + 5)
@@ -337,8 +335,8 @@ def test_restore_brings_lost_states_back(command: Cli, root: Path, place: LocalF
     assert positions == [StatePosition({"readings": 5}), StatePosition({"readings": 6})]
 
 
-def test_restore_takes_the_backup_that_is_named(command: Cli, root: Path, place: LocalFileStore) -> None:
-    """An older one than the newest, or none."""
+def test_restore_uses_the_backup_that_is_named(command: Cli, root: Path, place: LocalFileStore) -> None:
+    """It may be older than the newest; a missing one is refused."""
     totals = declared(command.folder, "Totals")
     for offset in (5, 8):
         fill_totals(root, totals, offset=offset)
@@ -357,7 +355,7 @@ def test_restore_takes_the_backup_that_is_named(command: Cli, root: Path, place:
 
 
 def test_restore_is_refused_while_a_worker_has_the_state_open(command: Cli, root: Path, place: LocalFileStore) -> None:
-    """Of no bucket anything is changed; when the worker is gone, it works."""
+    """No bucket is changed; after the worker has ended, the restore works."""
     totals = declared(command.folder, "Totals")
     for bucket in (0, 1):
         fill_totals(root, totals, bucket)
@@ -373,8 +371,10 @@ def test_restore_is_refused_while_a_worker_has_the_state_open(command: Cli, root
     assert restored.returncode == 0
 
 
-def test_restore_goes_on_past_a_bucket_that_has_no_good_backup(command: Cli, root: Path, place: LocalFileStore) -> None:
-    """The other bucket is restored, this one stays as it was, and the exit code tells."""
+def test_restore_continues_past_a_bucket_without_an_intact_backup(
+    command: Cli, root: Path, place: LocalFileStore
+) -> None:
+    """The other bucket is restored, this one is unchanged, and the exit code reports the failure."""
     totals = declared(command.folder, "Totals")
     for bucket in (0, 1):
         fill_totals(root, totals, bucket)
@@ -396,8 +396,8 @@ def test_restore_goes_on_past_a_bucket_that_has_no_good_backup(command: Cli, roo
 # inspect
 
 
-def test_inspect_decodes_the_state_of_a_worker_at_work(command: Cli, root: Path) -> None:
-    """Values as the processor declares them, and what is prepared; while another process has it open."""
+def test_inspect_decodes_the_state_of_a_running_worker(command: Cli, root: Path) -> None:
+    """It shows the values with their declared types and the prepared delta, while another process has the state open."""
     totals = declared(command.folder, "Totals")
     fill_totals(root, totals)
     with opened(root, totals, 0) as state:
@@ -414,7 +414,7 @@ def test_inspect_decodes_the_state_of_a_worker_at_work(command: Cli, root: Path)
 
 
 def test_inspect_decodes_windows(command: Cli, root: Path, place: LocalFileStore) -> None:
-    """An aggregator's keys, windows and the monoid's values; also of a backup, whatever the state is by now."""
+    """It shows an aggregator's keys, windows and monoid values, also from an older backup."""
     hours: type[Aggregator] = declared(command.folder, "Hours")
     monoid = hours.monoid
     mean = monoid.encode(monoid.combine(monoid.lift(1), monoid.lift(2)))
@@ -438,7 +438,7 @@ def test_inspect_decodes_windows(command: Cli, root: Path, place: LocalFileStore
 
 
 def test_inspect_shows_timers_and_watermarks(command: Cli, root: Path) -> None:
-    """The next timers in order, also of one key alone, and how far the event time of each input has come."""
+    """It shows the next timers in order, optionally of one key, and the watermark of each input."""
     totals = declared(command.folder, "Totals")
     with opened(root, totals, 0) as state:
         pending = Timers(Clock.EVENT, state)
@@ -457,8 +457,8 @@ def test_inspect_shows_timers_and_watermarks(command: Cli, root: Path) -> None:
     assert found["watermarks"] == {"readings": HOUR // 2}
 
 
-def test_inspect_refuses_to_misread(command: Cli, root: Path) -> None:
-    """State of a changed declaration is not shown, and says what it holds."""
+def test_inspect_refuses_a_different_state_layout(command: Cli, root: Path) -> None:
+    """The error compares the stored type with the declared one."""
     fill_totals(root, declared(command.folder, "Totals"))
     (command.folder / "app.py").write_text(APP.replace("state = readings, Total", "state = readings, int"))
     done = command("state", "inspect", "app.py:Totals")
@@ -472,7 +472,7 @@ def test_inspect_refuses_to_misread(command: Cli, root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected"),
     [
         (["verify"], "No backup store is named"),
         (["list", "nobody"], "There is no state of a processor 'nobody'"),
@@ -492,22 +492,22 @@ def test_inspect_refuses_to_misread(command: Cli, root: Path) -> None:
         (["inspect", "app.py:Totals"], "There is no state of processor 'totals'"),
     ],
 )
-def test_errors_say_what_to_do(arguments: list[str], said: str, command: Cli) -> None:
-    """One paragraph on standard error, exit code 1, no trace."""
+def test_errors_say_what_to_do(arguments: list[str], expected: str, command: Cli) -> None:
+    """Each prints one paragraph on standard error with exit code 1, without a stack trace."""
     done = command("state", *arguments)
 
     assert done.returncode == 1
-    assert said in done.stderr
+    assert expected in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
 
 
 def test_a_state_in_another_format_is_named(command: Cli, root: Path) -> None:
-    """It was written by another version of Penstock."""
+    """The error contains the unsupported format."""
     totals = declared(command.folder, "Totals")
     with opened(root, totals, 0) as state, state._family("identity") as family:
         family[b"identity"] = json.dumps({"format": 99}).encode()
-        del family  # a handle keeps the lock
+        del family  # an open handle keeps the lock
     done = command("state", "inspect", "app.py:Totals")
 
     assert done.returncode == 1
@@ -516,12 +516,12 @@ def test_a_state_in_another_format_is_named(command: Cli, root: Path) -> None:
 
 @pytest.mark.parametrize("name", ["list", "verify", "restore", "inspect"])
 def test_each_command_has_an_example(name: str, command: Cli) -> None:
-    """In its help."""
+    """Its help shows one."""
     assert f"Example: penstock state {name}" in command.ok("state", name, "--help")
 
 
-def test_states_travel_over_hdfs(command: Cli, root: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """A real one: listed, verified, restored, looked into."""
+def test_state_commands_work_on_hdfs(command: Cli, root: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Backups on a real HDFS are listed, verified, restored and inspected."""
     totals = declared(command.folder, "Totals")
     fill_totals(root, totals)
     with running_hdfs(tmp_path_factory.mktemp("hdfs")) as endpoints:
@@ -541,29 +541,31 @@ def test_states_travel_over_hdfs(command: Cli, root: Path, tmp_path_factory: pyt
     assert position == StatePosition({"readings": 5})
 
 
-# What a run says of its backups.
+# Backups in the output of a run.
 
 
-def test_a_run_says_how_old_its_backups_are(cli: Cli, app: Path, prefix: str, wait_until: Callable[..., None]) -> None:
-    """In the JSON that it ends with: the age of the oldest, of how many shards there is none, and nothing without a place."""
+def test_a_run_reports_the_age_of_its_backups(
+    cli: Cli, app: Path, prefix: str, wait_until: Callable[..., None]
+) -> None:
+    """Its final JSON has the age of the oldest backup and the number of shards without one; without a backup store, null and 0."""
     cli.ok("category", "create", str(app))
     cli.ok("category", "send", f"{prefix}.large", "--app", str(app), stdin=readings(100))
     bare = json.loads(cli.ok("run", f"{app}:Totals", "--until-end", "--json"))
     worker = cli.start("run", f"{app}:Totals", "--json", "--backup", "place", "--backup-every", "1")
     shards = [ShardBackups(LocalFileStore(cli.folder / "place"), f"{prefix}.totals", bucket) for bucket in range(4)]
-    for count in (1, 2):  # with the second, the run has long seen the first
+    for count in (1, 2):  # before the second, the run has detected the first
         cli.ok("category", "send", f"{prefix}.large", "--app", str(app), stdin=readings(100))
         wait_until(lambda count=count: all(len(shard.ids()) >= count for shard in shards))
     worker.terminate()
-    said = json.loads(worker.communicate(timeout=60)[0])
+    summary = json.loads(worker.communicate(timeout=60)[0])
 
     assert (bare["backup_age_s"], bare["shards_without_backup"]) == (None, 0)
-    assert 0 <= said["backup_age_s"] < 30
-    assert said["shards_without_backup"] == 0
+    assert 0 <= summary["backup_age_s"] < 30
+    assert summary["shards_without_backup"] == 0
 
 
-def test_a_run_shows_that_backups_are_late(cli: Cli, app: Path, prefix: str) -> None:
-    """On its progress line at a terminal; where none was ever made, the JSON gives no age but how many lack one."""
+def test_a_run_shows_late_backups(cli: Cli, app: Path, prefix: str) -> None:
+    """A terminal's progress line shows them; without any backup, the JSON has no age but the number of missing backups."""
     cli.ok("category", "create", str(app))
     cli.ok("category", "send", f"{prefix}.large", "--app", str(app), stdin=readings(100))
     (cli.folder / "file").touch()
@@ -579,17 +581,17 @@ def test_a_run_shows_that_backups_are_late(cli: Cli, app: Path, prefix: str) -> 
             shown = read_until(screen, rb"Totals, \d of 4 shards without a backup for \d+ s")
             worker.terminate()
             read_until(screen, rb"$^")
-            said = json.loads(worker.communicate(timeout=60)[0])
+            summary = json.loads(worker.communicate(timeout=60)[0])
         finally:
             worker.kill()
             os.close(screen)
 
     assert shown
-    assert (said["backup_age_s"], said["shards_without_backup"]) == (None, 4)
+    assert (summary["backup_age_s"], summary["shards_without_backup"]) == (None, 4)
 
 
 def read_until(screen: int, pattern: bytes) -> bool:
-    """Read what a terminal shows up to something; return whether that came before the terminal's end."""
+    """Read a terminal's output up to the given text; return whether the text came before the terminal's end."""
     seen = b""
     while not re.search(pattern, seen):
         assert select.select([screen], [], [], 60.0)[0], seen

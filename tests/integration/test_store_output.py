@@ -1,4 +1,4 @@
-"""A backfill into a remote store, next to the workers that count there: neither too much nor too little. This file is the app."""
+"""A backfill into a remote store beside its workers counts each event once. This file is the app."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ Slots = dict[tuple[str, int], Any]
 
 
 class Use(ps.Record, frozen=True):
-    """What a meter measured."""
+    """A meter's reading."""
 
     meter: str
     at: ps.EventTime
@@ -59,42 +59,42 @@ uses = ps.Category("uses", Use, key="meter", event_time="at", buckets=3)
 
 
 class Summed(ps.Aggregator):
-    """Litres by meter and six hours, added up by the store."""
+    """Litres by meter and six hours, summed by the store."""
 
     reads, window = uses, ps.windows.Tumbling(timedelta(milliseconds=WINDOW_MS))
     monoid: ClassVar[ps.monoids.Monoid[Any]] = ps.monoids.Sum()
     store = ps.RemoteStore(ps.WriteMode.APPEND)
 
     def observe(self, event: Use) -> Any:
-        """Return what was used."""
+        """Return the litres."""
         return event.litres
 
 
 class Listed(Summed):
-    """What a meter measured last in six hours, and how often, as whole values."""
+    """A meter's last reading in six hours, and their number, as whole values."""
 
     monoid = ps.monoids.TupleOf(ps.monoids.Last(), ps.monoids.Count())
     store = ps.RemoteStore(ps.WriteMode.READ_MERGE_WRITE)
 
     def observe(self, event: Use) -> Any:
-        """Return it for both parts."""
+        """Return the observation for both parts of the monoid."""
         return event.litres, 1
 
 
 class SummedFromTheArchive(Summed):
-    """The same, of which the archive makes the beginning."""
+    """The same, filled from the archive at first."""
 
 
 class ListedFromTheArchive(Listed):
-    """The same."""
+    """The same, filled from the archive at first."""
 
 
 class Refused(Summed):
-    """The same, which is never replaced."""
+    """The same, for refused replacements."""
 
 
 def measured(count: int) -> list[Use]:
-    """Return what seven meters measured in three days; times go back now and then."""
+    """Return readings of seven meters in three days, some of them out of order."""
     return [Use(f"m{n % 7}", START_MS + (n * 7_919_000) % (3 * DAY_MS), n) for n in range(count)]
 
 
@@ -124,29 +124,29 @@ class World:
         self.destination = StoreTarget(self.bus, url)
 
     def send(self, events: list[Use]) -> None:
-        """Let events come."""
+        """Send events."""
         encoded = Codecs(self.bus).of(uses).encode(events)
         self.bus.writer().send(uses.name, map(Outgoing, [key.encode() for key in uses.keys_of(events)], encoded))
 
     def archive(self) -> None:
-        """Archive all that is on the bus."""
+        """Archive all events on the bus."""
         ends = {Bucket(uses.name, number): end for number, end in self.bus.ends(uses.name).items()}
         Archiver(self.bus, [uses], self.warehouse).run(lambda it: it.has_reached(ends))
 
     def run(self, processor: type[Aggregator]) -> None:
-        """Run a worker to the end of what is on the bus."""
+        """Run a worker to the end of the bus."""
         targets, deadline = ends_of(processor.inputs(), self.bus), time.monotonic() + LIMIT_S
         around = Environment(self.folder / "state", store=self.url)
         with assemble_worker(prepare(processor, self.bus), self.bus, around) as worker:
             worker.run(lambda it: it.has_reached(targets) or time.monotonic() > deadline)
 
     def results(self, processor: type[Aggregator]) -> Slots:
-        """Return what the store has."""
+        """Return the results in the store."""
         with read_results(self.url, processor) as results:
             return {(key, window.start): value for key, window, value in results.scan(10_000)}
 
     def spoil(self, processor: type[Aggregator], key: str, start: int, observation: Any) -> None:
-        """Put another value at a slot, as a bug did."""
+        """Put a wrong value into a slot, like a bug."""
         bucket = bucket_of(key.encode(), uses.buckets)
         states = remote_states(self.url, processor)
         with closing(states):
@@ -154,7 +154,7 @@ class World:
             state.save({encode_window_key(key, start): processor.monoid.encode(processor.monoid.lift(observation))})
 
     def refill(self, processor: type[Aggregator], first: date, last: date) -> StoreBackfillResult:
-        """Replace some days of a processor's store."""
+        """Replace some days in a processor's store."""
         return backfill_store(app(processor), self.warehouse, self.destination, first=first, last=last, master=MASTER)
 
 
@@ -165,7 +165,7 @@ def app(processor: type[Aggregator]) -> AppName:
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[None]:
-    """One session for all."""
+    """One session for all tests."""
     if not shutil.which("java"):
         pytest.skip("Spark needs Java 17 or later on PATH: no backfill into a store is tested")
     with spark_session(MASTER):
@@ -174,15 +174,13 @@ def spark() -> Iterator[None]:
 
 @pytest.fixture(params=["postgres", "redis_server"])
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
-    """A bus without events, and each kind of store in turn."""
+    """An empty bus, with each kind of store."""
     return World(tmp_path, request.getfixturevalue(request.param).url)
 
 
 @pytest.mark.parametrize("processor", [Summed, Listed])
-def test_days_are_replaced_up_to_what_the_store_has_counted(
-    spark: None, world: World, processor: type[Aggregator]
-) -> None:
-    """However much more is archived; other days stay as they are, and the worker goes on without counting anything twice."""
+def test_days_are_replaced_up_to_the_stores_position(spark: None, world: World, processor: type[Aggregator]) -> None:
+    """Later archived events and other days have no effect, and the worker continues without counting an event twice."""
     events = measured(600)
     world.send(events[:400])
     world.run(processor)
@@ -207,10 +205,10 @@ def test_days_are_replaced_up_to_what_the_store_has_counted(
 
 
 @pytest.mark.parametrize("processor", [SummedFromTheArchive, ListedFromTheArchive])
-def test_a_store_that_was_filled_from_the_archive_is_gone_on_with(
+def test_a_worker_continues_a_store_that_was_filled_from_the_archive(
     spark: None, world: World, processor: type[Aggregator]
 ) -> None:
-    """What broke off is begun anew, and nobody counts on top of it meanwhile; then the worker takes the events behind the archive."""
+    """An interrupted bootstrap starts again, and no worker counts before it completes; then the worker reads newer events."""
     events = measured(600)
     world.send(events[:400])
     world.archive()
@@ -220,7 +218,7 @@ def test_a_store_that_was_filled_from_the_archive_is_gone_on_with(
     break_off(world, processor)
     with pytest.raises(ForeignState, match="being built"):
         world.run(processor)
-    world.bus.kill_members(processor.name)  # its session ends
+    world.bus.kill_members(processor.name)  # its session expires
     with pytest.raises(BackfillRefused, match="was interrupted"):
         world.refill(processor, START, SECOND_DAY)
     filled = bootstrap_store(app(processor), world.warehouse, world.destination, master=MASTER)
@@ -237,7 +235,7 @@ def test_a_store_that_was_filled_from_the_archive_is_gone_on_with(
 
 
 def break_off(world: World, processor: type[Aggregator]) -> None:
-    """Leave behind what a bootstrap does that is killed after its first shard, and in the next."""
+    """Leave the shards of a bootstrap that is killed after its first shard and within the second."""
 
     def dying() -> Iterator[tuple[bytes, bytes]]:
         yield encode_window_key("bogus", START_MS), processor.monoid.encode(processor.monoid.identity())
@@ -251,14 +249,14 @@ def break_off(world: World, processor: type[Aggregator]) -> None:
             shards.replace(1, {uses.name: ends[1]}, dying(), lambda _: True)
 
 
-def test_what_would_be_wrong_is_refused(world: World) -> None:
-    """Before Spark is started, and without a change: events that are not archived, workers that run, and states that are elsewhere."""
+def test_a_replacement_with_wrong_results_is_refused(world: World) -> None:
+    """Spark does not start and nothing changes: for unarchived events, running workers, and states outside the store."""
     world.send(measured(50))
     world.run(Refused)
     before = world.results(Refused)
     with pytest.raises(BackfillRefused, match=r"has counted uses/\d up to offset \d+, but it is archived up to 0"):
         world.refill(Refused, START, SECOND_DAY)
-    member = world.bus.reader(Refused.name, [uses.name], Nobody())
+    member = world.bus.reader(Refused.name, [uses.name], NoHandler())
     with closing(member), pytest.raises(GroupInUse):
         world.refill(Refused, START, SECOND_DAY)
     with pytest.raises(BackfillRefused, match="is later than the last day"):
@@ -271,8 +269,8 @@ def test_what_would_be_wrong_is_refused(world: World) -> None:
     assert world.results(Refused) == before
 
 
-class Nobody:
-    """Owns what a member is given."""
+class NoHandler:
+    """Ignores assignments."""
 
     def assigned(self, buckets: Any) -> None:
         """Do nothing."""

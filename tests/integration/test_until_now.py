@@ -1,4 +1,4 @@
-"""A batch run up to now: what is archived from the warehouse, the rest from the bus, no event twice and none missing. This file is the app."""
+"""A batch run up to now reads the warehouse and the rest from Kafka, each event once. This file is also the app."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ LIMIT_S = 60.0
 
 
 class Call(ps.Record, frozen=True):
-    """Somebody calls somebody."""
+    """A call."""
 
     caller: str
     at: ps.EventTime
@@ -60,14 +60,14 @@ class Call(ps.Record, frozen=True):
 
 
 class Numbered(Call, frozen=True):
-    """A call, as the caller's how-manieth, and the number of the one before."""
+    """A call with the caller's count so far, and the number of the call before."""
 
     turn: int
     before: int | None
 
 
 class Daily(ps.Record, frozen=True):
-    """How many calls somebody made in some hours, and the sum of their numbers."""
+    """The number of a caller's calls in a window, and the sum of their numbers."""
 
     caller: str
     window: ps.EventTime
@@ -84,7 +84,7 @@ copied = ps.Category("until_now.copied", Call, key="caller", event_time="at", bu
 
 
 class Number(ps.Stateful):
-    """Numbers a caller's calls in the order in which they came."""
+    """Numbers a caller's calls in the order of their arrival."""
 
     reads, writes = calls, numbered
     state = tuple[int, int]
@@ -92,20 +92,20 @@ class Number(ps.Stateful):
     def process(
         self, event: Call, state: tuple[int, int] | None, context: ps.Context
     ) -> tuple[tuple[int, int], list[Numbered]]:
-        """Return the call with its place."""
+        """Return the call with its count."""
         turn, before = state or (0, None)
         return (turn + 1, event.number), [Numbered(event.caller, event.at, event.number, turn + 1, before)]
 
 
 class CountDaily(ps.Aggregator):
-    """Counts in windows that do not fit into days."""
+    """Counts in windows that cross days."""
 
     reads, writes = calls, daily
     monoid = ps.monoids.TupleOf(ps.monoids.Count(), ps.monoids.Sum())
     window = ps.windows.Tumbling(timedelta(hours=7))
 
     def observe(self, event: Call) -> tuple[int, int]:
-        """Return what both parts observe."""
+        """Return the observation for both parts of the monoid."""
         return 1, event.number
 
     def result(self, key: str, window: ps.windows.Window, value: tuple[int, int]) -> Daily:
@@ -114,7 +114,7 @@ class CountDaily(ps.Aggregator):
 
 
 class CountEnded(CountDaily):
-    """Counts in windows that end, so that what is late is left out: it goes by how events came."""
+    """Counts in windows that end and drop late events: the result depends on the order of arrival."""
 
     reads, writes = calls, ended
     emit, late = ps.AtWatermark(), ps.OnLate.DROP
@@ -122,17 +122,17 @@ class CountEnded(CountDaily):
 
 
 class Copy(ps.Stateless):
-    """Passes on what is on the bus alone."""
+    """Passes on a category that only Kafka contains."""
 
     reads, writes = unarchived, copied
 
     def process(self, event: Call) -> Iterable[Call]:
-        """Return it."""
+        """Return the event."""
         return [event]
 
 
 class World:
-    """A stream with transactions that were committed, aborted and left open, of which a part is archived."""
+    """A partly archived stream with committed, aborted and open transactions."""
 
     def __init__(self, folder: Path, bus: KafkaBus) -> None:
         self.folder, self.bus = folder, bus
@@ -164,7 +164,7 @@ class World:
         writer.close()
 
     def transaction(self, events: Sequence[Call], *, commit: bool | None) -> Producer:
-        """Write events in a transaction, which is decided or left open."""
+        """Write events in a transaction, and commit it, abort it or leave it open."""
         producer = Producer(self.bus.settings.for_transactional_writer("until-now", 10 * LIMIT_S))
         producer.init_transactions(LIMIT_S)
         producer.begin_transaction()
@@ -177,21 +177,21 @@ class World:
         return producer
 
     def undecodable(self) -> None:
-        """Write what is no call into each bucket."""
+        """Write messages that do not decode into each bucket."""
         writer = self.bus.writer()
         writer.send(calls.name, [Outgoing(None, b"{", number) for number in range(3)])
         writer.flush()
         writer.close()
 
     def settle(self) -> None:
-        """Wait until the broker has written down how transactions ended."""
+        """Wait until the broker has written the transaction markers."""
         deadline = time.monotonic() + LIMIT_S
         while self.bus.catalog.stable_ends(calls.name) != self.bus.catalog.ends(calls.name):
             assert time.monotonic() < deadline
             time.sleep(0.02)
 
     def archive(self) -> None:
-        """Archive what is on the bus now."""
+        """Archive the present events."""
         ends = {Bucket(calls.name, number): end for number, end in self.bus.catalog.stable_ends(calls.name).items()}
         Archiver(self.bus, [calls], self.warehouse, segment_events=SEGMENT).run(lambda it: it.has_reached(ends))
 
@@ -207,7 +207,7 @@ class World:
         )
 
     def stream(self, processor: type[ps.Processor], backups: str = "backups") -> list[Any]:
-        """Run a worker to the end of what is on the bus; return all that its output has."""
+        """Run a worker to the end of the bus; return all of its outputs."""
         around = Environment(self.folder / "states", LocalFileStore(self.folder / backups), timedelta(seconds=0.5))
         targets = {
             bucket: self.bus.catalog.stable_ends(bucket.category)[bucket.number]
@@ -233,7 +233,7 @@ class World:
 
 
 def made_up_calls() -> list[Call]:
-    """Return calls over four days, one in four of them late, by up to half a day."""
+    """Return calls over four days; one in four is late by up to half a day."""
     dice = random.Random(11)
     late = [0, 0, 0, DAY_MS // 2]
     return [
@@ -245,7 +245,7 @@ def made_up_calls() -> list[Call]:
 
 
 def ghosts() -> list[Call]:
-    """Return calls that are never to count."""
+    """Return calls that must never count."""
     return [Call(f"caller {n % 60}", START_MS + 2 * DAY_MS, 10**6 + n) for n in range(150)]
 
 
@@ -260,7 +260,7 @@ def world(tmp_path_factory: pytest.TempPathFactory, kafka: str) -> Iterator[Worl
 
 @pytest.fixture(scope="module")
 def results(world: World) -> dict[str, NodeResult]:
-    """A backfill up to now, while a transaction is open."""
+    """A backfill up to now, with an open transaction."""
     open_one = world.transaction(ghosts(), commit=None)
     results = {result.processor: result for result in world.backfill("batch")}
     open_one.abort_transaction(LIMIT_S)
@@ -269,7 +269,7 @@ def results(world: World) -> dict[str, NodeResult]:
 
 
 def rows_of(world: World, category: Any) -> list[Any]:
-    """Return what the batch wrote, as records."""
+    """Return the batch run's outputs as records."""
     folder = world.folder / "batch" / f"category={category.name}"
     names = [field.encode_name for field in msgspec.structs.fields(category.record)]
     return [category.record(*(row[name] for name in names)) for row in pq.read_table(folder).to_pylist()]
@@ -280,7 +280,7 @@ def in_days(events: Iterable[Call]) -> list[Call]:
 
 
 def numbered_calls(events: Iterable[Call]) -> list[Numbered]:
-    """Number calls without Penstock."""
+    """Number calls without Penstock, as a reference."""
     last: dict[str, tuple[int, int | None]] = {}
     found = []
     for event in events:
@@ -291,7 +291,7 @@ def numbered_calls(events: Iterable[Call]) -> list[Numbered]:
 
 
 def daily_calls(events: Iterable[Call]) -> set[Daily]:
-    """Count calls without Penstock."""
+    """Count calls without Penstock, as a reference."""
     size_ms = 7 * 3_600_000
     numbers: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
     for event in events:
@@ -303,15 +303,15 @@ def daily_calls(events: Iterable[Call]) -> set[Daily]:
     }
 
 
-def test_each_event_counts_once_wherever_it_lies(world: World, results: dict[str, NodeResult]) -> None:
-    """An aggregator and a reducer over both sides, and a mapper over a category that was never archived, as computed without Penstock."""
+def test_each_event_counts_once_in_the_warehouse_or_kafka(world: World, results: dict[str, NodeResult]) -> None:
+    """An aggregator and a reducer read both, and a mapper an unarchived category; results equal the reference."""
     assert Counter(rows_of(world, daily)) == Counter(daily_calls(world.sent))
     assert Counter(rows_of(world, numbered)) == Counter(in_days(numbered_calls(world.sent)))
     assert Counter(rows_of(world, copied)) == Counter(world.unarchived)
 
 
-def test_what_goes_by_arrival_is_what_the_stream_gives(world: World, results: dict[str, NodeResult]) -> None:
-    """What was late and left out depends on every event before, on both sides of the border."""
+def test_order_of_arrival_reproduces_the_streams_results(world: World, results: dict[str, NodeResult]) -> None:
+    """Whether an event is late depends on all earlier events, in the warehouse and in Kafka."""
     streamed = [one for one in world.stream(CountEnded) if day_of(one.window) >= str(FIRST)]
 
     assert Counter(rows_of(world, ended)) == Counter({(one.caller, one.window): one for one in streamed}.values())
@@ -319,8 +319,8 @@ def test_what_goes_by_arrival_is_what_the_stream_gives(world: World, results: di
     assert sum(one.calls for one in streamed) < len(in_days(world.sent))
 
 
-def test_it_is_said_how_much_came_from_where(world: World, results: dict[str, NodeResult]) -> None:
-    """Both sides, and what does not decode on the bus, once, though a reducer reads it twice; that of the archive is the archiver's business."""
+def test_a_run_reports_its_events_from_the_warehouse_and_kafka(world: World, results: dict[str, NodeResult]) -> None:
+    """Messages in Kafka that do not decode count once, though a reducer reads them twice; the archiver reports those in the archive."""
     archived, live = len(world.sent[:1300]), len(world.sent[1300:])
 
     assert f"{calls.name}: {archived:,} events from the warehouse, {live:,} from the bus" in results["Number"].note
@@ -331,10 +331,8 @@ def test_it_is_said_how_much_came_from_where(world: World, results: dict[str, No
     assert results["Copy"].note == f"{unarchived.name}: 0 events from the warehouse, 300 from the bus"
 
 
-def test_a_state_is_built_of_both_sides_and_the_stream_goes_on_behind(
-    world: World, results: dict[str, NodeResult]
-) -> None:
-    """Its positions are those up to which the bus was read; what comes then is numbered on."""
+def test_a_state_from_both_sources_is_continued_by_the_stream(world: World, results: dict[str, NodeResult]) -> None:
+    """Its positions are the offsets up to which Kafka was read, and the stream numbers the calls after them."""
     destination = BootstrapTarget(world.bus, LocalFileStore(world.folder / "built"))
     built = bootstrap(AppName(APP.path, "Number"), world.warehouse, destination, master=MASTER, until_now=world.bus)
     more = [Call(f"caller {n % 60}", START_MS + 4 * DAY_MS + n, 3000 + n) for n in range(200)]
@@ -345,8 +343,8 @@ def test_a_state_is_built_of_both_sides_and_the_stream_goes_on_behind(
     assert Counter(streamed) == Counter(numbered_calls([*world.sent, *more])[-len(more) :])
 
 
-def test_an_archiver_may_go_on_meanwhile(world: World, results: dict[str, NodeResult]) -> None:
-    """Files of open segments are written anew after they were listed, and others come: what was planned stays."""
+def test_an_archiver_may_run_during_a_backfill(world: World, results: dict[str, NodeResult]) -> None:
+    """It rewrites files of open segments after they were listed, and adds others: the plan stays valid."""
     with spark_session(MASTER) as spark:
         bus = BusPart.of(spark, world.bus, ShippedApp(APP), world.warehouse, [calls])
         listed_early = Source(spark, world.warehouse, bus=bus).events(calls)
@@ -365,8 +363,8 @@ def test_an_archiver_may_go_on_meanwhile(world: World, results: dict[str, NodeRe
     assert read == [Counter(range(2400))] * 2
 
 
-def test_a_file_that_grows_loses_nothing(world: World, tmp_path: Path) -> None:
-    """Whoever listed it when it was small reads at least what it held, also without a border; Spark would pass over all of it."""
+def test_a_file_that_grows_loses_no_events(world: World, tmp_path: Path) -> None:
+    """A reader that listed it earlier reads at least the earlier events, also without an end offset; Spark alone would skip it."""
     dice, bus, warehouse = random.Random(5), MemoryBus(), open_warehouse(tmp_path)
     category = ps.Category("growing", Call, key="caller", event_time="at", buckets=1)
     bus.create(CategorySpec.of(category))
@@ -389,8 +387,8 @@ def test_a_file_that_grows_loses_nothing(world: World, tmp_path: Path) -> None:
     assert {event.number for event in first} <= read
 
 
-def test_settings_of_the_bus_are_shown_nowhere(world: World, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """They reach whoever reads, and neither what is printed nor Spark's plans."""
+def test_kafka_settings_are_not_shown(world: World, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Readers receive them; neither the output nor Spark's plans contain them."""
     bootstrap_servers = world.bus.settings.bootstrap
     settings = tmp_path / "settings.toml"
     settings.write_text('[kafka-settings]\nsasl.password = "s3cret"\n')
@@ -410,8 +408,8 @@ def test_settings_of_the_bus_are_shown_nowhere(world: World, tmp_path: Path, cap
     assert "s3cret" not in repr(side)
 
 
-def test_what_is_in_neither_is_refused(world: World, tmp_path: Path) -> None:
-    """Events that the bus has dropped before they were archived; and a warehouse that is another bus's."""
+def test_events_in_neither_place_are_refused(world: World, tmp_path: Path) -> None:
+    """Kafka has deleted events before they were archived, or the warehouse belongs to another cluster."""
     category = ps.Category("until_now.short_lived", Call, key="caller", event_time="at", buckets=1)
     world.bus.catalog.create(CategorySpec.of(category))
     world.plain(category, world.sent[:100])
@@ -432,8 +430,8 @@ def test_what_is_in_neither_is_refused(world: World, tmp_path: Path) -> None:
         handoff_offsets(world.bus, open_warehouse(tmp_path / "other"), category.name)
 
 
-def test_a_state_until_another_day_is_refused() -> None:
-    """There is one end that a state can have beside that of the archive."""
+def test_a_state_up_to_another_day_is_refused() -> None:
+    """A state ends at the archive's end or now."""
     done = CliRunner().invoke(app, ["bootstrap", f"{APP.path}:Number", "--backup", "backups", "--to", "2013-01-03"])
 
     assert done.exit_code == 2

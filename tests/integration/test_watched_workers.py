@@ -1,4 +1,4 @@
-"""Watching real workers on a real broker, by the command line."""
+"""Monitoring of real workers on a real broker, from the command line."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from penstock.ops.dev_services import running_kafka
 
 @pytest.fixture
 def hook() -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """An HTTP receiver; its address, and what it was sent."""
-    told: list[dict[str, Any]] = []
+    """An HTTP receiver: its address, and the notifications that it received."""
+    received: list[dict[str, Any]] = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            told.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            received.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
             self.send_response(204)
             self.end_headers()
 
@@ -35,15 +35,15 @@ def hook() -> Iterator[tuple[str, list[dict[str, Any]]]]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}", told
+    yield f"http://127.0.0.1:{server.server_port}", received
     server.shutdown()
 
 
-def test_what_runs_what_is_wrong_and_who_is_told(
+def test_a_killed_worker_raises_an_alert(
     cli: Cli, app: Path, prefix: str, wait_until: Callable[..., None], hook: tuple[str, list[dict[str, Any]]]
 ) -> None:
-    """A worker that is killed is missed, somebody is told, and told again when another has taken over."""
-    url, told = hook
+    """Status, metrics, alerts and graph show the worker, its loss and its restart; the webhook receives one notification."""
+    url, received = hook
     with app.open("a") as file:
         file.write(
             '\nunattended = ps.Alert("unattended", "workers", below=1, duration=__import__("datetime").timedelta(0))\n'
@@ -52,15 +52,15 @@ def test_what_runs_what_is_wrong_and_who_is_told(
     cli.ok("category", "create", str(app))
     worker = cli.start("run", large)
 
-    def standing() -> dict[str, Any]:
+    def current_status() -> dict[str, Any]:
         seen: dict[str, Any] = json.loads(cli.ok("status", large, "--json"))["processors"][0]
         return seen
 
-    wait_until(lambda: len(standing()["workers"]) == 1)
+    wait_until(lambda: len(current_status()["workers"]) == 1)
     watch = cli.start("alerts", "run", large, "--every", "0.5", "--webhook", url, "--json")
     cli.ok("category", "send", f"{prefix}.readings", "--app", str(app), stdin=readings(400))
-    wait_until(lambda: standing()["backlog_events"] == 0 and standing()["events_in_per_s"] > 0)
-    running = standing()
+    wait_until(lambda: current_status()["backlog_events"] == 0 and current_status()["events_in_per_s"] > 0)
+    running = current_status()
     scraped = {
         (sample.name, sample.labels.get("processor")): sample.value
         for family in text_string_to_metric_families(cli.ok("metrics", "--once"))
@@ -69,12 +69,12 @@ def test_what_runs_what_is_wrong_and_who_is_told(
     worker.send_signal(signal.SIGKILL)
     worker.communicate()
     cli.ok("category", "send", f"{prefix}.readings", "--app", str(app), stdin=readings(40, start=400))
-    wait_until(lambda: any(notice["rule"] == "unattended" for notice in told))
+    wait_until(lambda: any(notice["rule"] == "unattended" for notice in received))
     raised = json.loads(cli.ok("alerts", "list", "--json"))["alerts"]
     shown = cli.ok("status", large)
-    assert len(told) == 1
+    assert len(received) == 1
     again = cli.start("run", large)
-    wait_until(lambda: bool(standing()["workers"][0]["restarts"]))
+    wait_until(lambda: bool(current_status()["workers"][0]["restarts"]))
     drawn = cli.ok("graph", large)
     for process in (again, watch):
         process.send_signal(signal.SIGTERM)
@@ -82,15 +82,19 @@ def test_what_runs_what_is_wrong_and_who_is_told(
 
     assert sorted({shard["owner"] for shard in running["shards"]}) == [running["workers"][0]["worker"]]
     assert scraped["penstock_workers", f"{prefix}.large"] == 1
-    assert (told[0]["rule"], told[0]["processor"], told[0]["status"]) == ("unattended", f"{prefix}.large", "firing")
+    assert (received[0]["rule"], received[0]["processor"], received[0]["status"]) == (
+        "unattended",
+        f"{prefix}.large",
+        "firing",
+    )
     assert ("unattended", True) in {(one["rule"], one["firing"]) for one in raised}
     assert "has not reported for" in shown
     assert "backlog is 40 events" in shown
     assert f"[{prefix}.large]  1 worker" in drawn
 
 
-def test_what_has_never_run_is_shown_with_what_waits(cli: Cli, app: Path, prefix: str) -> None:
-    """And a bus on which nothing runs says so."""
+def test_a_processor_that_never_ran_is_shown_with_its_lag(cli: Cli, app: Path, prefix: str) -> None:
+    """Status reports that no worker runs it."""
     cli.ok("category", "create", str(app))
     cli.ok("category", "send", f"{prefix}.readings", "--app", str(app), stdin=readings(10))
     shown = cli.ok("status", str(app))
@@ -105,11 +109,11 @@ waiting = ps.Alert("waiting", "backlog_events", above=0, duration=__import__("da
 """
 
 
-def test_a_watch_outlives_its_bus(
+def test_monitoring_continues_through_an_outage_of_kafka(
     tmp_path: Path, wait_until: Callable[..., None], hook: tuple[str, list[dict[str, Any]]]
 ) -> None:
-    """While a broker is down somebody is told so; when it is up again, so is that, and what else goes wrong."""
-    url, told = hook
+    """Notifications report the outage, its end, and the problems after it."""
+    url, received = hook
     bus, path = tmp_path / "bus", tmp_path / "app.py"
     path.write_text(APP.replace("{prefix}", "away") + RULES)
     with ExitStack() as ending:
@@ -119,22 +123,22 @@ def test_a_watch_outlives_its_bus(
             cli.ok("category", "create", str(path))
             often = ("--every", "0.5", "--unreachable-after", "1s")
             watch = cli.start("alerts", "run", f"{path}:Large", *often, "--webhook", url)
-            wait_until(lambda: len(told) == 1)
-        wait_until(lambda: len(told) == 2)
+            wait_until(lambda: len(received) == 1)
+        wait_until(lambda: len(received) == 2)
         with running_kafka(bus):
-            wait_until(lambda: len(told) == 3)
+            wait_until(lambda: len(received) == 3)
             cli.ok("category", "send", "away.readings", "--app", str(path), stdin=readings(10))
-            wait_until(lambda: len(told) == 4)
+            wait_until(lambda: len(received) == 4)
             watch.send_signal(signal.SIGTERM)
-            said = watch.communicate(timeout=60)[1]
+            errors = watch.communicate(timeout=60)[1]
 
-    assert [(notice["status"], notice["rule"]) for notice in told] == [
+    assert [(notice["status"], notice["rule"]) for notice in received] == [
         ("firing", "unattended"),
         ("firing", "kafka unreachable"),
         ("resolved", "kafka unreachable"),
         ("firing", "waiting"),
     ]
     assert watch.returncode == 0
-    assert "No Kafka broker answers" in told[1]["message"]
-    assert "answers again" in told[2]["message"]
-    assert said.count("WARNING Kafka does not answer") == said.count("WARNING Kafka answers again") == 1
+    assert "No Kafka broker answers" in received[1]["message"]
+    assert "answers again" in received[2]["message"]
+    assert errors.count("WARNING Kafka does not answer") == errors.count("WARNING Kafka answers again") == 1

@@ -1,4 +1,4 @@
-"""State beside a bus that is not its own: `penstock run` refuses, and leaves both as they are."""
+"""State beside a Kafka that it does not belong to: `penstock run` refuses, and changes neither."""
 
 from __future__ import annotations
 
@@ -24,37 +24,37 @@ class Hours(Local):
 
 
 @pytest.fixture
-def made_anew(cli: Cli, app: Path, prefix: str) -> Callable[[], None]:
-    """Send readings to be added up by the hour. Called, it deletes their category, and creates it again, with fewer of them."""
+def recreated(cli: Cli, app: Path, prefix: str) -> Callable[[], None]:
+    """Send hourly readings. The returned function deletes their category and recreates it with fewer of them."""
     app.write_text(app.read_text().replace("reads, writes = large, hours", "reads, writes = readings, hours"))
 
-    def make() -> None:
+    def recreate() -> None:
         cli.ok("category", "delete", f"{prefix}.readings", "--yes")
         cli.ok("category", "create", str(app))
         cli.ok("category", "send", f"{prefix}.readings", "--app", str(app), stdin=readings(100))
 
     cli.ok("category", "create", str(app))
     cli.ok("category", "send", f"{prefix}.readings", "--app", str(app), stdin=readings(1000))
-    return make
+    return recreate
 
 
 def expect_refused(cli: Cli, processor: str, **environment: str) -> None:
-    """Run it: it ends with an error that says what it means and what can be done."""
+    """Run the worker: it ends with an error that gives the consequences and the remedy."""
     done = cli("run", processor, "--until-end", **environment)
-    said = " ".join(done.stderr.split())
-    assert done.returncode == 1, said
-    assert "Traceback" not in said
+    errors = " ".join(done.stderr.split())
+    assert done.returncode == 1, errors
+    assert "Traceback" not in errors
     for words in ("deleted and created again", "--to earliest", "--dir", "rename the processor"):
-        assert words in said
+        assert words in errors
 
 
-def test_local_state_of_a_category_that_was_made_anew_is_refused(
-    cli: Cli, app: Path, prefix: str, kafka_bus: KafkaBus, made_anew: Callable[[], None]
+def test_local_state_of_a_recreated_category_is_refused(
+    cli: Cli, app: Path, prefix: str, kafka_bus: KafkaBus, recreated: Callable[[], None]
 ) -> None:
-    """The state stays as it is, nothing is written, and the group commits nothing."""
+    """The state is unchanged, nothing is written, and the group commits nothing."""
     processor = f"{prefix}.hours"
     cli.ok("run", f"{app}:Hours", "--until-end")
-    made_anew()
+    recreated()
 
     def look() -> tuple[list[Any], object, object]:
         shards = json.loads(cli.ok("state", "list", processor, "--json"))
@@ -70,10 +70,10 @@ def test_local_state_of_a_category_that_was_made_anew_is_refused(
 
 
 @pytest.mark.parametrize("store", ["postgres", "redis_server"])
-def test_remote_state_of_a_category_that_was_made_anew_is_refused(
-    store: str, cli: Cli, app: Path, made_anew: Callable[[], None], request: pytest.FixtureRequest
+def test_remote_state_of_a_recreated_category_is_refused(
+    store: str, cli: Cli, app: Path, recreated: Callable[[], None], request: pytest.FixtureRequest
 ) -> None:
-    """What can be asked for in the store stays the same."""
+    """Queries of the store return the same results."""
     url = request.getfixturevalue(store).url
     remote = app.with_name("remote.py")
     remote.write_text(f"import sys; sys.path.insert(0, {str(app.parent)!r})\n" + REMOTE)
@@ -85,7 +85,7 @@ def test_remote_state_of_a_category_that_was_made_anew_is_refused(
 
     done = cli("run", f"{remote}:Hours", "--until-end", PENSTOCK_STORE=url)
     assert done.returncode == 0, done.stderr
-    made_anew()
+    recreated()
     before = ask()
     expect_refused(cli, f"{remote}:Hours", PENSTOCK_STORE=url)
 
