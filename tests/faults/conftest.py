@@ -1,6 +1,6 @@
-"""Fault tests in several processes: all share one broker; files that share another service run one after another, beside the rest.
+"""Fault tests run in several processes that share one broker; files that share another service run one after another.
 
-Starting a service takes longer than a trial.
+Starting a service takes longer than a test.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from penstock.ops.dev_services import LocalServices
 from penstock.ops.dev_services.lock import exclusive
 
 SHARING = ("test_hdfs_outage.py", "test_end_of_transactions.py", "test_broker_outage.py", "test_three_brokers.py")
-"""The files whose tests share an HDFS, a broker behind a proxy, or three brokers."""
+"""Files whose tests share an HDFS, a broker behind a proxy, or three brokers."""
 
 
 class ByService(LoadScopeScheduling):  # type: ignore[misc]  # likewise
-    """Assigns the tests of such a file to one process, and each other test to any free process."""
+    """Assigns all tests of such a file to one process, and each other test to any free process."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
@@ -28,13 +28,13 @@ class ByService(LoadScopeScheduling):  # type: ignore[misc]  # likewise
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByService:
-    """Choose how tests are distributed."""
+    """Select the test scheduler."""
     return ByService(config, log)
 
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterator[str]:
-    """The broker's address; who comes first starts it, who goes last stops it."""
+    """The broker's address; the first process to use it starts it, the last one stops it."""
     own = tmp_path_factory.getbasetemp()
     folder = (own if worker_id == "master" else own.parent) / "shared"
     users = folder / "users"
@@ -52,13 +52,13 @@ def broker(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterator
 
 @pytest.fixture(scope="session")
 def admin(broker: str) -> AdminClient:
-    """What deletes categories."""
+    """A client that deletes categories."""
     return AdminClient({"bootstrap.servers": broker})
 
 
 @pytest.fixture
 def kafka(broker: str, admin: AdminClient, prefix: str) -> Iterator[str]:
-    """The broker; what a test has made there goes with it, since every client asks for all categories that there are."""
+    """The broker; categories of a test are deleted after it, since every client requests the metadata of all categories."""
     yield broker
     made = [name for name in admin.list_topics(timeout=30).topics if name.startswith(prefix)]
     for gone in admin.delete_topics(made).values() if made else ():
@@ -67,5 +67,5 @@ def kafka(broker: str, admin: AdminClient, prefix: str) -> Iterator[str]:
 
 @pytest.fixture
 def unique(unique: str, worker_id: str) -> str:
-    """A name that no test of another process uses either."""
+    """A name that no test in any process uses."""
     return f"{unique}.{worker_id}"

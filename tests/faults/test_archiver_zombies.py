@@ -26,7 +26,7 @@ from penstock.transport.messages import Outgoing
 
 @pytest.fixture
 def processes() -> Iterator[list[ForkServerProcess]]:
-    """Processes that do not outlive the test."""
+    """Processes that end with the test."""
     started: list[ForkServerProcess] = []
     yield started
     for process in started:
@@ -45,7 +45,7 @@ def test_a_paused_archiver_changes_nothing_of_its_successors(
     wait_until: Callable[..., None],
     processes: list[ForkServerProcess],
 ) -> None:
-    """It was stopped right before it wrote events, or a note; its successor archived more, and both go on."""
+    """The archiver pauses right before it writes events or metadata; its successor archives more, and both continue."""
     category, warehouse = readings_of(f"{prefix}.readings"), open_warehouse(tmp_path)
     name = category.name
     kafka_bus.catalog.create(CategorySpec.of(category))

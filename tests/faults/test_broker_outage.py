@@ -1,4 +1,4 @@
-"""A broker that is away for longer than every time limit of its clients: workers wait, start, and stop all the same."""
+"""During a broker outage that exceeds every client timeout, workers wait, and can be started and stopped."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from penstock.transport.kafka import KafkaBus, KafkaSettings
 EVENTS = events(1_500)
 SUBJECTS = [Subject("stateful", *pair) for pair in PAIRS] + [Subject("stateless", EXACT, EXACT)]
 IMPATIENT = {**HASTY, "message.timeout.ms": "2000", "socket.timeout.ms": "2000"}
-"""Sessions, transactions and messages whose time is up long before the outage ends."""
+"""Sessions, transactions and messages that time out long before the outage ends."""
 OUTAGE_S = 12.0
 DONE_LIMIT_S = 120.0
 
@@ -32,7 +32,7 @@ Wait = Callable[..., None]
 
 @pytest.fixture(scope="module")
 def through_proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, KafkaProxy]]:
-    """A broker behind a proxy, for all of these."""
+    """A broker behind a proxy, for all tests of this file."""
     with pytest.MonkeyPatch.context() as patch, proxied_kafka(tmp_path_factory.mktemp("proxied"), patch) as running:
         yield running
 
@@ -47,21 +47,21 @@ def away(through_proxy: tuple[str, KafkaProxy]) -> Iterator[KafkaProxy]:
 
 @pytest.fixture
 def outer(through_proxy: tuple[str, KafkaProxy], tmp_path: Path) -> Iterator[Cli]:
-    """The command line on that broker."""
+    """The command line with the proxy's address."""
     cli = Cli(through_proxy[0], tmp_path)
     yield cli
     cli.end_all()
 
 
 def committed(bus: KafkaBus, job: Job) -> int:
-    """Count the events that a job's group is done with."""
+    """Return the number of events that a job's group has committed."""
     return sum(bus.catalog.committed(f"{job.prefix}.subject", f"{job.prefix}.events").values())
 
 
 def test_workers_of_every_row_outlast_a_long_outage(
     through_proxy: tuple[str, KafkaProxy], away: KafkaProxy, tmp_path: Path, prefix: str, wait_until: Wait
 ) -> None:
-    """Their sessions, transactions and messages have all run out meanwhile: none ends, and each row keeps its promise."""
+    """Their sessions, transactions and messages time out: no worker ends, and each row's guarantee holds."""
     bus = KafkaBus(KafkaSettings(through_proxy[0]))
     jobs = []
     for number, subject in enumerate(SUBJECTS):
@@ -88,10 +88,10 @@ def test_workers_of_every_row_outlast_a_long_outage(
         expect_kept(job, EVENTS)
 
 
-def test_a_worker_that_starts_while_the_broker_is_away_waits(
+def test_a_worker_that_starts_during_an_outage_waits(
     through_proxy: tuple[str, KafkaProxy], away: KafkaProxy, outer: Cli, app: Path, prefix: str
 ) -> None:
-    """It says that it waits, and goes on when the broker is there; unless that is not wanted."""
+    """It logs that it waits, and continues when the broker is back; with `--fail-fast` it ends."""
     outer.ok("category", "create", str(app))
     outer.ok("category", "send", f"{prefix}.readings", "--app", str(app), stdin=readings(300))
     outer.ok("run", f"{app}:Large", "--until-end")
@@ -100,9 +100,9 @@ def test_a_worker_that_starts_while_the_broker_is_away_waits(
     assert hasty.returncode == 1
     worker = outer.start("run", f"{app}:Totals", "--until-end")
     assert worker.stderr is not None
-    said = ""
-    while "--fail-fast ends instead" not in said:
-        said = worker.stderr.readline()
+    line = ""
+    while "--fail-fast ends instead" not in line:
+        line = worker.stderr.readline()
         assert worker.poll() is None
     away.let_through()
     worker.communicate(timeout=DONE_LIMIT_S)
@@ -112,7 +112,7 @@ def test_a_worker_that_starts_while_the_broker_is_away_waits(
 
 
 @pytest.mark.parametrize("processor", ["Large", "Totals"])
-def test_a_worker_that_is_stopped_while_the_broker_is_away_ends_in_time(
+def test_a_worker_that_is_stopped_during_an_outage_ends_in_time(
     through_proxy: tuple[str, KafkaProxy],
     away: KafkaProxy,
     outer: Cli,
@@ -121,7 +121,7 @@ def test_a_worker_that_is_stopped_while_the_broker_is_away_ends_in_time(
     wait_until: Wait,
     processor: str,
 ) -> None:
-    """What it could not save is done again by the next one."""
+    """The next worker repeats the work that it could not save."""
     exact = app.with_name("exact.py")
     exact.write_text(
         app.read_text().replace(
@@ -142,7 +142,7 @@ def test_a_worker_that_is_stopped_while_the_broker_is_away_ends_in_time(
     worker.communicate(timeout=30)
     away.let_through()
 
-    assert worker.returncode in {0, 75}  # all may have been saved before
+    assert worker.returncode in {0, 75}  # everything may have been saved before
     outer.ok("run", str(exact), "--until-end")
     expect_totals_count_each_reading_once(through_proxy[0], prefix, 3_000)
 
@@ -158,22 +158,22 @@ def test_a_worker_that_is_stopped_while_the_broker_is_away_ends_in_time(
     ],
     ids=lambda it: it[0] if isinstance(it, tuple) else "",
 )
-def test_other_commands_that_start_while_the_broker_is_away_wait(
+def test_other_commands_that_start_during_an_outage_wait(
     away: KafkaProxy, outer: Cli, app: Path, prefix: str, command: tuple[str, ...], ready: str
 ) -> None:
-    """Each reports that it waits, and works when the broker is there."""
+    """Each reports that it waits, and completes when the broker is back."""
     outer.ok("category", "create", str(app))
     outer.ok("category", "send", f"{prefix}.readings", "--app", str(app), stdin=readings(300))
     away.cut_off()
     process = outer.start(*(str(app) if word == "APP" else word for word in command))
     assert process.stderr is not None
-    said = ""
-    while "--fail-fast ends instead" not in said:
-        said = process.stderr.readline()
-        assert said, "it ended"
+    line = ""
+    while "--fail-fast ends instead" not in line:
+        line = process.stderr.readline()
+        assert line, "it ended"
     away.let_through()
-    while ready not in said:
-        said = process.stderr.readline()
-        assert said, "it ended"
+    while ready not in line:
+        line = process.stderr.readline()
+        assert line, "it ended"
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=DONE_LIMIT_S)

@@ -1,4 +1,4 @@
-"""A broker that commits, and an answer that says otherwise or does not arrive: each event counts once all the same."""
+"""A broker that commits, but whose answer is wrong or missing: each event counts once."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ ANSWERS = {
 
 @pytest.fixture(scope="module")
 def through_proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, KafkaProxy]]:
-    """A broker behind a proxy, for all of these."""
+    """A broker behind a proxy, for all tests of this file."""
     with pytest.MonkeyPatch.context() as patch, proxied_kafka(tmp_path_factory.mktemp("proxied"), patch) as running:
         yield running
 
 
 @pytest.mark.parametrize("kind", ["stateless", "stateful"])
 @pytest.mark.parametrize("answer", ANSWERS)
-def test_a_false_answer_changes_nothing(
+def test_a_wrong_answer_to_a_commit_changes_nothing(
     kind: str, answer: str, through_proxy: tuple[str, KafkaProxy], tmp_path: Path, prefix: str
 ) -> None:
-    """The second commit takes place and is answered so; the worker finds out what is true, and goes on."""
+    """The second commit succeeds, but its answer is wrong; the worker determines the outcome and continues."""
     kafka, proxy = through_proxy
     job = prepared(Subject(kind, EXACT, EXACT), EVENTS, prefix, KafkaBus(KafkaSettings(kafka)), tmp_path)
     second = proxy.answers + 1

@@ -1,7 +1,7 @@
-"""The worker is killed in the gaps of a checkpoint, on a real Kafka, and its guarantees hold.
+"""Workers on a real Kafka are killed between the steps of a checkpoint, and their guarantees hold.
 
-The gaps come from the step tables, so that a new step is a new test. `tests/unit/test_deaths.py` kills every kind in every gap of every row in memory. Here
-each gap of each row runs once, and each kind in each row at least once; `make test-gaps` runs every combination.
+The gaps come from the step tables, so each new step adds a test. `tests/unit/test_deaths.py` kills every kind in every gap of every row in memory.
+These tests run each gap of each row once, and each kind in each row at least once; `make test-gaps` runs every combination.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Case = tuple[Subject, Steps, Gap]
 
 
 def cases(subjects: list[Subject]) -> list[Any]:
-    """Return each subject with each gap of its checkpoints, or a part of these that covers every gap of every row and every subject."""
+    """Return each subject with each gap of its checkpoints, or a subset that covers every gap of every row and every subject."""
     every = [
         (subject, steps, Gap(before))
         for subject in subjects
@@ -39,7 +39,7 @@ def cases(subjects: list[Subject]) -> list[Any]:
 
 
 def covering(every: list[Case]) -> list[Case]:
-    """Return the first case of each gap of a row and store; of a subject without any, one whose gap differs from those of its neighbours."""
+    """Return the first case of each gap of a row and store, and one case of each other subject, with varying gaps."""
     firsts = {(steps, str(subject.store), gap): (subject, steps, gap) for subject, steps, gap in reversed(every)}
     chosen = list(firsts.values())
     covered = {subject for subject, _, _ in chosen}
@@ -50,8 +50,8 @@ def covering(every: list[Case]) -> list[Case]:
     return sorted(chosen, key=every.index)
 
 
-def test_the_part_covers_every_gap_of_every_row_and_every_subject() -> None:
-    """Leaving combinations out leaves out no step, no kind and no way of writing."""
+def test_the_subset_covers_every_gap_of_every_row_and_every_subject() -> None:
+    """It omits only combinations: no step, kind or write mode is missing."""
     subjects = STATELESS + LOCAL + TIMED + CHAINED + REMOTE
     every = [
         (one, steps_of(one.make("any")), Gap(before))
@@ -66,10 +66,10 @@ def test_the_part_covers_every_gap_of_every_row_and_every_subject() -> None:
 
 
 @pytest.mark.parametrize(("subject", "gap"), cases(STATELESS + LOCAL + TIMED + CHAINED))
-def test_what_was_promised_holds(
+def test_guarantees_hold_after_a_kill(
     subject: Subject, gap: Gap, kafka: str, kafka_bus: KafkaBus, tmp_path: Path, prefix: str
 ) -> None:
-    """Killed there and started again, state and outputs are equal to the truth, at least it, or at most it."""
+    """After a kill in the gap and a restart, state and outputs are equal to the expected ones, at least, or at most, as guaranteed."""
     job = prepared(subject, EVENTS, prefix, kafka_bus, tmp_path)
 
     assert job.run(Death(gap)) == -signal.SIGKILL
@@ -78,10 +78,10 @@ def test_what_was_promised_holds(
 
 
 @pytest.mark.parametrize(("subject", "gap"), cases(LOCAL + TIMED + CHAINED))
-def test_it_holds_without_the_disk(
+def test_guarantees_hold_without_the_disk(
     subject: Subject, gap: Gap, kafka: str, kafka_bus: KafkaBus, tmp_path: Path, prefix: str
 ) -> None:
-    """The same after the loss of the machine with its disk: another machine continues from the bus."""
+    """The disk is lost, too, and another machine continues from Kafka."""
     job = prepared(subject, EVENTS, prefix, kafka_bus, tmp_path)
 
     assert job.run(Death(gap)) == -signal.SIGKILL
@@ -91,10 +91,10 @@ def test_it_holds_without_the_disk(
 
 
 @pytest.mark.parametrize("subject", TWICE, ids=str)
-def test_it_holds_after_two_deaths(
+def test_guarantees_hold_after_two_kills(
     subject: Subject, kafka: str, kafka_bus: KafkaBus, tmp_path: Path, prefix: str
 ) -> None:
-    """The first where it was decided, with the disk; the second in the first checkpoint of who came next, before it is."""
+    """The first kill follows the commit, and the disk is lost; the second precedes the commit of the successor's first checkpoint."""
     job = prepared(subject, EVENTS, prefix, kafka_bus, tmp_path)
 
     assert job.run(Death(Gap(Step.APPLY_STATE))) == -signal.SIGKILL
@@ -111,7 +111,7 @@ def test_it_holds_after_two_deaths(
         pytest.param(Subject("forgetting_unsure", EXACT, EXACT), "save_position", False, id="replaying"),
     ],
 )
-def test_it_holds_after_a_death_during_recovery(
+def test_guarantees_hold_after_a_kill_during_recovery(
     subject: Subject,
     operation: str,
     keeps_disk: bool,
@@ -120,7 +120,7 @@ def test_it_holds_after_a_death_during_recovery(
     tmp_path: Path,
     prefix: str,
 ) -> None:
-    """Who makes good a death dies over it, while the state is made what was decided, or what the changelog says."""
+    """The recovering worker is killed, while it applies the committed delta or replays the changelog."""
     job = prepared(subject, EVENTS, prefix, kafka_bus, tmp_path)
 
     assert job.run(Death(Gap(Step.APPLY_STATE))) == -signal.SIGKILL
@@ -132,10 +132,10 @@ def test_it_holds_after_a_death_during_recovery(
 
 
 @pytest.mark.parametrize(("subject", "gap"), cases([Subject("timers", EXACT, EXACT)]))
-def test_promises_of_a_killed_worker_hold(
+def test_watermarks_of_a_killed_worker_stay_valid(
     subject: Subject, gap: Gap, kafka_bus: KafkaBus, tmp_path: Path, prefix: str
 ) -> None:
-    """Who goes by them meanwhile completes no hour too early, and in the end all that are complete."""
+    """A downstream processor writes no window too early meanwhile, and all complete windows in the end."""
     job = prepared(subject, EVENTS, prefix, kafka_bus, tmp_path)
     downstream = prepared(Subject("downstream", EXACT, EXACT), [], prefix, kafka_bus, tmp_path)
 
@@ -152,7 +152,7 @@ def test_promises_of_a_killed_worker_hold(
 def test_a_checkpoint_without_events_counts_once(
     subject: Subject, gap: Gap, elsewhere: bool, kafka_bus: KafkaBus, tmp_path: Path, prefix: str
 ) -> None:
-    """Windows that a promise alone completes leave the position where it was: that is no sign of whether they were written."""
+    """Windows that a watermark alone completes do not move the position, so it does not show whether they were written."""
     job = prepared(subject, [], prefix, kafka_bus, tmp_path / "0")
     source = Source(subject, prefix, kafka_bus)
     source.write(EVENTS)
@@ -167,10 +167,10 @@ def test_a_checkpoint_without_events_counts_once(
 
 
 @pytest.mark.parametrize("gap", [Gap(Step.LOG_CHANGES), Gap(Step.APPLY_STATE)], ids=str)
-def test_a_changelog_that_begins_late_holds_what_was_before(
+def test_a_changelog_that_begins_late_contains_the_earlier_state(
     gap: Gap, kafka: str, kafka_bus: KafkaBus, tmp_path: Path, prefix: str
 ) -> None:
-    """Declared to keep one when it has a state already, a processor dies in its first checkpoint, and loses its disk later."""
+    """A processor with state gets a changelog, is killed in its first checkpoint, and loses its disk later."""
     job = prepared(Subject("stateful", EXACT, EXACT), EVENTS, prefix, kafka_bus, tmp_path)
     logged, source = replace(job, subject=Subject("unsure", EXACT, EXACT)), Source(job.subject, prefix, kafka_bus)
     source.sent += EVENTS
@@ -186,7 +186,7 @@ def test_a_changelog_that_begins_late_holds_what_was_before(
 
 
 def stored_cases() -> list[Any]:
-    """Return the cases of remote state, each with a store: both stores for every combination, or one of them in turn."""
+    """Return the cases of remote state, each with a store: with EVERY_GAP both stores, otherwise alternating ones."""
     stores = ["postgres", "redis_server"]
     found = []
     for number, case in enumerate(cases(REMOTE)):
@@ -196,7 +196,7 @@ def stored_cases() -> list[Any]:
 
 
 @pytest.mark.parametrize(("subject", "gap", "store"), stored_cases())
-def test_it_holds_in_a_remote_store(
+def test_guarantees_hold_in_a_remote_store(
     subject: Subject,
     gap: Gap,
     store: str,
@@ -205,7 +205,7 @@ def test_it_holds_in_a_remote_store(
     tmp_path: Path,
     prefix: str,
 ) -> None:
-    """The same for state that is merged into PostgreSQL or Redis, in each way of writing there."""
+    """State is merged into PostgreSQL or Redis, in each write mode."""
     url = request.getfixturevalue(store).url
     job = replace(prepared(subject, EVENTS, prefix, kafka_bus, tmp_path), store=url)
 
@@ -214,8 +214,8 @@ def test_it_holds_in_a_remote_store(
     expect_kept_remotely(job, EVENTS)
 
 
-def test_workers_are_forked_from_what_they_need() -> None:
-    """The harness is quick: a new process has everything imported that a worker uses, and does not do it again."""
+def test_worker_processes_are_forked_with_their_imports() -> None:
+    """The harness is fast: a new process imports nothing again."""
     already = forking().Process(target=exec, args=("import sys; sys.exit('support.victims' not in sys.modules)",))
     already.start()
     already.join(LIMIT_S)
@@ -224,7 +224,7 @@ def test_workers_are_forked_from_what_they_need() -> None:
 
 
 def outputs_of(subject: Subject, before: Step, prefix: str, kafka: str, kafka_bus: KafkaBus, folder: Path) -> list[int]:
-    """Kill a worker before a step and start it again; the numbers that its outputs carry."""
+    """Kill a worker before a step and start it again; return the numbers in its outputs."""
     job = prepared(subject, EVENTS, prefix, kafka_bus, folder)
     assert job.run(Death(Gap(before))) == -signal.SIGKILL
     assert job.run() == 0
@@ -232,7 +232,7 @@ def outputs_of(subject: Subject, before: Step, prefix: str, kafka: str, kafka_bu
 
 
 def test_at_least_once_really_repeats(kafka: str, kafka_bus: KafkaBus, tmp_path: Path, prefix: str) -> None:
-    """The harness bites: outputs that were flushed before the position was saved come again, and count twice in the state."""
+    """The harness detects repeats: outputs that were flushed before the position was saved come twice and count twice in the state."""
     subject = Subject("stateful", LEAST, LEAST)
     found = outputs_of(subject, Step.SAVE_POSITION, prefix, kafka, kafka_bus, tmp_path)
     counted = sum(sums["count"] for sums in state_of(tmp_path, f"{prefix}.subject").values())
@@ -242,7 +242,7 @@ def test_at_least_once_really_repeats(kafka: str, kafka_bus: KafkaBus, tmp_path:
 
 
 def test_at_most_once_really_loses(kafka: str, kafka_bus: KafkaBus, tmp_path: Path, prefix: str) -> None:
-    """The harness bites: events whose offset was committed first are missing from outputs and state."""
+    """The harness detects losses: events whose offset was committed first are missing from outputs and state."""
     subject = Subject("stateful", MOST, MOST)
     found = outputs_of(subject, Step.SAVE_STATE, prefix, kafka, kafka_bus, tmp_path)
     counted = sum(sums["count"] for sums in state_of(tmp_path, f"{prefix}.subject").values())
@@ -254,7 +254,7 @@ def test_at_most_once_really_loses(kafka: str, kafka_bus: KafkaBus, tmp_path: Pa
 def test_exactly_once_state_may_still_repeat_outputs(
     kafka: str, kafka_bus: KafkaBus, tmp_path: Path, prefix: str
 ) -> None:
-    """The two settings are two: outputs at least once come again where the state counts each event once."""
+    """State and output guarantees are independent: at-least-once outputs repeat although the state counts each event once."""
     subject = Subject("stateful", EXACT, LEAST)
     found = outputs_of(subject, Step.SAVE_TOGETHER, prefix, kafka, kafka_bus, tmp_path)
     counted = sum(sums["count"] for sums in state_of(tmp_path, f"{prefix}.subject").values())

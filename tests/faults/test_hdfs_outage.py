@@ -1,7 +1,7 @@
-"""HDFS out of order under a worker at work: events are processed as ever, and afterwards there are good backups again.
+"""HDFS fails under a running worker: events are processed without interruption, and backups recover afterwards.
 
-A state is backed up twice a second here, and HDFS is given three seconds to answer, so what lasts ten seconds is to these
-backups what twenty minutes are to those of once a minute.
+These tests back a state up twice a second and give HDFS three seconds to answer, so ten seconds here equal twenty minutes
+with the default interval of a minute.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class Gated:
     """A store whose uploads pause in the middle of a file while a gate is shut.
 
     Args:
-        place: where the files go.
-        gate: a folder; the gate is shut while it holds a file `shut`, and `reached` tells that an upload has come to it.
+        place: the folder of the files.
+        gate: a folder; the gate is shut while it contains the file `shut`, and an upload at the gate creates `reached`.
     """
 
     def __init__(self, place: FileStore, gate: Path) -> None:
@@ -77,12 +77,12 @@ class Gated:
 
 @dataclass(frozen=True)
 class BackedUp(Job):
-    """A job with backups at any place.
+    """A job with backups.
 
     Args:
-        location: the place.
-        webhdfs: where it answers.
-        gate: a folder for the gate, and for the worker's log.
+        location: the backup store.
+        webhdfs: its WebHDFS address.
+        gate: a folder for the gate and the worker's log.
         answer_limit_s: how long the worker waits for an answer of HDFS.
     """
 
@@ -92,7 +92,7 @@ class BackedUp(Job):
     answer_limit_s: float = ANSWER_LIMIT_S
 
     def around(self) -> Environment:
-        """Prepare the worker's process, too."""
+        """Prepare the worker's process as well."""
         logging.basicConfig(filename=self.gate / "log", level=logging.WARNING)
         hdfs_files.ANSWER_LIMIT_S = self.answer_limit_s
         return Environment(self.folder, Gated(self.place(), self.gate), EVERY)
@@ -113,7 +113,7 @@ class BackedUp(Job):
         return [self.folder / f"{self.prefix}.subject" / f"{number:05d}" for number in range(BUCKETS)]
 
     def backed_up(self) -> list[int]:
-        """Return up to where each bucket's newest backup has read."""
+        """Return the position of each bucket's newest backup."""
         place, shape = self.place(), self.subject.make(self.prefix).state_shape() or ""
         identities = [ShardIdentity(f"{self.prefix}.subject", number, shape) for number in range(BUCKETS)]
         found: list[StatePosition] = [newest_position(place, identity) or StatePosition() for identity in identities]
@@ -121,35 +121,35 @@ class BackedUp(Job):
 
 
 class Cluster:
-    """An HDFS, any part of which can be killed, frozen and brought back."""
+    """An HDFS whose daemons can be killed, frozen and restarted."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._services = LocalServices(folder)
 
     def up(self) -> dict[str, str]:
-        """Bring back what is missing, and return when files can be written; the addresses are always the same."""
+        """Restart missing daemons at the same addresses, and return when files can be written."""
         for process in self.processes().values():
             process.resume()
         return self._services.up(["hdfs"], lambda _: None)["hdfs"].endpoints
 
     def down(self) -> None:
         for process in self.processes().values():
-            process.resume()  # one that is frozen does not end when it is asked to
+            process.resume()  # a frozen process ignores SIGTERM
         self._services.down(["hdfs"], lambda _: None)
 
     def processes(self) -> dict[str, psutil.Process]:
-        """Return the live ones."""
+        """Return the live daemons."""
         hdfs = Hdfs(self._folder)
         found = {"NameNode": hdfs._name_node.process(), "DataNode": hdfs._data_node.process()}
         return {name: process for name, process in found.items() if process is not None}
 
-    def strike(self, name: str, number: signal.Signals) -> None:
+    def send_signal(self, name: str, number: signal.Signals) -> None:
         self.processes()[name].send_signal(number)
 
 
 class Load:
-    """Sends events of a few keys, some hundred a second, in a block; knows which."""
+    """Sends events of a few keys, some hundred a second, within a block; records them."""
 
     def __init__(self, kafka: str, category: str) -> None:
         self.sent: list[Event] = []
@@ -166,7 +166,7 @@ class Load:
         self.end()
 
     def end(self) -> None:
-        """Send no more."""
+        """Stop sending."""
         self._ended.set()
         self._thread.join()
 
@@ -179,7 +179,7 @@ class Load:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """One HDFS for all tests here."""
+    """One HDFS for all tests of this file."""
     cluster = Cluster(tmp_path_factory.mktemp("hdfs"))
     try:
         yield cluster
@@ -189,7 +189,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture
 def job(cluster: Cluster, kafka_bus: KafkaBus, prefix: str, tmp_path: Path) -> Iterator[BackedUp]:
-    """A job with backups on HDFS, which is in order before and after."""
+    """A job with backups on HDFS; HDFS is healthy before and after the test."""
     endpoints = cluster.up()
     yield backed_up_job(f"{endpoints['rpc']}/{tmp_path.name}", endpoints["webhdfs"], kafka_bus, prefix, tmp_path)
     cluster.up()
@@ -203,7 +203,7 @@ def backed_up_job(location: str, webhdfs: str, bus: KafkaBus, prefix: str, folde
 
 @contextmanager
 def working(job: BackedUp) -> Iterator[ForkServerProcess]:
-    """Keep a worker at work, which is killed in the end if it still lives."""
+    """Keep a worker running; kill it in the end if it is still alive."""
     worker = replace(job, endless=True).start()
     try:
         yield worker
@@ -213,7 +213,7 @@ def working(job: BackedUp) -> Iterator[ForkServerProcess]:
 
 
 def stop(worker: ForkServerProcess) -> int | None:
-    """Ask a worker to end; how it ended, None where it did not within the limit."""
+    """Ask a worker to end; return its exit code, or None after the limit."""
     worker.terminate()
     worker.join(STOP_LIMIT_S)
     return worker.exitcode
@@ -225,25 +225,25 @@ def committed(bus: KafkaBus, job: BackedUp) -> list[int]:
 
 
 def is_done(bus: KafkaBus, job: BackedUp) -> bool:
-    """Tell whether all that was sent is processed."""
+    """Return whether all sent events are processed."""
     ends = bus.catalog.describe(job.category).ends
     return committed(bus, job) == [ends[number] for number in range(BUCKETS)]
 
 
 def expect_progress(bus: KafkaBus, job: BackedUp, wait_until: WaitUntil) -> None:
-    """Expect events of each bucket to be processed from now on, a hundred and more."""
+    """Expect a hundred further events of each bucket to be processed."""
     before = committed(bus, job)
     wait_until(lambda: all(now > then + 100 for now, then in zip(committed(bus, job), before, strict=True)))
 
 
 def await_backup(bus: KafkaBus, job: BackedUp, wait_until: WaitUntil) -> None:
-    """Wait for backups of what is processed by now."""
+    """Wait for backups of all events that are processed now."""
     now = committed(bus, job)
     wait_until(lambda: all(made >= then for made, then in zip(job.backed_up(), now, strict=True)))
 
 
 def forget_what_is_backed_up(job: BackedUp) -> None:
-    """Lose the disk, and let the bus drop what went into the backups: nothing else has it now."""
+    """Lose the disk, and delete the backed-up events from Kafka: only the backups contain them now."""
     shutil.rmtree(job.folder)
     admin = AdminClient({"bootstrap.servers": job.kafka})
     dropped = [TopicPartition(job.category, number, offset) for number, offset in enumerate(job.backed_up())]
@@ -252,7 +252,7 @@ def forget_what_is_backed_up(job: BackedUp) -> None:
 
 
 def expect_exact(bus: KafkaBus, job: BackedUp, worker: ForkServerProcess, sent: list[Event], wait: WaitUntil) -> None:
-    """Expect the right result of all events, also of a worker that has nothing but the backups to go on from."""
+    """Expect exact results, also from a worker that has only the backups to continue from."""
     wait(lambda: is_done(bus, job))
     assert stop(worker) == 0
     expect_kept(job, sent)
@@ -263,18 +263,20 @@ def expect_exact(bus: KafkaBus, job: BackedUp, worker: ForkServerProcess, sent: 
     expect_kept(job, sent + later)
 
 
-def stopped_in_an_upload(job: BackedUp, cluster: Cluster, name: str, by: signal.Signals, wait_until: WaitUntil) -> None:
-    """Strike a daemon when half a file has been sent."""
+def fail_during_an_upload(
+    job: BackedUp, cluster: Cluster, name: str, by: signal.Signals, wait_until: WaitUntil
+) -> None:
+    """Fail a daemon when half a file has been sent."""
     (job.gate / "shut").touch()
     wait_until((job.gate / "reached").exists)
-    cluster.strike(name, by)
+    cluster.send_signal(name, by)
     (job.gate / "shut").unlink()
 
 
-def test_hdfs_that_comes_after_the_worker_is_waited_for(
+def test_a_worker_starts_without_hdfs_and_backs_up_when_it_is_there(
     cluster: Cluster, job: BackedUp, kafka_bus: KafkaBus, wait_until: WaitUntil
 ) -> None:
-    """A worker that starts without it works, and its first backups are made when HDFS is there."""
+    """It processes events meanwhile."""
     cluster.down()
     with Load(job.kafka, job.category) as load, working(job) as worker:
         expect_progress(kafka_bus, job, wait_until)
@@ -288,13 +290,13 @@ def test_hdfs_that_comes_after_the_worker_is_waited_for(
 
 @pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "frozen"])
 @pytest.mark.parametrize("name", ["DataNode", "NameNode"])
-def test_a_daemon_lost_in_the_middle_of_an_upload_costs_nothing(
+def test_a_daemon_lost_during_an_upload_affects_no_event(
     name: str, by: signal.Signals, cluster: Cluster, job: BackedUp, kafka_bus: KafkaBus, wait_until: WaitUntil
 ) -> None:
-    """Frozen, it takes connections and never answers. When it is back, so are backups."""
+    """A frozen daemon accepts connections and never answers. When it is back, backups resume."""
     with Load(job.kafka, job.category) as load, working(job) as worker:
         wait_until(lambda: all(job.backed_up()))
-        stopped_in_an_upload(job, cluster, name, by, wait_until)
+        fail_during_an_upload(job, cluster, name, by, wait_until)
         wait_until(lambda: "are falling behind" in job.log)
         expect_progress(kafka_bus, job, wait_until)
         cluster.up()
@@ -303,18 +305,18 @@ def test_a_daemon_lost_in_the_middle_of_an_upload_costs_nothing(
         expect_exact(kafka_bus, job, worker, load.sent, wait_until)
 
 
-def test_an_hdfs_that_hangs_for_long_costs_nothing(
+def test_a_long_hang_of_hdfs_affects_no_event(
     cluster: Cluster, job: BackedUp, kafka_bus: KafkaBus, wait_until: WaitUntil
 ) -> None:
-    """For twenty intervals, which are twenty minutes by default; it is logged, but not at each attempt."""
+    """It lasts twenty intervals, twenty minutes by default; the worker logs it, but not at each attempt."""
     with Load(job.kafka, job.category) as load, working(job) as worker:
         wait_until(lambda: all(job.backed_up()))
         for name in cluster.processes():
-            cluster.strike(name, signal.SIGSTOP)
-        told, began_s = job.log.count("are falling behind"), time.monotonic()
+            cluster.send_signal(name, signal.SIGSTOP)
+        log_lines, began_s = job.log.count("are falling behind"), time.monotonic()
         while time.monotonic() < began_s + LONG_S:
             expect_progress(kafka_bus, job, wait_until)
-        told = job.log.count("are falling behind") - told
+        log_lines = job.log.count("are falling behind") - log_lines
         cluster.up()
         await_backup(kafka_bus, job, wait_until)
         wait_until(lambda: "have caught up" in job.log)
@@ -322,27 +324,27 @@ def test_an_hdfs_that_hangs_for_long_costs_nothing(
         expect_exact(kafka_bus, job, worker, load.sent, wait_until)
 
     assert job.log.count("more than 3 intervals") == 1
-    assert told <= 1
+    assert log_lines <= 1
 
 
-def test_a_worker_is_stopped_while_hdfs_hangs(
+def test_a_worker_can_be_stopped_while_hdfs_hangs(
     cluster: Cluster, job: BackedUp, kafka_bus: KafkaBus, wait_until: WaitUntil
 ) -> None:
-    """In the middle of an upload; it ends in order, long before HDFS has had its time to answer, and a later one goes on."""
+    """In the middle of an upload it ends cleanly, long before HDFS times out, and a later worker continues."""
     job = replace(job, answer_limit_s=3 * STOP_LIMIT_S)
     with Load(job.kafka, job.category) as load, working(job) as worker:
         wait_until(lambda: all(job.backed_up()))
-        stopped_in_an_upload(job, cluster, "NameNode", signal.SIGSTOP, wait_until)
+        fail_during_an_upload(job, cluster, "NameNode", signal.SIGSTOP, wait_until)
         assert stop(worker) == 0
     cluster.up()
     with working(job) as worker:
         expect_exact(kafka_bus, job, worker, load.sent, wait_until)
 
 
-def test_a_lost_state_waits_for_an_hdfs_that_hangs(
+def test_a_lost_state_waits_for_hdfs(
     cluster: Cluster, job: BackedUp, kafka_bus: KafkaBus, wait_until: WaitUntil
 ) -> None:
-    """It says so once, not at each try; stopped meanwhile, it ends and leaves no state that counts from nothing."""
+    """The worker logs this once, not at each attempt; when stopped, it ends and leaves no empty state that counts."""
     sent = events(1000)
     send(job.kafka, job.category, sent)
     with working(job) as worker:
@@ -350,7 +352,7 @@ def test_a_lost_state_waits_for_an_hdfs_that_hangs(
         await_backup(kafka_bus, job, wait_until)
         assert stop(worker) == 0
     forget_what_is_backed_up(job)
-    cluster.strike("NameNode", signal.SIGSTOP)
+    cluster.send_signal("NameNode", signal.SIGSTOP)
     with working(job) as worker:
         wait_until(lambda: job.log.count("waits for its backup") == BUCKETS)
         assert stop(worker) == 0
@@ -366,10 +368,10 @@ def test_a_lost_state_waits_for_an_hdfs_that_hangs(
     expect_kept(job, sent)
 
 
-def test_a_backup_folder_that_cannot_be_written_stops_nothing(
+def test_an_unwritable_backup_folder_stops_no_worker(
     kafka_bus: KafkaBus, prefix: str, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
-    """A file is in the place of the folder: the error says what to repair, and then backups succeed."""
+    """A file is in the place of the folder: the error gives the remedy, and backups succeed after it."""
     (tmp_path / "file").touch()
     job = backed_up_job(str(tmp_path / "file" / "backups"), "", kafka_bus, prefix, tmp_path)
     with Load(job.kafka, job.category) as load, working(job) as worker:

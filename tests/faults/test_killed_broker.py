@@ -1,4 +1,4 @@
-"""A broker that is killed while transactions are open: what it forgets when it starts again is ended by who writes next."""
+"""A broker is killed with open transactions; the next writer aborts those whose state it lost."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OPEN_S = 1.0
 
 
 class Broker:
-    """A broker of its own, that is killed and started again on what it stored."""
+    """A broker of its own, which is killed and restarted on its stored data."""
 
     def __init__(self, folder: Path) -> None:
         self._services = LocalServices(folder)
@@ -50,14 +50,14 @@ class Broker:
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Broker]:
-    """One for this test alone."""
+    """A broker for this test only."""
     broker = Broker(tmp_path)
     yield broker
     broker.stop()
 
 
 class Owner:
-    """Takes what it is given."""
+    """Records the buckets that it is assigned."""
 
     def __init__(self) -> None:
         self.owned: set[Bucket] = set()
@@ -82,7 +82,7 @@ def joined(bus: KafkaBus, owner: Owner) -> Reader:
 
 
 class Subject(ps.Stateless):
-    """What the workers of these tests would run."""
+    """The processor of the workers in these tests."""
 
     name = "subject"
     reads = ps.Category("in", Event, key="key", event_time="at", buckets=2)
@@ -93,32 +93,32 @@ class Subject(ps.Stateless):
         return [event]
 
 
-def said(what: str) -> list[Outgoing]:
-    """One message for each bucket."""
-    return [Outgoing(b"k", b'{"said": "%s"}' % what.encode(), number) for number in range(2)]
+def messages_of(text: str) -> list[Outgoing]:
+    """Return one message for each bucket."""
+    return [Outgoing(b"k", b'{"text": "%s"}' % text.encode(), number) for number in range(2)]
 
 
 def left_open(bus: KafkaBus, reader: Reader, identity: str) -> None:
-    """Commit a transaction, and leave another open, as a worker does that is killed."""
+    """Commit a transaction, and leave another open, like a worker that is killed."""
     writer = bus.transactional_writer(identity, reader, OPEN_S, ["out"])
-    writer.send("out", said("before"))
+    writer.send("out", messages_of("before"))
     writer.commit([Position(Bucket("in", number), 1) for number in range(2)])
-    writer.send("out", said("lost"))
+    writer.send("out", messages_of("lost"))
     writer.flush()
 
 
 def reported(bus: KafkaBus, worker: str) -> None:
-    """Have a worker say something that is long ago by now."""
+    """Write an old status report of a worker."""
     at_ms = int(time.time() * 1000) - 600_000
     with closing(bus.writer()) as writer:
         writer.send(REPORTS.name, [report_message(report(at_ms, node=node_of(Subject), worker=worker))])
         writer.flush()
 
 
-def test_what_a_killed_broker_left_open_neither_counts_nor_blocks(
+def test_transactions_left_open_by_a_killed_broker_neither_count_nor_block(
     broker: Broker, wait_until: Callable[[Callable[[], bool]], None]
 ) -> None:
-    """Its markers are missing: the next writer of an identity aborts its transaction, and another worker aborts a vanished worker's."""
+    """Their markers are missing: the next writer with the id aborts its own, and another worker those of a lost worker."""
     bus = broker.bus
     for name in ("in", "out"):
         bus.catalog.create(CategorySpec(name, 2))
@@ -128,12 +128,12 @@ def test_what_a_killed_broker_left_open_neither_counts_nor_blocks(
         left_open(bus, reader, f"subject.{worker}")
         reported(bus, worker)
     broker.kill()
-    time.sleep(OPEN_S + 1.0)  # their timeout passes without a broker, which is the point of this test
+    time.sleep(OPEN_S + 1.0)  # the transactions must time out without a broker
     broker.start()
     wait_until(lambda: "out" in bus.catalog.names())
     forgotten = bus.catalog.stable_ends("out") != bus.catalog.ends("out")
     with closing(bus.transactional_writer("subject.back", reader, 60.0, ["out"])) as writer:
-        writer.send("out", said("after"))
+        writer.send("out", messages_of("after"))
         writer.enlist()
         writer.commit([])
     blocked = bus.catalog.stable_ends("out") != bus.catalog.ends("out")
@@ -148,5 +148,5 @@ def test_what_a_killed_broker_left_open_neither_counts_nor_blocks(
     assert forgotten, "the broker has forgotten nothing, so there was nothing to be tried here"
     assert blocked
     assert bus.catalog.stable_ends("out") == bus.catalog.ends("out")
-    assert Counter(event["said"] for event in committed(bus.settings.bootstrap, "out")) == {"before": 4, "after": 2}
+    assert Counter(event["text"] for event in committed(bus.settings.bootstrap, "out")) == {"before": 4, "after": 2}
     assert bus.catalog.committed("reader", "in") == {0: 1, 1: 1}

@@ -1,4 +1,4 @@
-"""Workers on a real broker, killed from outside at random times: at-least-once semantics hold."""
+"""Workers on a real broker are killed at random times, and at-least-once semantics hold."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_killed_workers_lose_nothing(
     tmp_path: Path,
     seed: int,
 ) -> None:
-    """Every event counts at least once in the state, and every output is there."""
+    """Every event counts at least once in the state, and every output exists."""
     rng = random.Random(seed)
     lines = (json.dumps({"meter": f"m{n % 50}", "at": n, "litres": 10}) + "\n" for n in range(READINGS))
     cli.ok("category", "create", str(app))

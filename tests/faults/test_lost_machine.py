@@ -1,4 +1,4 @@
-"""A machine that is lost with its disk, and a bus that no longer keeps what the state was made of: the backup gives it back."""
+"""A machine is lost with its disk, and Kafka no longer retains the events of its state: the backup restores it."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ BEFORE, AFTER = events(200), events(150, start=200)
 
 
 def backed_up(job: Job) -> list[StatePosition]:
-    """Return the positions of each bucket's newest backup."""
+    """Return the position of each bucket's newest backup."""
     place, shape = LocalFileStore(job.backups or Path()), job.subject.make(job.prefix).state_shape() or ""
     identities = [ShardIdentity(f"{job.prefix}.subject", number, shape) for number in range(BUCKETS)]
     return [newest_position(place, identity) or StatePosition() for identity in identities]
 
 
 def forget(kafka: str, category: str, before: list[int]) -> None:
-    """Let the bus drop what lies before these offsets."""
+    """Delete the events before these offsets from Kafka."""
     admin = AdminClient({"bootstrap.servers": kafka})
     positions = [TopicPartition(category, number, offset) for number, offset in enumerate(before)]
     for future in admin.delete_records(positions).values():
@@ -42,7 +42,7 @@ def forget(kafka: str, category: str, before: list[int]) -> None:
 
 
 def lost(subject: Subject, prefix: str, bus: KafkaBus, folder: Path, wait_until: Callable[..., None]) -> Job:
-    """Work with backups, die in the middle of a later checkpoint, lose the disk, and lose the early events from the bus."""
+    """Run with backups, kill the worker in a later checkpoint, lose the disk, and delete the early events from Kafka."""
     job = replace(prepared(subject, BEFORE, prefix, bus, folder / "state"), backups=folder / "backups")
     category = f"{prefix}.events"
     worker = replace(job, endless=True).start()
@@ -61,20 +61,20 @@ def lost(subject: Subject, prefix: str, bus: KafkaBus, folder: Path, wait_until:
 
 
 @pytest.mark.parametrize("subject", [*LOCAL, Subject("random", EXACT, EXACT)], ids=str)
-def test_a_lost_machine_is_made_good_by_its_backup(
+def test_a_lost_machine_is_restored_from_its_backup(
     subject: Subject, kafka_bus: KafkaBus, tmp_path: Path, prefix: str, wait_until: Callable[..., None]
 ) -> None:
-    """Elsewhere, state is restored and caught up, and what was promised holds."""
+    """On another machine, the state is restored and catches up, and the guarantee holds."""
     job = lost(subject, prefix, kafka_bus, tmp_path, wait_until)
 
     assert job.run() == 0
     expect_kept(job, BEFORE + AFTER)
 
 
-def test_without_its_backup_it_refuses(
+def test_a_worker_refuses_to_start_without_state_backup_or_events(
     kafka_bus: KafkaBus, tmp_path: Path, prefix: str, wait_until: Callable[..., None]
 ) -> None:
-    """Nothing counts from nothing: where neither disk nor backup nor bus has the early events, the worker does not start."""
+    """It does not count from an empty state if disk, backup and Kafka lack the early events."""
     job = lost(Subject("stateful", EXACT, EXACT), prefix, kafka_bus, tmp_path, wait_until)
     shutil.rmtree(tmp_path / "backups")
 

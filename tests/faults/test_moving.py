@@ -30,12 +30,12 @@ EXACTLY = Subject("stateful", EXACT, EXACT)
 
 
 def owners(kafka: str, group: str) -> dict[str, set[int]]:
-    """Return which buckets each member of a group owns, by the member's lasting name."""
-    admin = AdminClient({"bootstrap.servers": kafka})  # its answers come only while it lives
+    """Return the buckets of each member of a group, by the member's static id."""
+    admin = AdminClient({"bootstrap.servers": kafka})  # its futures resolve only while it exists
     try:
         members = admin.describe_consumer_groups([group])[group].result(timeout=30).members
     except KafkaException:
-        return {}  # the group is just being made
+        return {}  # the group does not exist yet
     return {
         member.group_instance_id: {p.partition for p in member.assignment.topic_partitions}
         for member in members
@@ -43,10 +43,10 @@ def owners(kafka: str, group: str) -> dict[str, set[int]]:
     }
 
 
-def test_a_bucket_whose_owner_died_while_it_let_go_of_it_finds_another(
+def test_a_bucket_whose_owner_died_while_giving_it_up_gets_a_new_owner(
     kafka_bus: KafkaBus, tmp_path: Path, prefix: str, wait_until: Callable[..., None]
 ) -> None:
-    """The worker comes back within its session, for which Kafka gives out nothing anew; it leaves the group first."""
+    """The worker restarts within its session, in which Kafka does not rebalance; it leaves the group first."""
     never = ps.CheckpointInterval(events=10**9, time=timedelta(minutes=10))
     long_session = {"session.timeout.ms": "45000"}
     job = replace(prepared(EXACTLY, EVENTS, prefix, kafka_bus, tmp_path), settings=long_session)
@@ -75,7 +75,7 @@ def events_in(bus: KafkaBus, processor: str) -> int:
 def test_a_quick_restart_moves_nothing(
     kafka_bus: KafkaBus, tmp_path: Path, prefix: str, wait_until: Callable[..., None]
 ) -> None:
-    """A worker that was killed and comes back within its session goes on with its own buckets; the other keeps its own."""
+    """A killed worker that restarts within its session continues with its own buckets; the other keeps its own."""
     job = replace(prepared(EXACTLY, EVENTS, prefix, kafka_bus, tmp_path), endless=True, settings={})
     group = f"{prefix}.subject"
     workers = [job.start(), job.start()]
@@ -100,8 +100,8 @@ def test_a_quick_restart_moves_nothing(
 
 
 MOVING = [Subject(kind, EXACT, EXACT) for kind in ("stateful", "timers", "joining", "injected")]
-"""What moves in different ways: state that is read again, with timers in it; two inputs, whose buckets move together and whose state comes from
-the changelog; and watermarks, which the next owner of a bucket needs. "sessions", "closing" and "ordered" are state like "timers".
+"""Kinds that move differently: state with timers, which is replayed; two co-partitioned inputs with a changelog; and
+watermarks, which the next owner of a bucket needs. "sessions", "closing" and "ordered" have state like "timers".
 """
 
 
@@ -115,7 +115,7 @@ def stop(workers: Sequence[ForkServerProcess]) -> None:
 
 
 def test_buckets_move_while_they_are_opened(kafka_bus: KafkaBus, tmp_path: Path, prefix: str) -> None:
-    """Workers come and go faster than shards can be opened, each with a disk of its own, and every event counts once."""
+    """Workers start and stop faster than shards can be opened, each with its own disk, and every event counts once."""
     trials: list[tuple[Job, Source]] = []
     for subject in MOVING:
         of_its_own = f"{prefix}.{subject.kind}"
@@ -125,12 +125,10 @@ def test_buckets_move_while_they_are_opened(kafka_bus: KafkaBus, tmp_path: Path,
     for turn in range(4):
         coming = [replace(job, folder=tmp_path / disk) for job, _ in trials for disk in (str(turn % 2), "2")]
         workers = [each.start() for each in coming]
-        time.sleep(0.3 * (turn + 1))  # in the middle of joining, opening, catching up, working
-        stop(workers[::2])  # whose buckets the others take over, or begin to
+        time.sleep(0.3 * (turn + 1))  # while they join, open, catch up, or work
+        stop(workers[::2])  # while the others take over their buckets
         stop(workers[1::2])
     for job, source in trials:
-        source.send(
-            events(100, start=len(EVENTS))
-        )  # so that the last worker has something to do, and for that the whole state
+        source.send(events(100, start=len(EVENTS)))  # so that the last worker reads events, and needs the whole state
         assert replace(job, endless=False).run() == 0
         expect_kept(job, source.sent)

@@ -32,14 +32,14 @@ PIECE = 100
 PIECE_EVERY_S = 0.2
 END_LIMIT_S = 120.0
 TOGETHER = [("stateful", "sessions"), ("aggregator", "joining"), ("timers", "downstream")]
-"""What is in trouble together, on one broker: counting and merging, what writes updates and what reads two inputs, and promises from one to
-the other. "closing" and "injected" are within "downstream"; "ordered" and "merging" are not here: what they add lies in the state alone,
-which the killing in every gap looks at. All exactly once, where any loss and any repetition shows.
+"""Kinds under test on one broker: counting and merging, a writer of updates with a join, and watermarks from one to the other.
+"downstream" includes "closing" and "injected". "ordered" and "merging" are absent: they differ only in their state, which
+the tests of every gap cover. All run exactly once, where any loss and any repetition shows.
 """
 
 
 class Load:
-    """Writes events all the time; the sources remember which."""
+    """Writes events continuously; the sources record them."""
 
     def __init__(self, sources: Sequence[Source]) -> None:
         self._sources = sources
@@ -47,7 +47,7 @@ class Load:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Write until the block is left."""
+        """Write until the block ends."""
         thread = threading.Thread(target=self._write)
         thread.start()
         try:
@@ -62,13 +62,13 @@ class Load:
                 source.send(events(PIECE, start=len(source.sent)))
 
 
-class Trouble:
-    """Three workers of each job, and what befalls them.
+class FaultInjector:
+    """Three workers of each job, with random faults.
 
     Args:
-        jobs: what they do.
-        rng: chooses.
-        restart_broker: takes the broker down and up again.
+        jobs: the jobs of the workers.
+        rng: the source of choices.
+        restart_broker: stops the broker and starts it again.
     """
 
     def __init__(self, jobs: Sequence[Job], rng: random.Random, restart_broker: Callable[[], None]) -> None:
@@ -84,11 +84,11 @@ class Trouble:
         self._up[worker] = up
         return worker
 
-    def strike(self) -> None:
-        """Let something happen."""
-        happens = self._rng.choices([self._kill, self._pause, self._stop, self._restart], [4, 3, 3, 1])[0]
-        self.log.append(happens.__name__.strip("_"))
-        happens()
+    def inject_fault(self) -> None:
+        """Inject one random fault."""
+        fault = self._rng.choices([self._kill, self._pause, self._stop, self._restart], [4, 3, 3, 1])[0]
+        self.log.append(fault.__name__.strip("_"))
+        fault()
 
     def _kill(self) -> None:
         self._end(signal.SIGKILL)
@@ -99,13 +99,13 @@ class Trouble:
     def _end(self, by: signal.Signals) -> None:
         job, worker = self._workers.pop(self._rng.randrange(len(self._workers)))
         _signal(worker, by)
-        in_good_order = 0 if by is signal.SIGTERM else -by
-        assert ended(worker, END_LIMIT_S) in {in_good_order, -by}  # -by: it had just begun
-        time.sleep(self._rng.choice([0.0, 0.5, 3.0]))  # back at once, or when its buckets have gone to others
+        clean_exit = 0 if by is signal.SIGTERM else -by
+        assert ended(worker, END_LIMIT_S) in {clean_exit, -by}  # -by: it had only just started
+        time.sleep(self._rng.choice([0.0, 0.5, 3.0]))  # at once, or after its buckets have moved
         self._workers.append((job, self._started(job)))
 
     def _restart(self) -> None:
-        for _, worker in self._workers:  # a starting worker finds no broker, and ends
+        for _, worker in self._workers:  # a worker that is starting ends without a broker
             assert self._up[worker].wait(END_LIMIT_S)
         self._restart_broker()
 
@@ -122,7 +122,7 @@ class Trouble:
         assert {ended(worker, END_LIMIT_S) for _, worker in self._workers} <= {0, -signal.SIGTERM}
 
     def kill_all(self) -> None:
-        """Leave no process behind."""
+        """Kill all workers."""
         for _, worker in self._workers:
             worker.kill()
             worker.join()
@@ -134,10 +134,10 @@ def _signal(worker: ForkServerProcess, number: signal.Signals) -> None:
 
 
 @pytest.mark.parametrize("kinds", TOGETHER, ids="-".join)
-def test_exactly_once_whatever_happens(kinds: tuple[str, str], prefix: str, tmp_path: Path) -> None:
-    """Counts, sums, sessions and pairs, recomputed from what was sent, are what state and outputs say."""
+def test_random_faults_keep_results_exactly_once(kinds: tuple[str, str], prefix: str, tmp_path: Path) -> None:
+    """Counts, sums, sessions and pairs in state and outputs equal those recomputed from the sent events."""
     seed = int(os.environ.get("SEED", random.randrange(2**32)))
-    print(f"seed {seed}: run again with SEED={seed}")  # noqa: T201 - the way back to a failure
+    print(f"seed {seed}: run again with SEED={seed}")  # noqa: T201 - to reproduce a failure
     rng = random.Random(seed)
     services = LocalServices(tmp_path / "own")
     kafka = services.up(["kafka"], progress=print)["kafka"].endpoints["bootstrap"]
@@ -149,17 +149,17 @@ def test_exactly_once_whatever_happens(kinds: tuple[str, str], prefix: str, tmp_
     try:
         bus = KafkaBus(KafkaSettings(kafka))
         trials = trials_of(kinds, prefix, bus, tmp_path)
-        trouble = Trouble([job for job, _ in trials], rng, restart_broker)
+        faults = FaultInjector([job for job, _ in trials], rng, restart_broker)
         try:
             deadline = time.monotonic() + SECONDS / len(TOGETHER)
             with Load([source for job, source in trials if job.subject.kind != "downstream"]).running():
                 while time.monotonic() < deadline:
                     time.sleep(rng.uniform(0.1, 1.0))
-                    trouble.strike()
-            trouble.end()
+                    faults.inject_fault()
+            faults.end()
         finally:
-            trouble.kill_all()
-            print(f"{len(trials[0][1].sent):,} events; {', '.join(trouble.log)}")  # noqa: T201 - what happened
+            faults.kill_all()
+            print(f"{len(trials[0][1].sent):,} events; {', '.join(faults.log)}")  # noqa: T201 - the log of faults
         for job, source in trials:
             assert replace(job, endless=False).run() == 0
             expect_kept(job, source.sent)
@@ -168,7 +168,7 @@ def test_exactly_once_whatever_happens(kinds: tuple[str, str], prefix: str, tmp_
 
 
 def trials_of(kinds: Sequence[str], prefix: str, bus: KafkaBus, folder: Path) -> list[tuple[Job, Source]]:
-    """Prepare subjects, in the order in which they read from one another; with what writes their events, or those of the one before."""
+    """Prepare jobs, upstream first, each with the source of its events or of its upstream job's."""
     often = ps.CheckpointInterval(events=300)
     trials: list[tuple[Job, Source]] = []
     for kind in kinds:

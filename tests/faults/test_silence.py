@@ -1,4 +1,4 @@
-"""Workers on a real broker that are paused for longer than the idle timeout: that is no idleness, and no event is late."""
+"""Workers that are paused for longer than the idle timeout are not idle, and no event is late."""
 
 from __future__ import annotations
 
@@ -85,19 +85,19 @@ def send(kafka: str, prefix: str, minutes: range) -> None:
     producer.flush()
 
 
-def test_nothing_is_late_because_all_workers_stood_still(
+def test_nothing_is_late_after_all_workers_were_paused(
     cli: Cli, prefix: str, kafka: str, kafka_bus: KafkaBus, wait_until: Callable[..., None]
 ) -> None:
-    """Also if one of them is paused for longer: its consumer waits, then continues, and is idle in the end."""
+    """One worker is paused for longer: its consumer waits, then continues, and is idle in the end."""
     (cli.folder / "app.py").write_text(APP.replace("{prefix}", prefix))
     cli.ok("category", "create", "app.py")
     catalog = kafka_bus.catalog
 
-    def promised() -> dict[tuple[str, int], WatermarkStatement]:
+    def published() -> dict[tuple[str, int], WatermarkStatement]:
         return {place: one for place, one in watermarks_on(kafka_bus).items() if place[0].startswith(prefix)}
 
     def is_idle() -> bool:
-        return all(one.idle for one in promised().values())
+        return all(one.idle for one in published().values())
 
     send(kafka, prefix, range(10))
     workers = {name: cli.start("run", f"app.py:{name}", "--json") for name in ("BigOrders", "BigPayments", "Join")}
@@ -109,7 +109,7 @@ def test_nothing_is_late_because_all_workers_stood_still(
     _signal({name: workers[name] for name in ("BigOrders", "Join")}, signal.SIGCONT)
     wait_until(lambda: sum(catalog.committed(f"{prefix}.join", f"{prefix}.big_orders").values()) >= 20 * len(KEYS))
     time.sleep(STILL_S)
-    held = [one.held_by for (name, _), one in promised().items() if name == f"{prefix}.join"]
+    held = [one.held_by for (name, _), one in published().items() if name == f"{prefix}.join"]
     _signal({"BigPayments": workers["BigPayments"]}, signal.SIGCONT)
     wait_until(lambda: len(committed(kafka, f"{prefix}.paid")) >= 20 * len(KEYS))
     wait_until(is_idle)
@@ -129,5 +129,5 @@ def _stopped(worker: subprocess.Popen[str]) -> dict[str, int]:
     worker.send_signal(signal.SIGTERM)
     out, err = worker.communicate(timeout=60)
     assert worker.returncode == 0, err
-    told: dict[str, int] = json.loads(out.splitlines()[-1])
-    return told
+    summary: dict[str, int] = json.loads(out.splitlines()[-1])
+    return summary

@@ -1,6 +1,6 @@
-"""A store that fails under a worker at work: connections cut, the server away, restarted, or ending our sessions; each event counts once.
+"""A remote store fails under a running worker: lost connections, outages, restarts, ended sessions; each event counts once.
 
-The seeds of what is random are printed.
+The tests print their random seeds.
 """
 
 from __future__ import annotations
@@ -38,36 +38,36 @@ from penstock.transport.kafka import KafkaBus
 
 PIECE = 50
 UNREAD = 500
-"""How many events may wait for the worker: a slow machine gets no heap of work that it cannot finish in time."""
+"""The maximum number of unread events, so that a slow machine can finish in time."""
 WAIT_LIMIT_S = 120.0
 CUTS = 12
 RESTARTS = 2
 TERMINATIONS = 6
 LONGEST_POLL_S = 3.0
 GIVES_UP_S = 0.3
-"""How long a write waits for its store in the workers of these tests that shall give up."""
+"""How long a write waits for its store in workers that must give up."""
 
 HASTY_POLLS = {**HASTY, "max.poll.interval.ms": str(int(LONGEST_POLL_S * 1000))}
 EXACTLY = {writing: Subject("aggregator", EXACT, EXACT, ps.RemoteStore(writing)) for writing in ps.WriteMode}
 READING = EXACTLY[ps.WriteMode.READ_MODIFY_WRITE]
-"""It asks the store for values between checkpoints too."""
+"""Reads values from the store between checkpoints, too."""
 APPENDING = EXACTLY[ps.WriteMode.APPEND]
-"""What it merges twice counts twice: it overwrites nothing."""
+"""A repeated merge counts twice, since nothing is overwritten."""
 AT_LEAST = Subject("aggregator", LEAST, LEAST, ps.RemoteStore(ps.WriteMode.APPEND))
 
 SAVED = {Postgres: b"COMMIT\0", Redis: b"*3\r\n$32"}
-"""What the answer to a commit contains: the merge took place, and only the answer is lost."""
+"""A part of the answer to a commit: the merge succeeded, and only the answer is lost."""
 
 Wait = Callable[..., None]
 Store = Postgres | Redis
 
 
 @dataclass(frozen=True)
-class Witnessed(Job):
-    """A worker that writes down what it logs, and that may be less patient with its store than in earnest.
+class LoggedJob(Job):
+    """A worker with a log file, and with a shorter store timeout on request.
 
     Args:
-        patience_s: how long a write waits for the store; as in earnest by default.
+        patience_s: how long a write waits for the store; the product's default without one.
     """
 
     patience_s: float | None = field(default=None, kw_only=True)
@@ -78,13 +78,13 @@ class Witnessed(Job):
         process.start()
         return process
 
-    def said(self, words: str) -> int:
-        """Count the lines of its log with these words."""
+    def logged(self, words: str) -> int:
+        """Count the log lines with these words."""
         log = self.folder / "log"
         return sum(words in line for line in log.read_text().splitlines()) if log.exists() else 0
 
 
-def _work(job: Witnessed, death: Death | None, up: Up | None) -> None:
+def _work(job: LoggedJob, death: Death | None, up: Up | None) -> None:
     logging.basicConfig(filename=job.folder / "log", level=logging.INFO)
     with pytest.MonkeyPatch.context() as patch:
         if job.patience_s is not None:
@@ -93,9 +93,9 @@ def _work(job: Witnessed, death: Death | None, up: Up | None) -> None:
 
 
 class Trial:
-    """A worker at work, and the events that it gets meanwhile."""
+    """A running worker, and its events."""
 
-    def __init__(self, job: Witnessed, bus: KafkaBus, wait_until: Wait) -> None:
+    def __init__(self, job: LoggedJob, bus: KafkaBus, wait_until: Wait) -> None:
         self.job = job
         self.wait_until = wait_until
         self._bus = bus
@@ -103,7 +103,7 @@ class Trial:
         self._worker = job.start()
 
     def _load(self) -> None:
-        """Send a few more events, unless enough are waiting."""
+        """Send a few more events, unless enough are unread."""
         if len(self._sent) - self._committed() >= UNREAD:
             return
         piece = events(PIECE, start=len(self._sent))
@@ -111,7 +111,7 @@ class Trial:
         self._sent.extend(piece)
 
     def until(self, condition: Callable[[], bool]) -> None:
-        """Send events until something holds."""
+        """Send events until the condition is true."""
 
         def holds() -> bool:
             assert self._worker.exitcode is None, f"the worker ended with {self._worker.exitcode}"
@@ -128,7 +128,7 @@ class Trial:
         self.until(lambda: self._committed() > before)
 
     def end(self) -> list[Event]:
-        """Wait until all events are processed, and stop the worker cleanly; return the outputs."""
+        """Wait until all events are processed, stop the worker cleanly, and return the outputs."""
         self.wait_until(lambda: self._committed() == len(self._sent), WAIT_LIMIT_S)
         os.kill(self._worker.pid or 0, signal.SIGTERM)
         self._worker.join(60)
@@ -136,7 +136,7 @@ class Trial:
         return self._sent
 
     def kill(self) -> None:
-        """Leave no process behind."""
+        """Kill the worker."""
         self._worker.kill()
         self._worker.join()
 
@@ -154,7 +154,7 @@ def begin(kafka_bus: KafkaBus, tmp_path: Path, prefix: str, wait_until: Wait) ->
 
         def start(subject: Subject, url: str, **how: Any) -> Trial:
             made = prepared(subject, [], prefix, kafka_bus, tmp_path)
-            job = Witnessed(subject, prefix, made.kafka, tmp_path, store=url, endless=True, **how)
+            job = LoggedJob(subject, prefix, made.kafka, tmp_path, store=url, endless=True, **how)
             trial = Trial(job, kafka_bus, wait_until)
             ending.callback(trial.kill)
             trial.proceed()
@@ -165,23 +165,23 @@ def begin(kafka_bus: KafkaBus, tmp_path: Path, prefix: str, wait_until: Wait) ->
 
 @pytest.fixture(params=["postgres", "redis_server"])
 def store(request: pytest.FixtureRequest) -> Store:
-    """Each kind of store in turn."""
+    """Each kind of store."""
     server: Store = request.getfixturevalue(request.param)
     return server
 
 
 @pytest.fixture
 def proxy(store: Store) -> Iterator[Proxy]:
-    """What stands between the worker and the store."""
+    """A proxy between the worker and the store."""
     with closing(Proxy(store.target)) as proxy:
         yield proxy
 
 
 @pytest.fixture
 def rng() -> random.Random:
-    """Chooses moments."""
+    """Random moments."""
     seed = int(os.environ.get("SEED", random.randrange(2**32)))
-    print(f"seed {seed}: run again with SEED={seed}")  # noqa: T201 - the way back to a failure
+    print(f"seed {seed}: run again with SEED={seed}")  # noqa: T201 - to reproduce a failure
     return random.Random(seed)
 
 
@@ -191,16 +191,16 @@ def through(proxy: Proxy, store: Store) -> str:
 
 
 def expect_each_counted(trial: Trial, store: Store) -> None:
-    """Let the worker finish, and hold what it left in the store and on the bus against what was sent."""
+    """Let the worker finish, and compare the store and the outputs with the sent events."""
     sent = trial.end()
     expect_kept_remotely(replace(trial.job, store=store.url), sent)
 
 
 @pytest.mark.parametrize("subject", [*EXACTLY.values(), AT_LEAST], ids=str)
-def test_cut_connections_change_nothing(
+def test_lost_connections_change_nothing(
     subject: Subject, store: Store, proxy: Proxy, begin: Begin, rng: random.Random
 ) -> None:
-    """Whether a request breaks on its way, or the answer to a commit is lost: a merge is repeated, and counts once."""
+    """A request breaks in transit, or the answer to a commit is lost: the merge is repeated and counts once."""
     trial = begin(subject, through(proxy, store))
     for cuts in range(1, CUTS + 1):
         if cuts % 2:
@@ -213,44 +213,42 @@ def test_cut_connections_change_nothing(
 
 
 def have_been_lost(proxy: Proxy, cuts: int) -> bool:
-    """Tell whether a proxy has lost so many requests and answers."""
+    """Return whether a proxy has lost that many requests and answers."""
     return proxy.losses >= cuts
 
 
 def owned(kafka: str, group: str) -> list[int]:
-    """Return how many buckets each member of a group owns."""
-    admin = AdminClient({"bootstrap.servers": kafka})  # its answers come only while it lives
+    """Return the number of buckets of each member of a group."""
+    admin = AdminClient({"bootstrap.servers": kafka})  # its futures resolve only while it exists
     members = admin.describe_consumer_groups([group])[group].result(timeout=30).members
     return [len(member.assignment.topic_partitions) for member in members]
 
 
 @pytest.mark.parametrize("subject", [READING, APPENDING], ids=str)
-def test_a_worker_waits_for_its_store_and_goes_on_by_itself(
-    subject: Subject, store: Store, proxy: Proxy, begin: Begin
-) -> None:
-    """For longer than a write waits, and than the group lets a member be silent: it stays a member, and goes on when it can."""
+def test_a_worker_waits_for_its_store_and_continues(subject: Subject, store: Store, proxy: Proxy, begin: Begin) -> None:
+    """The outage exceeds the write timeout and the poll interval: the worker stays a member and continues afterwards."""
     trial = begin(subject, through(proxy, store), patience_s=GIVES_UP_S, settings=HASTY_POLLS)
     job = trial.job
     proxy.refuse()
-    trial.until(lambda: job.said("It was retried for") > 0)
+    trial.until(lambda: job.logged("It was retried for") > 0)
     waited_s = time.monotonic() + LONGEST_POLL_S + 1
-    trial.wait_until(lambda: job.said("pauses its buckets") > 0 and time.monotonic() > waited_s)
+    trial.wait_until(lambda: job.logged("pauses its buckets") > 0 and time.monotonic() > waited_s)
     members = owned(job.kafka, f"{job.prefix}.subject")
     proxy.resume()
     trial.proceed()
 
     assert members == [BUCKETS]
-    assert job.said("pauses its buckets") == 1
+    assert job.logged("pauses its buckets") == 1
     expect_each_counted(trial, store)
 
 
 @pytest.mark.parametrize("patience_s", [GIVES_UP_S, None], ids=["gives_up", "waits"])
-def test_a_restarted_store_goes_on_where_it_was(patience_s: float | None, store: Store, begin: Begin) -> None:
-    """What was acknowledged before it went down is there when it comes back, and what was not is merged once."""
+def test_a_worker_continues_after_its_store_restarts(patience_s: float | None, store: Store, begin: Begin) -> None:
+    """Acknowledged merges are there after the restart, and all others are merged once."""
     trial = begin(APPENDING, store.url, patience_s=patience_s)
     for _ in range(RESTARTS):
         with down(store):
-            trial.until(lambda: trial.job.said("failed temporarily") > 0)
+            trial.until(lambda: trial.job.logged("failed temporarily") > 0)
         trial.proceed()
 
     expect_each_counted(trial, store)
@@ -258,7 +256,7 @@ def test_a_restarted_store_goes_on_where_it_was(patience_s: float | None, store:
 
 @contextmanager
 def down(store: Store) -> Iterator[None]:
-    """Let a store be stopped within the block, every session ended."""
+    """Stop a store within the block, with all sessions ended."""
     store.stop()
     try:
         yield
@@ -267,21 +265,21 @@ def down(store: Store) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("subject", [READING, APPENDING], ids=str)
-def test_a_session_that_the_administrator_ends_changes_nothing(
+def test_a_session_ended_by_an_administrator_changes_nothing(
     subject: Subject, postgres: Postgres, begin: Begin
 ) -> None:
-    """Again and again, in the middle of merges or between them: each is made once."""
+    """Sessions end repeatedly, within merges or between them: each merge counts once."""
     trial = begin(subject, postgres.url)
     for _ in range(TERMINATIONS):
         with postgres.session() as session:
             trial.until(partial(terminated, session))
 
-    assert trial.job.said("failed temporarily") > 0
+    assert trial.job.logged("failed temporarily") > 0
     expect_each_counted(trial, postgres)
 
 
 def terminated(session: psycopg.Connection) -> bool:
-    """End the worker's sessions that are in a transaction just now; whether there were any."""
+    """End the worker's sessions that are in a transaction; return whether there were any."""
     return bool(
         session.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'penstock' AND state <> 'idle'"
@@ -290,10 +288,10 @@ def terminated(session: psycopg.Connection) -> bool:
 
 
 @pytest.mark.parametrize("subject", [READING, APPENDING], ids=str)
-def test_the_victim_of_a_deadlock_is_repeated(subject: Subject, postgres: Postgres, begin: Begin) -> None:
-    """A client that takes the same locks in reverse order makes PostgreSQL roll a merge back; it is repeated once."""
+def test_a_merge_is_repeated_after_a_deadlock(subject: Subject, postgres: Postgres, begin: Begin) -> None:
+    """A client takes the same locks in reverse order, so PostgreSQL rolls a merge back; it is repeated once."""
     trial = begin(subject, postgres.url)
-    while not trial.job.said("deadlock detected"):
+    while not trial.job.logged("deadlock detected"):
         with postgres.session(options="-c deadlock_timeout=1min") as session, postgres.session() as watching:
             cross(session, watching, trial)
 
@@ -301,17 +299,17 @@ def test_the_victim_of_a_deadlock_is_repeated(subject: Subject, postgres: Postgr
 
 
 def cross(session: psycopg.Connection, watching: psycopg.Connection, trial: Trial) -> None:
-    """Lock parts, let a merge lock its shard and wait for the parts, and ask for the shard, which closes the circle."""
+    """Lock parts, let a merge lock its shard and wait for the parts, then request the shard, which completes the cycle."""
     with session.transaction(force_rollback=True):
         session.execute("LOCK TABLE penstock_parts IN EXCLUSIVE MODE")
         trial.until(lambda: waits_for_lock(watching))
-        # It was first to wait, so it is the first to look for deadlocks, and ends itself; we would look after a minute.
+        # The worker waits first, so it checks for deadlocks first and is ended; this session would check after a minute.
         session.execute(
             "UPDATE penstock_shards SET saves = saves WHERE processor = %s", (f"{trial.job.prefix}.subject",)
         )
 
 
 def waits_for_lock(session: psycopg.Connection) -> bool:
-    """Tell whether a session of the worker waits for a lock."""
+    """Return whether a session of the worker waits for a lock."""
     asked = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'penstock' AND wait_event_type = 'Lock'"
     return session.execute(asked).fetchone() != (0,)

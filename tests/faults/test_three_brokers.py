@@ -1,4 +1,4 @@
-"""Three brokers, of which one after another is killed while workers write: nothing that was acknowledged is lost, and nothing counts twice."""
+"""Three brokers are killed in turn while workers write: no acknowledged event is lost, and none counts twice."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from penstock.transport.errors import BusUnreachable
 from penstock.transport.kafka import KafkaBus, KafkaSettings
 
 PORTION = 300
-"""How many events come before a broker is killed, while it is dead, and when it is back."""
+"""Number of events before a broker is killed, while it is down, and when it is back."""
 DONE_LIMIT_S = 120.0
 SUBJECTS = [Subject("stateful", EXACT, EXACT), Subject("stateless", EXACT, EXACT)]
 
@@ -28,19 +28,19 @@ Wait = Callable[..., None]
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
-    """Three brokers for all of these."""
+    """Three brokers for all tests of this file."""
     with running_cluster(tmp_path_factory.mktemp("cluster")) as running:
         yield running
 
 
 @pytest.fixture
 def bus(cluster: KafkaCluster) -> KafkaBus:
-    """The bus that they are."""
+    """A client of the three brokers."""
     return KafkaBus(KafkaSettings(cluster.bootstrap))
 
 
 class Run:
-    """A worker that runs until it is stopped, and its processor's events so far."""
+    """A worker that runs until it is stopped, and the events of its processor so far."""
 
     def __init__(self, subject: Subject, prefix: str, bus: KafkaBus, folder: Path) -> None:
         folder.mkdir()
@@ -52,11 +52,11 @@ class Run:
         self.worker = self.job.start()
 
     def send(self) -> None:
-        """Write a further portion of events."""
+        """Write the next events."""
         self.source.send(events(PORTION, start=len(self.source.sent)))
 
     def done(self) -> int:
-        """Return the number of events that the group has processed; 0 while it is unknown."""
+        """Return the number of events that the group has processed, or 0 if it is unknown."""
         try:
             return sum(self._bus.catalog.committed(f"{self.job.prefix}.subject", f"{self.job.prefix}.events").values())
         except BusUnreachable:
@@ -65,15 +65,15 @@ class Run:
 
 @pytest.fixture
 def runs(bus: KafkaBus, tmp_path: Path, prefix: str) -> Iterator[list[Run]]:
-    """A worker for each subject."""
+    """A worker per subject."""
     runs = [Run(subject, f"{prefix}.{subject.kind}", bus, tmp_path / subject.kind) for subject in SUBJECTS]
     yield runs
     for run in runs:
         run.worker.kill()
 
 
-def test_a_category_outlives_the_loss_of_any_broker(cluster: KafkaCluster, bus: KafkaBus, prefix: str) -> None:
-    """It has a copy on each of three, two must have a message, and none that lacks messages becomes its leader; by its own settings."""
+def test_a_category_survives_the_loss_of_any_broker(cluster: KafkaCluster, bus: KafkaBus, prefix: str) -> None:
+    """It has three replicas and two in-sync ones, and no replica that lacks messages becomes leader."""
     bus.catalog.create(CategorySpec(prefix, 2))
     own = cluster.settings_of(prefix)
 
@@ -82,14 +82,14 @@ def test_a_category_outlives_the_loss_of_any_broker(cluster: KafkaCluster, bus: 
     assert (own["min.insync.replicas"], own["unclean.leader.election.enable"]) == ("2", "false")
 
 
-def test_a_category_that_was_created_is_known_to_each_broker(cluster: KafkaCluster, bus: KafkaBus, prefix: str) -> None:
-    """A worker that starts now may ask any of them: one that learns of it later would deny it."""
+def test_a_new_category_is_known_to_each_broker(cluster: KafkaCluster, bus: KafkaBus, prefix: str) -> None:
+    """A worker that starts now may ask any of them, and a broker without the metadata would deny the category."""
     asked = [KafkaBus(KafkaSettings(cluster.address_of(node))).catalog for node in NODES]
     denied = []
     for number in range(10):
         name = f"{prefix}.{number}"
         for each in asked:
-            each.names()  # connected from here on: the first question after the creation comes at once
+            each.names()  # connected before the creation, so that the first request follows it at once
         bus.catalog.create(CategorySpec(name, 2))
         denied += [name for each in asked if name not in each.names()]
 
@@ -99,14 +99,14 @@ def test_a_category_that_was_created_is_known_to_each_broker(cluster: KafkaClust
 def test_each_event_counts_once_while_one_broker_after_another_is_killed(
     cluster: KafkaCluster, runs: list[Run], wait_until: Wait
 ) -> None:
-    """The leader of an input, the coordinators of groups and of transactions: work goes on with two brokers, and no worker ends."""
+    """The broker leads an input, or coordinates groups or transactions: work continues with two brokers, and no worker ends."""
     led = [(f"{runs[0].job.prefix}.events", 0), ("__consumer_offsets", 0), ("__transaction_state", 0)]
     for partition in led:
         cluster.await_brokers(NODES)
         before = [run.done() for run in runs]
         for run in runs:
             run.send()
-        wait_until(lambda: all(run.done() > done for run, done in zip(runs, before, strict=True)), DONE_LIMIT_S)  # noqa: B023 - used at once
+        wait_until(lambda: all(run.done() > done for run, done in zip(runs, before, strict=True)), DONE_LIMIT_S)  # noqa: B023 - called within the iteration
         dead = cluster.partitions()[partition].leader
         cluster.kill(dead)
         cluster.await_leaders(dead)

@@ -1,4 +1,4 @@
-"""Workers that are paused until they lose their membership, and then continue: they can write nothing."""
+"""Workers that are paused until they lose their membership, and then continue, can write nothing."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ REMOTE = Subject("aggregator", EXACT, EXACT, ps.RemoteStore())
 
 
 def cases() -> list[Any]:
-    """Give each subject with each gap of its checkpoints."""
+    """Return each subject with each gap of its checkpoints."""
     return (
         [
             pytest.param(subject, disk, Gap(before), id=f"{subject}-{Gap(before)}".replace(" ", "_"))
@@ -56,8 +56,8 @@ def cases() -> list[Any]:
     )
 
 
-def stands_still(process: ForkServerProcess) -> bool:
-    """Tell whether a process was stopped by SIGSTOP."""
+def is_paused(process: ForkServerProcess) -> bool:
+    """Return whether a process was stopped by SIGSTOP."""
     return psutil.Process(process.pid).status() == psutil.STATUS_STOPPED
 
 
@@ -74,7 +74,7 @@ def test_a_zombie_writes_nothing(
     """Another worker takes over and finishes; the first one's later writes are refused, and it ends cleanly."""
     job = prepared(subject, EVENTS, prefix, kafka_bus, tmp_path / "one")
     zombie = job.start(Death(gap, by=signal.SIGSTOP))
-    wait_until(lambda: stands_still(zombie))
+    wait_until(lambda: is_paused(zombie))
     successor = replace(job, folder=tmp_path / disk)
     assert successor.run() == 0
     written = sorted(committed(job.kafka, f"{prefix}.out"), key=str)
@@ -90,7 +90,7 @@ def test_a_zombie_writes_nothing(
 
 @pytest.fixture(params=["postgres", "redis_server"])
 def store(request: pytest.FixtureRequest) -> Postgres | Redis:
-    """Each store in which a processor can keep its state."""
+    """Each store that can contain a processor's state."""
     server: Postgres | Redis = request.getfixturevalue(request.param)
     return server
 
@@ -108,10 +108,10 @@ def test_a_zombie_changes_nothing_in_its_store(
     prefix: str,
     wait_until: Callable[..., None],
 ) -> None:
-    """Its state and its outbox are saved, and another one has sent the outbox and gone on: the zombie neither sends nor clears anything."""
+    """It saved state and outbox, and its successor has sent the outbox: the zombie neither sends nor clears anything."""
     job = replace(prepared(REMOTE, EVENTS, prefix, kafka_bus, tmp_path), store=store.url)
     zombie = job.start(Death(Gap(before), by=signal.SIGSTOP))
-    wait_until(lambda: stands_still(zombie))
+    wait_until(lambda: is_paused(zombie))
     assert job.run() == 0
     written = sorted(committed(job.kafka, f"{prefix}.out"), key=str)
 

@@ -1,4 +1,4 @@
-"""An app that the outside killer runs: orders joined to their shipments, enriched, summed in windows, and kept in a ledger.
+"""An app for the soak test: orders joined to their shipments, enriched, summed in windows, and kept in a ledger.
 
 orders, shipments -Fulfilment-> fulfilled, customers -Enrichment-> enriched -Sales----> sales   (windows, exactly once)
                                                                             -Ledger---> a remote store
@@ -13,7 +13,7 @@ from datetime import timedelta
 import penstock as ps
 
 DISORDER_MS = 3_000
-"""How far an event may lie behind the newest one that was written before it."""
+"""The maximum time between an event and the newest one written before it."""
 SHIPPED_WITHIN_MS = 20_000
 REMIND_AFTER_MS = 5_000
 WINDOW_MS = 10_000
@@ -21,7 +21,7 @@ EXACT = ps.Semantics.EXACTLY_ONCE
 
 
 class Order(ps.Record, frozen=True):
-    """What a customer ordered."""
+    """A customer's order."""
 
     order: str
     customer: str
@@ -39,7 +39,7 @@ class Shipment(ps.Record, frozen=True):
 
 
 class Customer(ps.Record, frozen=True):
-    """Where a customer lives."""
+    """A customer's region."""
 
     customer: str
     at: ps.EventTime
@@ -57,7 +57,7 @@ class Fulfilled(ps.Record, frozen=True):
 
 
 class Enriched(ps.Record, frozen=True):
-    """The same, with the region it went to."""
+    """An order with its parcel, if any, and its customer's region."""
 
     region: str
     customer: str
@@ -68,7 +68,7 @@ class Enriched(ps.Record, frozen=True):
 
 
 class Sale(ps.Record, frozen=True):
-    """What a region ordered in ten seconds."""
+    """A region's orders in ten seconds."""
 
     region: str
     at: ps.EventTime
@@ -77,7 +77,7 @@ class Sale(ps.Record, frozen=True):
 
 
 class Reminder(ps.Record, frozen=True):
-    """Sent a while after each order."""
+    """An answer to an order, a while after it."""
 
     order: str
     at: ps.EventTime
@@ -85,7 +85,7 @@ class Reminder(ps.Record, frozen=True):
 
 
 class Balance(ps.Record, frozen=True):
-    """What an order has come to with an event."""
+    """An order's running count and sum."""
 
     order: str
     at: ps.EventTime
@@ -107,7 +107,7 @@ IN_TIME = ps.watermarks.BoundedOutOfOrderness(timedelta(milliseconds=2 * DISORDE
 
 
 class Fulfilment(ps.Join):
-    """Orders with the parcels that left soon after them."""
+    """Joins orders to the parcels that left soon after them."""
 
     left, right, writes = orders, shipments, fulfilled
     before, after = timedelta(), timedelta(milliseconds=SHIPPED_WITHIN_MS)
@@ -132,7 +132,7 @@ class Enrichment(ps.TableJoin):
 
 
 class Sales(ps.Aggregator):
-    """Counts and adds up each region's orders in windows, written once."""
+    """Counts and sums each region's orders in windows, written once."""
 
     reads, writes = enriched, sales
     monoid = ps.monoids.TupleOf(ps.monoids.Count(), ps.monoids.Sum())
@@ -150,7 +150,7 @@ class Sales(ps.Aggregator):
 
 
 class Ledger(ps.Aggregator):
-    """Keeps the sums of each region where others can ask for them."""
+    """Keeps the sums of each region in a remote store for queries."""
 
     reads = enriched
     monoid = ps.monoids.TupleOf(ps.monoids.Count(), ps.monoids.Sum())
@@ -177,7 +177,7 @@ class Reminders(ps.Stateful):
 
 
 class Running(ps.Stateful):
-    """Counts and adds up each order; outputs may repeat."""
+    """Counts and sums each order's events; outputs may repeat."""
 
     reads, writes, state = orders, balances, tuple[int, int]
 

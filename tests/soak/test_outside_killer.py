@@ -1,8 +1,8 @@
-"""An app in earnest, under an outside killer: workers killed, stopped and paused, disks lost, the broker away; nothing of ours decides the truth.
+"""An app with default settings under random faults: killed, stopped and paused workers, lost disks, and broker outages.
 
-`make soak-killer SECONDS=1800` prints the seed and what happened; with OUTAGE=330, one outage of the broker of that many seconds is all that
-happens. Workers are commands as a person types them, with the settings as shipped,
-and are started again when they end, as a supervisor does it.
+`make soak-killer SECONDS=1800` prints the seed and the faults; with OUTAGE=330, the only fault is one broker outage of that many
+seconds. Workers run as commands, and are restarted when they end, as a supervisor does it. The expected results are computed
+without Penstock.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from penstock.ops.dev_services import LocalServices
 
 SECONDS = float(os.environ.get("SECONDS", "600"))
 OUTAGE_S = float(os.environ.get("OUTAGE") or 0)
-"""How long the broker is away, where that is all that happens; 0 for random trouble."""
+"""The length of the only broker outage, in seconds; 0 for random faults."""
 END_LIMIT_S = 600.0
 WORKERS = 2
 PROCESSORS = ("Fulfilment", "Enrichment", "Sales", "Ledger", "Reminders", "Running")
@@ -46,11 +46,11 @@ HERE = Path(__file__).parent
 
 
 def log(text: str) -> None:
-    print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)  # noqa: T201 - what happened, for whoever reads along
+    print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)  # noqa: T201 - the log of faults
 
 
 class Load:
-    """Writes orders and shipments with the time of day as event time, a little out of order; what it wrote is the truth."""
+    """Writes orders and shipments, a little out of order, with the current time as event time, and records them."""
 
     def __init__(self, kafka: str, rng: random.Random) -> None:
         self.orders: list[shop.Order] = []
@@ -76,12 +76,12 @@ class Load:
         self._producer.poll(0)
 
     def flush(self) -> None:
-        """Wait until all is on the bus."""
+        """Wait until all events are on the bus."""
         assert self._producer.flush(300) == 0
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Write until the block is left."""
+        """Write until the block ends."""
         thread = threading.Thread(target=self._write)
         thread.start()
         try:
@@ -96,7 +96,7 @@ class Load:
             self.order(int(time.time() * 1000) - self._rng.randrange(shop.DISORDER_MS))
 
     def order(self, at: int) -> None:
-        """Write an order, and now and then shipments of one that was written before."""
+        """Write an order, and sometimes shipments of an earlier one."""
         number = len(self.orders)
         order = shop.Order(
             f"o{self._rng.randrange(400)}.{number // 400}",
@@ -116,7 +116,7 @@ class Load:
             )
 
     def tail(self, at: int) -> None:
-        """Write events that come after all others, to every bucket, so that all before them is complete."""
+        """Write events after all others to every bucket, so that all earlier windows complete."""
         for number in range(64):
             for category in ("orders", "shipments"):
                 record = {"order": f"tail{number}", "customer": f"tail{number}", "at": at, "amount": 0, "number": -1}
@@ -126,7 +126,7 @@ class Load:
 
 @dataclass
 class Place:
-    """A worker's place: its disk, and its process while it runs."""
+    """A worker's disk, and its process while it runs."""
 
     processor: str
     disk: Path
@@ -150,7 +150,7 @@ class Place:
 
 
 class Killer:
-    """Does to workers and broker what an outage, an operator and bad luck do."""
+    """Injects faults into workers and broker."""
 
     def __init__(self, places: list[Place], services: LocalServices, rng: random.Random) -> None:
         self._places = places
@@ -159,8 +159,8 @@ class Killer:
         self._broker_back_s: float | None = None
         self.ended_by_themselves: list[str] = []
 
-    def turn(self) -> None:
-        """Bring back what is due, start again what has ended, and perhaps strike."""
+    def run_once(self) -> None:
+        """End faults that are due, and restart workers that have ended."""
         now_s = time.monotonic()
         if self._broker_back_s is not None and now_s >= self._broker_back_s:
             self._broker_back_s = None
@@ -177,8 +177,8 @@ class Killer:
             if place.process is None and now_s >= place.down_until_s:
                 place.start()
 
-    def strike(self) -> None:
-        """Let something happen; the one long outage, where that is asked for."""
+    def inject_fault(self) -> None:
+        """Inject a random fault, or the one long outage on request."""
         if OUTAGE_S:
             self._kill_broker_for(OUTAGE_S)
             return
@@ -263,12 +263,12 @@ class Killer:
         return [self._rng.choice(running)] if running else []
 
     def heal(self) -> None:
-        """Strike no more; bring back everything."""
+        """End all faults."""
         for place in self._places:
             place.paused_until_s = None if place.paused_until_s is None else 0.0
             place.down_until_s = 0.0
         self._broker_back_s = None if self._broker_back_s is None else 0.0
-        self.turn()
+        self.run_once()
 
     def end(self) -> None:
         for place in self._places:
@@ -278,7 +278,7 @@ class Killer:
 
 
 def read_committed(kafka: str, category: str) -> list[dict[str, Any]]:
-    """Return all records of a category that count, as any other program reads them."""
+    """Return the committed records of a category, read without Penstock."""
     consumer = Consumer(
         {
             "bootstrap.servers": kafka,
@@ -305,7 +305,7 @@ Rows = Counter[tuple[Any, ...]]
 
 
 def expected(load: Load) -> dict[str, Rows]:
-    """Recompute what each category has to hold."""
+    """Compute the expected records of each category."""
     shipped: dict[str, list[shop.Shipment]] = defaultdict(list)
     for shipment in load.shipments:
         shipped[shipment.order].append(shipment)
@@ -340,7 +340,7 @@ FIELDS = {
 
 
 def found_in(kafka: str, before_ms: int) -> dict[str, Rows]:
-    """Return what the categories hold, without what the tail gave."""
+    """Return the records of the categories, without those of the tail."""
     return {
         name: Counter(
             tuple(row[column] for column in columns)
@@ -352,23 +352,23 @@ def found_in(kafka: str, before_ms: int) -> dict[str, Rows]:
 
 
 def differences(wanted: dict[str, Rows], found: dict[str, Rows]) -> dict[str, str]:
-    """Say of each category what is lost, doubled or wrong."""
-    said: dict[str, str] = {}
+    """Return what is lost, duplicated or wrong, by category."""
+    problems: dict[str, str] = {}
     for name, rows in wanted.items():
         lost, more = rows - found[name], found[name] - rows
         doubled = Counter({row: times for row, times in more.items() if row in rows})
         wrong = more - doubled
         if lost or more:
-            said[name] = (
+            problems[name] = (
                 f"of {sum(rows.values()):,}: lost {sum(lost.values()):,} {list(lost)[:3]}, doubled {sum(doubled.values()):,} "
                 f"{list(doubled)[:3]}, wrong {sum(wrong.values()):,} {list(wrong)[:3]}"
             )
-    return said
+    return problems
 
 
 @pytest.mark.usefixtures("quick_java")
-def test_nothing_is_lost_doubled_wrong_or_stuck(tmp_path: Path, postgres: Postgres) -> None:
-    """Every category, and the ledger, hold what the input says, whatever happened."""
+def test_random_faults_lose_duplicate_corrupt_and_block_nothing(tmp_path: Path, postgres: Postgres) -> None:
+    """Every category, and the ledger, match the input after all faults."""
     seed = int(os.environ.get("SEED", random.randrange(2**32)))
     assert SECONDS > OUTAGE_S + 60, "an outage needs time before and after it: raise SECONDS"
     log(f"seed {seed}, {SECONDS:.0f} s, everything is in {tmp_path}")
@@ -383,13 +383,13 @@ def test_nothing_is_lost_doubled_wrong_or_stuck(tmp_path: Path, postgres: Postgr
         killer = Killer(places_of(tmp_path, kafka, postgres.url), services, rng)
         deadline = time.monotonic() + SECONDS
         with load.running():
-            strike_s = time.monotonic() + 20.0
+            fault_s = time.monotonic() + 20.0
             while time.monotonic() < deadline:
                 time.sleep(0.2)
-                killer.turn()
-                if time.monotonic() >= strike_s:
-                    killer.strike()
-                    strike_s = time.monotonic() + rng.uniform(1.0, 12.0) if not OUTAGE_S else inf
+                killer.run_once()
+                if time.monotonic() >= fault_s:
+                    killer.inject_fault()
+                    fault_s = time.monotonic() + rng.uniform(1.0, 12.0) if not OUTAGE_S else inf
             killer.heal()
         log(f"{len(load.orders):,} orders, {len(load.shipments):,} shipments; everything is healed")
         settle(killer, load, kafka, postgres.url)
@@ -417,7 +417,7 @@ def places_of(folder: Path, kafka: str, store: str) -> list[Place]:
 
 
 def settle(killer: Killer, load: Load, kafka: str, store: str) -> None:
-    """Wait until everything is as it has to be; say what is not."""
+    """Wait until all results match; report the differences."""
     wanted, before_ms = expected(load), int(time.time() * 1000) + 60_000
     deadline = time.monotonic() + END_LIMIT_S
     while True:
@@ -425,18 +425,18 @@ def settle(killer: Killer, load: Load, kafka: str, store: str) -> None:
         until_s = time.monotonic() + 15.0
         while time.monotonic() < until_s:
             time.sleep(0.2)
-            killer.turn()
-        said = differences(wanted, found_in(kafka, before_ms))
-        said |= other_differences(load, kafka, store)
-        if not said:
+            killer.run_once()
+        problems = differences(wanted, found_in(kafka, before_ms))
+        problems |= other_differences(load, kafka, store)
+        if not problems:
             return
-        log("; ".join(f"{name} {what}" for name, what in said.items()))
-        assert time.monotonic() < deadline, said
+        log("; ".join(f"{name} {what}" for name, what in problems.items()))
+        assert time.monotonic() < deadline, problems
 
 
 def other_differences(load: Load, kafka: str, store: str) -> dict[str, str]:
-    """Say what is wrong with the ledger, and with the default row, in which outputs may repeat."""
-    said: dict[str, str] = {}
+    """Return the differences of the ledger, and of the default row, whose outputs may repeat."""
+    problems: dict[str, str] = {}
     ledger: Counter[str] = Counter()
     with ps.read_results(store, shop.Ledger) as results:
         for region, _, (count, total) in results.scan(100_000):
@@ -447,7 +447,7 @@ def other_differences(load: Load, kafka: str, store: str) -> dict[str, str]:
         wanted[f"{region} count"] += times
         wanted[f"{region} total"] += times * load.orders[number].amount
     if any(ledger[name] != figure for name, figure in wanted.items()):
-        said["ledger"] = str(
+        problems["ledger"] = str(
             {name: (ledger[name], figure) for name, figure in wanted.items() if ledger[name] != figure}
         )
     rows = [row for row in read_committed(kafka, "balances") if row["number"] != -1]
@@ -461,5 +461,7 @@ def other_differences(load: Load, kafka: str, store: str) -> dict[str, str]:
     }
     wrong = {order: found for order, found in last.items() if found != (counts[order], totals[order])}
     if missing or wrong:
-        said["balances"] = f"lost {len(missing)} {sorted(missing)[:3]}, wrong {len(wrong)} {list(wrong.items())[:3]}"
-    return said
+        problems["balances"] = (
+            f"lost {len(missing)} {sorted(missing)[:3]}, wrong {len(wrong)} {list(wrong.items())[:3]}"
+        )
+    return problems
