@@ -52,7 +52,7 @@ def test_a_kill_at_any_step_leaves_a_complete_backup(store: FileStore, state: Ro
             break
         last, kill = found, kill + 1
 
-    assert kill > 6, "it died too seldom to prove anything"
+    assert kill > 6, "too few kills for a meaningful test"
     assert found == number
     assert len(backups_at(store).ids()) == 1
     assert set(backups_at(store).files()) == {file.stored for file in newest_backup(store).files}

@@ -216,7 +216,7 @@ def test_a_type_without_an_avro_equivalent_is_refused() -> None:
 
 def test_a_value_of_a_wrong_type_is_not_sent() -> None:
     """Encoding fails, and nothing reaches the bus."""
-    wrong = Old(at="late", key="a", gone=1)  # type: ignore[arg-type]  # what a user's code may do all the same
+    wrong = Old(at="late", key="a", gone=1)  # type: ignore[arg-type]  # a user's code may do this
     with pytest.raises(TypeError, match="Old"):
         codec_of(Old, "avro").encode([wrong])
     with pytest.raises(TypeError, match="Old"):

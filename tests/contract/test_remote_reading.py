@@ -47,7 +47,7 @@ def test_results_can_be_queried(url: str, opened: Opened) -> None:
         assert results.result("a", Window(HOUR, 2 * HOUR)) is None
         assert list(results.results("c")) == [(Window(-HOUR, 0), 0.5), (Window(0, HOUR), 1.5)]
         assert list(results.results("*b?")) == [(Window(0, HOUR), 1.5)]
-        assert list(results.results("nobody")) == []
+        assert list(results.results("unknown")) == []
         everything = sorted(results.scan(100))
         assert [(key, window.start // HOUR, value) for key, window, value in everything] == [
             ("*b?", 0, 1.5),

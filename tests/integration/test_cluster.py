@@ -66,7 +66,7 @@ summed = category("summed", Reading)
 seen = category("seen", Seen)
 
 class FindPlace(ps.LookupJoin):
-    """Says where a meter is, by a file that lies where the command is run."""
+    """Looks up the place of a meter in a file of the driver's machine."""
     reads, writes = readings, placed
     source = ps.lookups.CsvTable("places.csv", Place, key="meter")
     on_miss = ps.lookups.OnMiss.DROP
@@ -87,7 +87,7 @@ def executor():
     return next(one for one in psutil.Process().parents() if one.name() == "java")
 
 class SumUp(ps.Aggregator):
-    """Adds up each minute; kills an executor that has taken events, once, when it is told to."""
+    """Sums each minute; on request kills one executor that has read events."""
     reads, writes = readings, summed
     monoid, window = ps.monoids.Sum(), ps.windows.Tumbling(timedelta(minutes=1))
     def observe(self, event):
@@ -101,7 +101,7 @@ class SumUp(ps.Aggregator):
         return Reading(key, window.start, value)
 
 class See(ps.Stateless):
-    """Says where the code is that it runs."""
+    """Reports the location of the running code."""
     reads, writes = readings, seen
     def process(self, event):
         yield Seen(event.meter, event.at, event.litres, [__file__, beside.__file__, ps.__file__])
@@ -144,7 +144,7 @@ class World:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """One archived stream through all processors except those that report their host."""
+    """One archived stream through all processors except the one that reports the code's location."""
     if not shutil.which("java"):
         pytest.skip("Spark needs Java 17 or later on PATH: nothing of a cluster is tested")
     folder = tmp_path_factory.mktemp("world")
@@ -180,7 +180,7 @@ def by_command(world: World) -> dict[str, Any]:
     settings.parent.mkdir()
     one_executor = {**SETTINGS, "spark.cores.max": "1"}
     settings.write_text("".join(f"{name} {value}\n" for name, value in one_executor.items()))
-    cli = Cli("nobody:1", world.folder, LIMIT_S)
+    cli = Cli("unreachable:1", world.folder, LIMIT_S)
     days = ("--from", str(DAY), "--to", str(DAY), "--json")
     done = cli(
         "backfill", "app.py", "--master", world.cluster.master, *days, "--warehouse", "warehouse", "--output", "batch",

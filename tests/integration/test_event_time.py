@@ -156,7 +156,7 @@ def test_an_external_watermark_completes_windows(
     [
         (["set", "nothing", "2013-01-01"], "There is no category nothing"),
         (["set", "nothing", "tomorrow"], "neither an offset"),
-        (["forget", "nobody"], "nobody has set no watermarks"),
+        (["forget", "unknown"], "unknown has set no watermarks"),
     ],
 )
 def test_errors_say_what_to_do(cli: Cli, arguments: list[str], expected: str) -> None:

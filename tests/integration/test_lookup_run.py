@@ -24,7 +24,7 @@ class Placed(Reading, frozen=True):
     place: str
 
 class Placing(ps.LookupJoin):
-    """Says where a meter is."""
+    """Joins a meter to its place."""
     name = "{prefix}.placing"
     reads = readings
     writes = ps.Category("{prefix}.placed", Placed, key="meter", event_time="at", buckets=4)

@@ -79,7 +79,7 @@ def test_aggregates_can_be_queried(cli: Cli, app: Path, remote_app: Path, prefix
     assert ask() == expected
     assert ask("--key", "m3") == {slot: litres for slot, litres in expected.items() if slot[0] == "m3"}
     assert ask("--key", "m3", "--at", "1970-01-01T05:30") == {("m3", 5 * HOUR): expected["m3", 5 * HOUR]}
-    assert ask("--key", "nobody") == {}
+    assert ask("--key", "unknown") == {}
 
 
 def test_a_query_combines_batch_days_with_the_store(cli: Cli, app: Path, prefix: str, redis_server: Redis) -> None:

@@ -30,14 +30,14 @@ def category(name):
 readings, large, totals = category("readings"), category("large"), category("totals")
 
 class Large(ps.Stateless):
-    """Keeps what is large."""
+    """Passes on large readings."""
     reads, writes = readings, large
     def process(self, event):
         if event.litres > 1:
             yield event
 
 class Totals(ps.Stateful):
-    """Adds up each meter, in transactions."""
+    """Sums each meter, in transactions."""
     reads, writes, state = large, totals, float
     output_semantics = ps.Semantics.EXACTLY_ONCE
     def process(self, event, state, context):

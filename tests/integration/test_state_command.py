@@ -475,10 +475,10 @@ def test_inspect_refuses_a_different_state_layout(command: Cli, root: Path) -> N
     ("arguments", "expected"),
     [
         (["verify"], "No backup store is named"),
-        (["list", "nobody"], "There is no state of a processor 'nobody'"),
+        (["list", "unknown"], "There is no state of a processor 'unknown'"),
         (["verify", "--backup", "s3://bucket/x"], "s3 is not supported"),
         (["verify", "--backup", "place"], "Available: none"),
-        (["restore", "nobody", "--backup", "place"], "There is no state of processor 'nobody'"),
+        (["restore", "unknown", "--backup", "place"], "There is no state of processor 'unknown'"),
         (
             ["restore", "totals", "--backup", "hdfs://127.0.0.1:1/b", "--webhdfs", "http://127.0.0.1:1"],
             "Check the service and its WebHDFS address",
@@ -488,7 +488,7 @@ def test_inspect_refuses_a_different_state_layout(command: Cli, root: Path) -> N
             "Check the service and its WebHDFS address",
         ),
         (["inspect", "app.py:Large"], "has no state"),
-        (["inspect", "app.py:Nobody"], "has no processor 'Nobody'"),
+        (["inspect", "app.py:Missing"], "has no processor 'Missing'"),
         (["inspect", "app.py:Totals"], "There is no state of processor 'totals'"),
     ],
 )
