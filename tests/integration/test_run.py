@@ -341,18 +341,18 @@ def seven_expired(cli: Cli, app: Path, prefix: str, kafka: str, kafka_bus: Kafka
     """Process 1,000 readings, then send 1,000 more, of which Kafka has deleted the first seven of each bucket.
 
     Returns:
-        the position.
+        The committed positions.
     """
     cli.ok("category", "create", str(app))
     cli.ok("category", "send", f"{prefix}.readings", "--app", str(app), stdin=readings(1000))
     cli.ok("run", f"{app}:Large", "--until-end")
-    stood = kafka_bus.catalog.committed(f"{prefix}.large", f"{prefix}.readings")
+    positions = kafka_bus.catalog.committed(f"{prefix}.large", f"{prefix}.readings")
     cli.ok("category", "send", f"{prefix}.readings", "--app", str(app), stdin=readings(1000))
-    gone = [TopicPartition(f"{prefix}.readings", bucket, offset + 7) for bucket, offset in stood.items()]
+    expired = [TopicPartition(f"{prefix}.readings", bucket, offset + 7) for bucket, offset in positions.items()]
     admin = AdminClient({"bootstrap.servers": kafka})
-    for future in admin.delete_records(gone).values():
+    for future in admin.delete_records(expired).values():
         future.result(timeout=30)
-    return stood
+    return positions
 
 
 def test_a_position_that_kafka_no_longer_retains_is_refused(
