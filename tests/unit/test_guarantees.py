@@ -13,9 +13,9 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
 DEATHS = "unit/test_deaths.py::test_what_was_promised_holds_whenever_workers_die"
-KILLS = "faults/test_every_gap.py::test_what_was_promised_holds"
-LOST_DISKS = "faults/test_every_gap.py::test_it_holds_without_the_disk"
-REMOTE_KILLS = "faults/test_every_gap.py::test_it_holds_in_a_remote_store"
+KILLS = "faults/test_every_gap.py::test_guarantees_hold_after_a_kill"
+LOST_DISKS = "faults/test_every_gap.py::test_guarantees_hold_without_the_disk"
+REMOTE_KILLS = "faults/test_every_gap.py::test_guarantees_hold_in_a_remote_store"
 ZOMBIES = "faults/test_zombies.py::test_a_zombie_writes_nothing"
 EVERY_EVENT = "unit/test_worker.py::test_every_event_is_processed_dead_lettered_or_stops_the_worker"
 
@@ -46,21 +46,21 @@ ROWS = {
         KILLS,
     ),
     "a worker is killed while it gives up buckets, and restarts within its session": (
-        "faults/test_moving.py::test_a_bucket_whose_owner_died_while_it_let_go_of_it_finds_another",
+        "faults/test_moving.py::test_a_bucket_whose_owner_died_while_giving_it_up_gets_a_new_owner",
     ),
     "a worker is killed and does not restart": ("faults/test_killed_worker.py::test_killed_workers_lose_nothing",),
     "a worker is stopped (SIGTERM, Ctrl-C)": (
         "integration/test_run.py::test_sigterm_ends_with_a_last_checkpoint",
-        "faults/test_broker_outage.py::test_a_worker_that_is_stopped_while_the_broker_is_away_ends_in_time",
+        "faults/test_broker_outage.py::test_a_worker_that_is_stopped_during_an_outage_ends_in_time",
         "unit/test_stopping.py::test_a_process_in_a_blocking_call_exits",
     ),
     "a worker pauses for longer than its session, then continues": (
         ZOMBIES,
         "contract/test_remote_fencing.py::test_a_zombie_changes_nothing",
-        "contract/test_backup_owners.py::test_an_owner_that_was_paused_takes_nothing_from_a_later_one",
+        "contract/test_backup_owners.py::test_a_paused_owner_removes_nothing_of_a_later_owner",
     ),
     "the only replica of a bucket is killed with open transactions": (
-        "faults/test_killed_broker.py::test_what_a_killed_broker_left_open_neither_counts_nor_blocks",
+        "faults/test_killed_broker.py::test_transactions_left_open_by_a_killed_broker_neither_count_nor_block",
         "unit/test_sweeping.py::test_open_transactions_of_silent_workers_are_aborted_after_the_limit",
     ),
     "an archiver pauses for longer than its session, then continues": (
@@ -69,11 +69,11 @@ ROWS = {
     ),
     "one of three brokers is killed while it leads buckets or coordinates groups or transactions": (
         "faults/test_three_brokers.py::test_each_event_counts_once_while_one_broker_after_another_is_killed",
-        "faults/test_three_brokers.py::test_a_category_outlives_the_loss_of_any_broker",
+        "faults/test_three_brokers.py::test_a_category_survives_the_loss_of_any_broker",
     ),
     "Kafka is unreachable, for any length of time": (
         "faults/test_broker_outage.py::test_workers_of_every_row_outlast_a_long_outage",
-        "faults/test_broker_outage.py::test_a_worker_that_starts_while_the_broker_is_away_waits",
+        "faults/test_broker_outage.py::test_a_worker_that_starts_during_an_outage_waits",
         "unit/test_archiver_bus_outage.py::test_an_archiver_outlasts_what_passes",
         "unit/test_idleness.py::test_nothing_is_late_after_outages_that_are_longer_than_silence_may_be",
     ),
@@ -84,33 +84,33 @@ ROWS = {
     "the state folder is lost, or a bucket moves to a machine without it": (
         DEATHS,
         LOST_DISKS,
-        "faults/test_lost_machine.py::test_a_lost_machine_is_made_good_by_its_backup",
-        "contract/test_backups.py::test_a_death_at_any_step_of_a_restore_is_made_good_by_the_next_one",
+        "faults/test_lost_machine.py::test_a_lost_machine_is_restored_from_its_backup",
+        "contract/test_backups.py::test_a_restore_succeeds_after_a_kill_at_any_step_of_another",
     ),
-    "a backup is damaged": ("contract/test_backups.py::test_a_damaged_backup_gives_way_to_the_one_before",),
+    "a backup is damaged": ("contract/test_backups.py::test_a_damaged_backup_is_replaced_by_the_previous_one",),
     "a file that several backups share is damaged": (
-        "contract/test_backups.py::test_a_backup_shares_no_file_that_is_not_what_was_saved",
-        "contract/test_backups.py::test_of_a_large_state_a_part_is_read_with_each_backup",
-        "integration/test_state_command.py::test_verify_finds_a_good_backup_behind_a_damaged_one",
+        "contract/test_backups.py::test_a_backup_shares_no_file_with_different_content",
+        "contract/test_backups.py::test_each_backup_verifies_a_part_of_a_large_state",
+        "integration/test_state_command.py::test_verify_finds_an_intact_backup_behind_a_damaged_one",
     ),
     "the backup store is unreachable": (
-        "faults/test_hdfs_outage.py::test_an_hdfs_that_hangs_for_long_costs_nothing",
-        "faults/test_hdfs_outage.py::test_a_lost_state_waits_for_an_hdfs_that_hangs",
-        "contract/test_backup_waiting.py::test_a_missing_state_waits_for_its_place_and_says_so_seldom",
+        "faults/test_hdfs_outage.py::test_a_long_hang_of_hdfs_affects_no_event",
+        "faults/test_hdfs_outage.py::test_a_lost_state_waits_for_hdfs",
+        "contract/test_backup_waiting.py::test_a_missing_state_waits_for_its_backup_store_and_logs_rarely",
     ),
     "PostgreSQL or Redis is unreachable": (
         "contract/test_remote_outages.py::test_a_save_whose_answer_is_lost_counts_once",
-        "faults/test_stores.py::test_a_worker_waits_for_its_store_and_goes_on_by_itself",
+        "faults/test_stores.py::test_a_worker_waits_for_its_store_and_continues",
     ),
     "the state belongs to another processor, or has another type, window or key, or a newer format": (
-        "contract/test_state.py::test_state_of_another_shape_is_refused_and_kept",
+        "contract/test_state.py::test_a_different_state_layout_is_refused_and_the_state_kept",
         "contract/test_state.py::test_a_state_of_another_format_is_refused",
-        "contract/test_remote_writing.py::test_state_of_another_shape_is_refused_and_kept",
-        "contract/test_backups.py::test_a_backup_of_another_shape_is_refused",
+        "contract/test_remote_writing.py::test_a_different_state_layout_is_refused_and_the_state_kept",
+        "contract/test_backups.py::test_a_backup_of_a_different_state_layout_is_refused",
     ),
     "a position is before the first offset that Kafka retains": (
         "unit/test_resuming.py::test_expired_events_are_skipped_only_with_from_earliest",
-        "integration/test_run.py::test_a_position_that_the_bus_no_longer_keeps_is_refused",
+        "integration/test_run.py::test_a_position_that_kafka_no_longer_retains_is_refused",
     ),
     "a position is after the end of a bucket: another cluster, or Kafka has lost events": (
         "unit/test_resuming.py::test_a_position_beyond_the_end_of_a_bucket_is_refused",
@@ -119,15 +119,15 @@ ROWS = {
     "a category was deleted and created again, or the state belongs to another cluster": (
         "unit/test_topics.py::test_a_topic_created_again_is_refused",
         "unit/test_topics.py::test_a_running_worker_notices_a_topic_created_again",
-        "integration/test_wrong_bus.py::test_local_state_of_a_category_that_was_made_anew_is_refused",
-        "integration/test_wrong_bus.py::test_remote_state_of_a_category_that_was_made_anew_is_refused",
+        "integration/test_wrong_bus.py::test_local_state_of_a_recreated_category_is_refused",
+        "integration/test_wrong_bus.py::test_remote_state_of_a_recreated_category_is_refused",
     ),
     "another tool adds partitions to an input or output category": (
         "unit/test_topics.py::test_buckets_added_by_others_are_not_read",
         "unit/test_topics.py::test_a_worker_without_new_buckets_stops_too",
     ),
     "the disk is lost, there is no backup, and Kafka no longer retains the first event": (
-        "faults/test_lost_machine.py::test_without_its_backup_it_refuses",
+        "faults/test_lost_machine.py::test_a_worker_refuses_to_start_without_state_backup_or_events",
     ),
     "an input is compacted, and a lost state would have to be rebuilt from it": (
         "unit/test_compacted_inputs.py::test_a_state_that_could_not_be_built_again_is_refused_before_the_first_event",
@@ -205,7 +205,7 @@ SENTENCES = {
     ),
     "A processor that had no changelog before and now needs one first writes its whole state to it": (
         "unit/test_worker.py::test_a_changelog_declared_later_contains_the_earlier_state",
-        "faults/test_every_gap.py::test_a_changelog_that_begins_late_holds_what_was_before",
+        "faults/test_every_gap.py::test_a_changelog_that_begins_late_contains_the_earlier_state",
     ),
     "With exactly-once outputs no update is written twice": (DEATHS, KILLS),
     "the next owner commits them when it opens the bucket": (
@@ -229,12 +229,14 @@ SENTENCES = {
         "unit/test_meeting.py::test_an_input_that_is_ahead_waits_at_its_border",
     ),
     "a worker whose remote store went back refuses to continue": (
-        "contract/test_remote_fencing.py::test_a_store_that_went_back_is_noticed",
+        "contract/test_remote_fencing.py::test_a_store_that_lost_saves_is_noticed",
     ),
     "the store merges `Count`, `Sum`, `Mean`, `Min` and `Max` by its own arithmetic": (
         "contract/test_remote_merging.py::test_any_series_of_saves_folds_as_the_monoid_does",
     ),
-    "Redis needs `appendonly yes`": ("contract/test_remote_refusals.py::test_a_redis_that_forgets_is_warned_of_once",),
+    "Redis needs `appendonly yes`": (
+        "contract/test_remote_refusals.py::test_a_redis_without_persistence_logs_one_warning",
+    ),
     "A different number of buckets is refused": (
         "integration/test_run.py::test_co_partitioned_inputs_must_have_the_same_buckets",
     ),
@@ -252,18 +254,18 @@ SENTENCES = {
     "Outages are not idleness": (
         "unit/test_idleness.py::test_nothing_is_late_when_all_workers_have_stood_still",
         "unit/test_idleness.py::test_nothing_is_late_of_an_upstream_processor_that_was_stopped",
-        "faults/test_silence.py::test_nothing_is_late_because_all_workers_stood_still",
+        "faults/test_silence.py::test_nothing_is_late_after_all_workers_were_paused",
     ),
     "A dead letter contains the message's bytes, key, category, bucket, offset and the reason": (
-        "contract/test_codecs.py::test_a_dead_letter_keeps_bytes_and_is_never_larger_than_the_bus_takes",
+        "contract/test_codecs.py::test_a_dead_letter_contains_the_bytes_and_fits_the_bus_limit",
         "unit/test_worker.py::test_an_undecodable_message_becomes_a_dead_letter",
     ),
     "The decision depends on the rejected events, not on batch boundaries": (
         "unit/test_rejections.py::test_where_it_stops_does_not_depend_on_batches",
     ),
     "Integers have 64 bits, signed, and floats are finite": (
-        "contract/test_codecs.py::test_whole_numbers_have_64_bits",
-        "contract/test_codecs.py::test_a_float_that_is_not_finite_is_refused_wherever_it_stands",
+        "contract/test_codecs.py::test_integers_have_64_bits",
+        "contract/test_codecs.py::test_a_float_that_is_not_finite_is_refused_anywhere_in_a_record",
         "unit/test_values.py::test_a_backfill_refuses_the_same_values_as_the_stream",
     ),
     "Every output record is checked against its type": (
