@@ -1,4 +1,4 @@
-"""Calls of the Kafka client that may never come back."""
+"""Calls of the Kafka client that may never return."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import pytest
 from penstock.transport.kafka.bounded_calls import NoAnswer, call_with_limit
 
 
-def test_what_comes_back_has_been_done() -> None:
-    """A call is over when it has been waited for."""
+def test_a_call_has_completed_when_the_caller_continues() -> None:
+    """The caller waits until the call has returned."""
     done: list[int] = []
     call_with_limit(lambda: done.append(1), 60)
     assert done == [1]
 
 
-def test_what_a_call_raises_is_raised() -> None:
-    """An error reaches the one who waits."""
+def test_the_caller_receives_the_error_of_a_call() -> None:
+    """The caller receives the error of the call."""
 
     def fail() -> None:
         raise KeyError("here")
@@ -26,8 +26,8 @@ def test_what_a_call_raises_is_raised() -> None:
         call_with_limit(fail, 60)
 
 
-def test_what_does_not_come_back_is_left_behind() -> None:
-    """The one who waits goes on, and the process could end."""
+def test_a_call_that_never_returns_is_abandoned() -> None:
+    """The caller continues, and the process can exit."""
     never = threading.Event()
     try:
         with pytest.raises(NoAnswer):

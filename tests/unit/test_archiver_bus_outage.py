@@ -83,7 +83,7 @@ def values(warehouse: MemoryWarehouse) -> list[Any]:
 
 
 @pytest.mark.parametrize("error", [CommitUnconfirmed, BusUnreachable, Fenced, MembershipLost])
-def test_an_archiver_outlasts_what_passes(error: type[BusError]) -> None:
+def test_an_archiver_continues_after_a_recoverable_error(error: type[BusError]) -> None:
     """At any call of the bus, with or without its effect."""
     for fail_at in count(1):
         bus, warehouse, calls = filled_bus(), MemoryWarehouse(), count(1)
@@ -101,7 +101,7 @@ def test_an_archiver_outlasts_what_passes(error: type[BusError]) -> None:
     assert fail_at > 10
 
 
-def test_an_archiver_that_is_not_let_in_stops() -> None:
+def test_an_archiver_with_wrong_credentials_stops() -> None:
     """Wrong credentials stay wrong."""
 
     def refuse(_: str) -> None:
@@ -133,7 +133,7 @@ def test_an_archiver_that_is_asked_to_stop_in_an_outage_stops() -> None:
     assert values(warehouse) == list(range(40))
 
 
-def test_a_bucket_that_moves_in_an_outage_is_given_up_without_its_position() -> None:
+def test_a_bucket_revoked_in_an_outage_is_released_without_a_commit() -> None:
     """The next owner reads uncommitted events again."""
     bus, warehouse = filled_bus(), MemoryWarehouse()
     is_away = [False]

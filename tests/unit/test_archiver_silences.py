@@ -9,7 +9,7 @@ from penstock.transport.category_spec import CategorySpec
 from penstock.transport.memory import MemoryBus
 
 
-def test_with_no_patience_a_bucket_is_idle_as_soon_as_it_is_read_to_its_end() -> None:
+def test_without_a_timeout_a_bucket_is_idle_once_it_is_read_to_its_end() -> None:
     """Also directly after its last event: a run that stops at the end requests the ends once more, and they count."""
     bus = MemoryBus()
     bus.create(CategorySpec("words", 2))

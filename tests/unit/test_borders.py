@@ -32,7 +32,7 @@ BUCKET = Bucket("calls", 2)
 
 
 class Call(ps.Record, frozen=True):
-    """Somebody calls."""
+    """A phone call."""
 
     caller: str
     at: ps.EventTime
@@ -45,9 +45,9 @@ offsets = st.integers(0, 50)
 @settings(deadline=None)
 @given(data=st.data())
 def test_every_event_is_on_one_side(data: st.DataObject) -> None:
-    """It is before the border and archived, or behind it and on the bus; where neither holds for one of them, the run is refused.
+    """Each event is archived before the handoff offset or on the bus after it; otherwise the run is refused.
 
-    This holds whatever an archiver had noted and committed when it was looked at.
+    This applies to every combination of an archiver's notes and committed positions.
     """
     end = data.draw(offsets, "end")
     start = data.draw(st.integers(0, end), "start")
@@ -161,7 +161,7 @@ class Trimmed(MemoryBus):
     start = 0
 
     def describe(self, name: str) -> CategoryState:
-        """Return a category as it stands."""
+        """Return a category's current offsets."""
         found = super().describe(name)
         return replace(found, starts=dict.fromkeys(found.starts, self.start))
 

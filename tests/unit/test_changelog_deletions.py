@@ -87,7 +87,7 @@ def last(machine: Machine) -> tuple[str, int]:
 
 
 @pytest.mark.parametrize("replayed_before", [False, True])
-def test_a_key_deleted_long_ago_does_not_come_back(machine: Machine, *, replayed_before: bool) -> None:
+def test_a_key_deleted_long_ago_stays_deleted(machine: Machine, *, replayed_before: bool) -> None:
     """The returning machine has the old state, and the changelog has no message of the key."""
     other = elsewhere(machine)
     write(machine.bus, visits, [Visit("a", 1), Visit("a", 2), Visit("b", 3)])
@@ -129,7 +129,7 @@ def test_a_short_absence_replays_the_rest_alone(machine: Machine) -> None:
     assert machine.state(Stays) == {b"a": b"\x01", b"b": b"\x02", b"c": b"\x01"}
 
 
-def test_a_state_of_before_there_was_a_changelog_is_written_to_it(machine: Machine) -> None:
+def test_a_state_that_predates_its_changelog_is_written_to_it(machine: Machine) -> None:
     """A machine without a state reads the whole changelog, not only recent changes."""
     write(machine.bus, visits, [Visit("a", 1), Visit("a", 2), Visit("b", 3)])
     machine.run(Plain)

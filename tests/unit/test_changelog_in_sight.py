@@ -54,7 +54,7 @@ def lost(readers: int) -> tuple[Driver, type[ps.Processor], Late]:
     return driver, processor, late
 
 
-def test_a_state_is_rebuilt_up_to_what_was_committed() -> None:
+def test_a_state_is_rebuilt_up_to_the_committed_checkpoint() -> None:
     """The changelog is replayed again; each event counts once, in the chain of its key."""
     driver, processor, late = lost(3)
     restart(driver, processor, Disk.NONE, copy_of(driver, processor))
@@ -70,7 +70,7 @@ def test_a_state_is_rebuilt_up_to_what_was_committed() -> None:
     assert all(sorted(of_key) == list(range(1, len(of_key) + 1)) for of_key in counts.values())
 
 
-def test_nothing_is_read_while_the_changelog_does_not_show_it(
+def test_a_worker_reads_no_input_until_its_changelog_shows_the_checkpoint(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The worker logs it, and tries again."""

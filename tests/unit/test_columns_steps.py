@@ -39,7 +39,7 @@ DAYS = Days.of(day_of(FIRST_DAY_MS), day_of(FIRST_DAY_MS + DAY_MS))
 
 
 class Sale(ps.Record, frozen=True):
-    """Something was sold; how many came later as a field."""
+    """A sale; its quantity is a field that was added later."""
 
     shop: int
     at: ps.EventTime
@@ -57,7 +57,7 @@ class Dear(ps.Record, frozen=True):
 
 
 class Sum3(ps.Record, frozen=True):
-    """What a shop sold in a window."""
+    """A shop's sales in a window."""
 
     shop: str
     at: ps.EventTime
@@ -67,7 +67,7 @@ class Sum3(ps.Record, frozen=True):
 
 
 def by_item(sale: Sale) -> str:
-    """Key by what was sold."""
+    """Key by the item."""
     return sale.item
 
 
@@ -79,12 +79,12 @@ sums = ps.Category("sums", Sum3, key="shop", event_time="at", buckets=2)
 
 
 class OneByOne(ps.Stateless):
-    """Keeps what cost more than 50."""
+    """Keeps sales above a price of 50."""
 
     reads, writes = sales, dear
 
     def process(self, event: Sale) -> Iterable[Dear]:
-        """Return the sale, if it was dear."""
+        """Return the sale, if it was expensive."""
         if event.price is not None and event.price > 50:
             yield Dear(event.shop, event.at, event.price * event.pieces)
 
@@ -95,14 +95,14 @@ class AtOnce(OneByOne):
     columns: ClassVar[tuple[str, ...]] = ("shop", "at", "price", "pieces")
 
     def process_columns(self, events: pa.RecordBatch) -> pa.RecordBatch | pa.Table:
-        """Return the dear ones."""
+        """Return the expensive sales."""
         kept = events.filter(pc.greater(events.column("price"), pa.scalar(50.0)))
         totals = pc.multiply(kept.column("price"), kept.column("pieces").cast(pa.float64()))
         return kept.select(["shop", "at"]).append_column("total", totals)
 
 
 class Otherwise(AtOnce):
-    """Says something else in columns."""
+    """Returns different outputs in columns."""
 
     def process_columns(self, events: pa.RecordBatch) -> pa.RecordBatch | pa.Table:
         """Return all of them."""
@@ -110,7 +110,7 @@ class Otherwise(AtOnce):
 
 
 class Raising(AtOnce):
-    """Looks at a column that it did not ask for."""
+    """Reads a column that it did not declare."""
 
     def process_columns(self, events: pa.RecordBatch) -> pa.RecordBatch | pa.Table:
         """Raise."""
@@ -118,22 +118,22 @@ class Raising(AtOnce):
 
 
 class Unfitting(AtOnce):
-    """Gives text for a number."""
+    """Returns text for a number."""
 
     def process_columns(self, events: pa.RecordBatch) -> pa.RecordBatch | pa.Table:
-        """Return what does not fit."""
+        """Return a column of the wrong type."""
         return events.select(["shop", "at"]).append_column("total", pa.array(["much"] * events.num_rows))
 
 
 class SumOneByOne(ps.Aggregator):
-    """Sums what was sold in some hours, which begin every few."""
+    """Sums sales in overlapping windows of some hours."""
 
     reads, writes = sales, sums
     monoid = TupleOf(Count(), Mean(), MapOf[str, float](Sum()))
     window: ClassVar[ps.windows.WindowAssigner] = ps.windows.Hopping(timedelta(hours=9), timedelta(hours=4))
 
     def observe(self, event: Sale) -> tuple[str, float, dict[str, int]] | None:
-        """Return what it adds; nothing without a price."""
+        """Return the price of the sale; nothing without a price."""
         return None if event.price is None else (event.item, event.price, {event.item: event.pieces})
 
     def result(self, key: str, window: ps.windows.Window, value: tuple[int, float | None, dict[str, int]]) -> Sum3:
@@ -148,7 +148,7 @@ class SumAtOnce(SumOneByOne):
     columns: ClassVar[tuple[str, ...]] = ("item", "price", "pieces")
 
     def observe_columns(self, events: pa.RecordBatch) -> pa.Array[Any]:
-        """Return what they add."""
+        """Return the prices of the sales."""
         item, price, pieces = (events.column(name) for name in self.columns)
         return pa.StructArray.from_arrays(
             [item, price, one_each(item, pieces)], ["n", "mean", "items"], mask=price.is_null()
@@ -168,7 +168,7 @@ class DaysAtOnce(SumAtOnce):
 
 
 class SumOtherwise(SumAtOnce):
-    """Forgets that some have no price."""
+    """Ignores that some sales have no price."""
 
     def observe_columns(self, events: pa.RecordBatch) -> pa.Array[Any]:
         """Return zero for them."""

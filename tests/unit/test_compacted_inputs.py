@@ -1,4 +1,4 @@
-"""Inputs of which the bus keeps the latest event of each key: read by whoever needs no others, and refused for the rest."""
+"""Compacted inputs: accepted for processors that need only the latest event of each key, refused for all others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from penstock.transport.memory import MemoryBus
 
 
 class Price(ps.Record, frozen=True):
-    """What something costs from now on."""
+    """A new price of an item."""
 
     item: str
     at: ps.EventTime
@@ -27,7 +27,7 @@ class Price(ps.Record, frozen=True):
 
 
 class Sale(ps.Record, frozen=True):
-    """Something is sold."""
+    """A sale of an item."""
 
     item: str
     at: ps.EventTime
@@ -49,7 +49,7 @@ EXACT, MOST = ps.Semantics.EXACTLY_ONCE, ps.Semantics.AT_MOST_ONCE
 
 
 class Highest(ps.Stateful):
-    """Knows the highest price that there ever was."""
+    """Stores the highest price so far."""
 
     reads, writes, state = prices, sold, int
 
@@ -65,7 +65,7 @@ class Counted(ps.Aggregator):
 
 
 class Latest(Highest):
-    """Knows the price that came last."""
+    """Stores the latest price."""
 
     compaction_safe = True
 
@@ -74,7 +74,7 @@ class Latest(Highest):
 
 
 class Priced(ps.TableJoin):
-    """Sales with the price that came last."""
+    """Joins sales with the latest price."""
 
     stream, table, writes = sales, prices, sold
 
@@ -83,7 +83,7 @@ class Priced(ps.TableJoin):
 
 
 class PricedThen(Priced):
-    """With the price of their time."""
+    """Joins sales with the price at their event time."""
 
     ordered = True
 
@@ -104,7 +104,7 @@ class Windows(Counted):
 
 
 def declared(base: type[ps.Processor], **attributes: Any) -> type[ps.Processor]:
-    """Return a processor that is declared otherwise."""
+    """Return a processor with other attributes."""
     return type(base.__name__, (base,), attributes)
 
 
@@ -139,10 +139,10 @@ def bus() -> MemoryBus:
 
 
 @pytest.mark.parametrize("processor", REFUSED)
-def test_a_state_that_could_not_be_built_again_is_refused_before_the_first_event(
+def test_a_state_that_cannot_be_rebuilt_is_refused_before_the_first_event(
     processor: type[ps.Processor], bus: MemoryBus
 ) -> None:
-    """With what may be declared instead; the same processor starts where all events are kept."""
+    """The error lists alternatives; the same processor starts on an input that is not compacted."""
     with pytest.raises(CompactedInput, match=r"prices is compacted.*compaction_safe = True"):
         prepare(processor, bus)
     bus.delete("prices")
@@ -153,20 +153,20 @@ def test_a_state_that_could_not_be_built_again_is_refused_before_the_first_event
 
 
 @pytest.mark.parametrize("processor", TAKEN)
-def test_who_never_reads_again_or_needs_the_latest_alone_starts(processor: type[ps.Processor], bus: MemoryBus) -> None:
-    """Without state, from a changelog or a remote store, at most once, as a table, or because it says so."""
+def test_a_processor_that_needs_no_compacted_events_starts(processor: type[ps.Processor], bus: MemoryBus) -> None:
+    """It is stateless, has a changelog or a remote store, is at most once, reads a table, or accepts compaction explicitly."""
     with closing(prepare(processor, bus)) as opened:
         assert isinstance(opened, processor)
 
 
 def compacted(driver: Driver) -> None:
-    """Let the bus know that prices are compacted, with nothing compacted yet."""
+    """Mark the prices as compacted, before any compaction."""
     driver.bus.cluster.topics["prices"].spec = CategorySpec("prices", 1, compacted=True)
 
 
 @pytest.mark.parametrize("disk", [Disk.OLDER, Disk.NONE])
-def test_a_category_that_became_compacted_is_not_read_again_in_silence(disk: Disk) -> None:
-    """While the state is there it goes on; a state that is lost, or older, is not brought up to date."""
+def test_a_category_that_became_compacted_is_not_silently_read_again(disk: Disk) -> None:
+    """A worker with its state continues; a lost or older state is not rebuilt from the input."""
     driver = Driver(Highest)
     driver.send(prices, [Price("a", 1, 5)])
     older = copy_of(driver, Highest)
@@ -179,8 +179,8 @@ def test_a_category_that_became_compacted_is_not_read_again_in_silence(disk: Dis
 
 
 @pytest.mark.parametrize("disk", [Disk.OLDER, Disk.NONE])
-def test_reading_the_latest_again_is_said(disk: Disk, caplog: pytest.LogCaptureFixture) -> None:
-    """What cannot be known, that is deletions of long ago, is named."""
+def test_rebuilding_from_a_compacted_input_is_logged(disk: Disk, caplog: pytest.LogCaptureFixture) -> None:
+    """The log names the events that may be missing: old deletions."""
     driver = Driver(Latest)
     driver.send(prices, [Price("a", 1, 5)])
     older = copy_of(driver, Latest)

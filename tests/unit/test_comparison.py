@@ -47,7 +47,7 @@ APP = AppName(Path(__file__))
 
 
 class View(ps.Record, frozen=True):
-    """Somebody looks at a page."""
+    """A visit to a page."""
 
     page: str
     at: ps.EventTime
@@ -55,7 +55,7 @@ class View(ps.Record, frozen=True):
 
 
 class Reach(ps.Record, frozen=True):
-    """How many looked at a page in an hour."""
+    """The number of a page's visitors in an hour."""
 
     page: str
     hour: ps.EventTime
@@ -70,7 +70,7 @@ seen = ps.Category("seen", View, key="page", event_time="at", buckets=1)
 
 
 class Seen(ps.Stateless):
-    """Lets everything pass."""
+    """Forwards every event."""
 
     reads, writes = views, seen
 
@@ -90,7 +90,7 @@ class Reached(ps.Aggregator):
     estimates: ClassVar = {"visitors": ps.monoids.Distinct()}
 
     def observe(self, event: View) -> tuple[int, str]:
-        """Return what both parts observe."""
+        """Return the observations of both parts."""
         return 1, event.visitor
 
     def result(self, key: str, window: ps.windows.Window, value: Any) -> Reach:
@@ -214,7 +214,7 @@ def test_an_estimate_of_an_unknown_field_is_refused() -> None:
     """The error lists the fields, before the first event."""
 
     class Misnamed(Reached):
-        """Names a field that is not there."""
+        """Declares an estimate of an unknown field."""
 
         estimates: ClassVar = {"people": ps.monoids.Distinct()}
 
@@ -382,7 +382,7 @@ def test_ambiguous_days_are_refused(asked: tuple[str | None, str | None, str | N
 
 
 class Shelf:
-    """Categories that are said to be somewhere."""
+    """Categories with declared locations."""
 
     def __init__(self, root: str, *names: str) -> None:
         self.root = root

@@ -60,7 +60,7 @@ def lose(warehouse: MemoryWarehouse, day: int) -> MemoryWarehouse:
 
 
 def said(warehouse: MemoryWarehouse, days: Days, *, allow_missing: bool = False) -> str:
-    """Return what is said of the category."""
+    """Return the notes about the category."""
     return check_coverage(warehouse, [WantedDays(readings, days, days)], allow_missing=allow_missing).get(
         "readings", ""
     )
@@ -191,13 +191,13 @@ class Spans(ps.Aggregator):
 
 
 class Totals(ps.Aggregator):
-    """Counts for ever."""
+    """Counts in a global window."""
 
     reads, monoid = readings, ps.monoids.Count()
 
 
 class Pass(ps.Stateless):
-    """Passes nothing on."""
+    """Drops every event."""
 
     reads = readings
 

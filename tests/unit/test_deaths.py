@@ -1,4 +1,4 @@
-"""Every kind, every row: workers die once, twice and three times, at any operation, also while they make good an earlier death, on any disk."""
+"""Crash tests for each processor kind and each guarantee: workers die up to three times, at any operation and during recovery, on any disk."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ALONE = ("downstream",)
 
 
 def subjects() -> Iterator[Subject]:
-    """Give each kind with each row that it may have."""
+    """Yield each processor kind with each guarantee that it supports."""
     for kind in KINDS:
         if kind in PASSING:
             yield from (Subject(kind, subject.state, subject.output) for subject in STATELESS)
@@ -35,7 +35,7 @@ def subjects() -> Iterator[Subject]:
 
 @cache
 def moments(subject: Subject) -> Sequence[str]:
-    """Return what happens to a subject that does not die."""
+    """Return the operations of a subject that does not die."""
     return moments_of(subject)
 
 
@@ -53,7 +53,7 @@ def deaths(subject: Subject, disk: Disk) -> Iterator[list[Death]]:
 
 
 def cases() -> list[object]:
-    """Give each subject with each disk that it may find."""
+    """Yield each subject with each state of its disk."""
     return [
         pytest.param(subject, disk, id=f"{subject}-{disk.value}".replace(" ", "_"))
         for subject in subjects()
@@ -62,8 +62,8 @@ def cases() -> list[object]:
 
 
 @pytest.mark.parametrize(("subject", "disk"), cases())
-def test_what_was_promised_holds_whenever_workers_die(subject: Subject, disk: Disk) -> None:
-    """State and outputs are equal to the truth, at least it, or at most it."""
+def test_guarantees_hold_whenever_workers_die(subject: Subject, disk: Disk) -> None:
+    """State and outputs are exact, at least the exact result, or at most it, as declared."""
     for way in deaths(subject, disk):
         trial = Trial(subject, way)
         trial.run()

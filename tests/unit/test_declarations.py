@@ -87,8 +87,8 @@ def stateful(**attributes: Any) -> Any:
         ),
     ],
 )
-def test_a_declaration_that_cannot_work_is_refused(declare: Any, says: str) -> None:
-    """The error says what is wrong and what to write."""
+def test_an_invalid_declaration_is_refused(declare: Any, says: str) -> None:
+    """The error states the mistake and the correction."""
     with pytest.raises(DeclarationError, match=says.replace("(", r"\(")):
         declare()
 
@@ -103,7 +103,7 @@ def test_keys_may_be_fields_or_functions() -> None:
 
 
 def test_a_key_function_that_fails_names_the_category_and_the_event() -> None:
-    """It is the program that has to change, so nothing is set aside."""
+    """The program has to change, so no event becomes a dead letter."""
     with pytest.raises(DeclarationError, match=r"Category events: its key function raised KeyError.*Event\("):
         category(key=lambda event: {}[event.key]).keys_of([Event("a", 1, 1)])
     with pytest.raises(DeclarationError, match="returned 1 for"):
@@ -131,7 +131,7 @@ def processor(name: str, reads: Any, writes: Any) -> Any:
 
 
 def test_an_app_is_ordered_along_the_stream() -> None:
-    """However the classes stand in the file, upstream ones come first."""
+    """Upstream processors come first, in any order of the classes in the file."""
     a, b, c = (category(name) for name in "abc")
     second, first = processor("Second", b, c), processor("First", a, b)
     app = App.of("app", [second, first])
@@ -140,8 +140,8 @@ def test_an_app_is_ordered_along_the_stream() -> None:
     assert [c.name for c in app.categories()] == ["a", "b", "c"]
 
 
-def test_a_circle_is_refused() -> None:
-    """The error walks around it."""
+def test_a_cycle_of_processors_is_refused() -> None:
+    """The error lists the processors of the cycle."""
     a, b = category("a"), category("b")
     with pytest.raises(DeclarationError, match="form a cycle"):
         App.of("app", [processor("One", a, b), processor("Two", b, a)])
@@ -175,7 +175,7 @@ def test_two_processors_of_one_name_are_refused() -> None:
     ],
 )
 def test_an_app_file_that_cannot_be_used_is_explained(content: str | None, says: str, tmp_path: Path) -> None:
-    """Which file, which line, what is wrong."""
+    """The error names the file, the line and the mistake."""
     path = tmp_path / "app.py"
     if content is not None:
         path.write_text(content)
@@ -185,8 +185,8 @@ def test_an_app_file_that_cannot_be_used_is_explained(content: str | None, says:
     assert str(path) in str(caught.value)
 
 
-def test_a_processor_that_the_app_lacks_is_named_with_those_it_has(tmp_path: Path) -> None:
-    """So that a typo can be seen."""
+def test_an_unknown_processor_is_an_error_that_lists_the_apps_processors(tmp_path: Path) -> None:
+    """The user can recognise a typo."""
     path = tmp_path / "app.py"
     path.write_text(
         "import penstock as ps\n"

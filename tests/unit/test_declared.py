@@ -1,4 +1,4 @@
-"""Slips in declarations are found before the first event."""
+"""Misspelled and mistyped attributes are found before the first event."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Event(ps.Record, frozen=True):
 
 
 class Result(Event, frozen=True):
-    """What comes of it."""
+    """The result of an event."""
 
 
 events = ps.Category("events", Event, key="key", event_time="at")
@@ -51,8 +51,8 @@ class Counting(ps.Aggregator):
     reads, monoid = events, ps.monoids.Count()
 
 
-def test_a_sound_declaration_is_taken_with_helpers_of_its_own() -> None:
-    """Attributes and methods that are like none of the library's."""
+def test_a_valid_declaration_may_have_its_own_helpers() -> None:
+    """Their names do not resemble any of the library's."""
     Plain.check()
     Counting.check()
 
@@ -84,7 +84,7 @@ def test_a_sound_declaration_is_taken_with_helpers_of_its_own() -> None:
     ],
 )
 def test_a_value_of_another_type_is_refused(base: type[ps.Processor], name: str, value: Any, words: str) -> None:
-    """The error names the attribute, the value and what it takes."""
+    """The error names the attribute, the value and the accepted types."""
     wrong: Any = type("Wrong", (base,), {name: value, "__module__": __name__})
 
     with pytest.raises(DeclarationError, match=rf"Wrong.*{words}") as caught:
@@ -105,16 +105,16 @@ def test_a_value_of_another_type_is_refused(base: type[ps.Processor], name: str,
         ("dead_letters_limit", "dead_letter_limit"),
     ],
 )
-def test_a_name_that_is_nearly_one_that_counts_is_refused(name: str, meant: str) -> None:
-    """It would be passed over, and the default hold."""
+def test_a_misspelled_attribute_is_refused(name: str, meant: str) -> None:
+    """The library would ignore it and use the default."""
     wrong: Any = type("Wrong", (Plain,), {name: 1, "__module__": __name__})
 
     with pytest.raises(DeclarationError, match=f"Wrong declares `{name}`.*did you mean `{meant}`"):
         wrong.check()
 
 
-def test_a_method_that_is_nearly_one_that_is_asked_is_refused() -> None:
-    """It would never be called."""
+def test_a_misspelled_method_is_refused() -> None:
+    """The library would never call it."""
     wrong: Any = type("Wrong", (Plain,), {"on_timers": lambda self: None, "__module__": __name__})
 
     with pytest.raises(DeclarationError, match="did you mean `on_timer`"):
@@ -142,7 +142,7 @@ def test_a_method_that_is_nearly_one_that_is_asked_is_refused() -> None:
         lambda: ps.Category("c", Event, key="key", event_time=None),  # type: ignore[arg-type]
     ],
 )
-def test_what_a_declaration_is_made_of_is_looked_at_too(made: Callable[[], object]) -> None:
-    """With an error for people, and no TypeError from within."""
+def test_the_parts_of_a_declaration_are_checked(made: Callable[[], object]) -> None:
+    """The error is readable, not an internal TypeError."""
     with pytest.raises(DeclarationError):
         made()

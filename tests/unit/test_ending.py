@@ -69,7 +69,7 @@ VISITS = [Visit(page, 0) for page in "abcdefgh"]
 
 
 def worker_of(processor: type[ps.Processor], driver: Driver, states: MemoryStateFolder, name: str = "one") -> Worker:
-    """Return a worker that joins its group in its first turn."""
+    """Return a worker that joins its group in its first iteration."""
     return Worker(
         processor(), WorkerConfig(driver.bus, states, name), InlineExecutor(), InlineExecutor(), clock=driver.clock
     )
@@ -99,7 +99,7 @@ def begun(processor: type[ps.Processor]) -> tuple[Driver, MemoryStateFolder]:
     return driver, states
 
 
-def test_what_a_promise_has_completed_since_is_written() -> None:
+def test_windows_that_an_upstream_watermark_completed_are_written() -> None:
     """Although the group has read everything before the worker starts."""
     driver, states = begun(Minutes)
     with WatermarkWriter(driver.bus, "visits") as injector:
@@ -109,7 +109,7 @@ def test_what_a_promise_has_completed_since_is_written() -> None:
     assert sorted(one.page for one in driver.read(counts)) == list("abcdefgh")
 
 
-def test_timers_by_the_clock_that_are_due_fire() -> None:
+def test_due_processing_time_timers_fire() -> None:
     """As with upstream watermarks."""
     driver, states = begun(Later)
     driver.clock.advance(2)
@@ -118,7 +118,7 @@ def test_timers_by_the_clock_that_are_due_fire() -> None:
     assert sorted(one.page for one in driver.read(counts)) == list("abcdefgh")
 
 
-def test_a_worker_that_gets_no_bucket_ends() -> None:
+def test_a_worker_without_buckets_stops() -> None:
     """After the group has assigned all buckets to other workers, which have read them."""
     driver, states = begun(Later)
     others = [worker_of(Later, driver, states, name) for name in ("two", "three")]

@@ -1,4 +1,4 @@
-"""What a cluster has agreed to is done when each of its brokers knows of it."""
+"""A metadata change is complete when every broker of the cluster reports it."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ TOPIC = "readings"
 
 
 class OneBroker:
-    """A broker that librdkafka plays, in this process; it knows of a topic when something was written there."""
+    """A mock broker of librdkafka in this process; it knows a topic after the first write to it."""
 
     def __init__(self) -> None:
         self._producer = Producer({"bootstrap.servers": "unused", "test.mock.num.brokers": 1, "log_level": 0})
         [self.broker] = self._producer.list_topics(timeout=LIMIT_S).brokers.values()
 
     def learn(self) -> None:
-        """Let it know of the topic."""
+        """Make the broker know the topic."""
         self._producer.produce(TOPIC, b"")
         assert not self._producer.flush(LIMIT_S)
 
     def metadata(self) -> Any:
-        """Return what it says."""
+        """Return the broker's metadata."""
         return self._producer.list_topics(timeout=LIMIT_S)
 
 
@@ -38,7 +38,7 @@ def brokers() -> list[OneBroker]:
 
 
 def said_by(first: OneBroker, *others: OneBroker) -> ClusterMetadata:
-    """Return what the first broker says, where others belong to the cluster, too."""
+    """Return the metadata of the first broker of a cluster of several."""
     said = ClusterMetadata()
     said.brokers = dict(enumerate([first.broker, *(other.broker for other in others)]))
     said.orig_broker_id = 0
@@ -50,8 +50,8 @@ def is_there(metadata: Any) -> bool:
     return TOPIC in metadata.topics
 
 
-def test_what_one_broker_has_not_heard_of_is_not_shown_by_all(brokers: list[OneBroker]) -> None:
-    """A client that asks this one next would be told that there is no such category."""
+def test_a_topic_unknown_to_one_broker_is_not_visible_on_all(brokers: list[OneBroker]) -> None:
+    """A client that asks this broker next would get an unknown-topic error."""
     quick, slow = brokers
     settings = KafkaSettings("unused")
     quick.learn()
@@ -62,8 +62,8 @@ def test_what_one_broker_has_not_heard_of_is_not_shown_by_all(brokers: list[OneB
     assert all_brokers_show(said_by(quick, slow), is_there, settings, LIMIT_S)
 
 
-def test_a_broker_that_does_not_answer_shows_nothing(brokers: list[OneBroker]) -> None:
-    """It may come back knowing of nothing; if it is dead, it soon belongs to the cluster no more."""
+def test_an_unreachable_broker_confirms_no_topic(brokers: list[OneBroker]) -> None:
+    """It may restart with old metadata; a dead broker soon leaves the cluster."""
     first, gone = brokers
     first.learn()
     said = said_by(first, gone)

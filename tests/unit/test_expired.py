@@ -185,7 +185,9 @@ ONCE, AGAIN = [1] * 100, [2] * 60 + [1] * 40
 
 
 @pytest.mark.parametrize("processor", [CopiesAtMost, CopiesOnce])
-def test_without_state_it_does_not_begin_anew(machine: Machine, processor: type[ps.Processor]) -> None:
+def test_a_worker_without_state_does_not_start_from_the_beginning(
+    machine: Machine, processor: type[ps.Processor]
+) -> None:
     """Its outputs would be repeated, unless the user accepts that."""
     expired(machine, processor)
     with pytest.raises(PositionsExpired, match=r"has run before.* write existing outputs again"):
@@ -197,7 +199,7 @@ def test_without_state_it_does_not_begin_anew(machine: Machine, processor: type[
     assert written(machine) == AGAIN
 
 
-def test_outputs_that_may_repeat_do_where_all_events_are_there(
+def test_outputs_are_repeated_only_if_allowed_and_all_events_are_retained(
     machine: Machine, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The log says so. If the bus has dropped events, their processing is unknown."""
@@ -214,9 +216,7 @@ def test_outputs_that_may_repeat_do_where_all_events_are_there(
 
 @pytest.mark.parametrize("start", [0, 50])
 @pytest.mark.parametrize("processor", LOCAL)
-def test_the_worker_that_ran_last_goes_on_with_its_state(
-    machine: Machine, processor: type[ps.Processor], start: int
-) -> None:
+def test_the_last_worker_continues_with_its_state(machine: Machine, processor: type[ps.Processor], start: int) -> None:
     """No other worker can be ahead of it: no output is missing or repeated, for any semantics."""
     expired(machine, processor)
     machine.bus.start = start  # type: ignore[attr-defined]
@@ -271,7 +271,7 @@ def test_without_any_state_it_is_rebuilt_or_refused(machine: Machine, processor:
         assert written(other) == [1] * 60 + [0] * 40
 
 
-def test_a_state_that_others_may_have_gone_on_from_is_not_the_last(machine: Machine) -> None:
+def test_a_state_that_others_may_have_continued_is_not_the_last(machine: Machine) -> None:
     """Another worker owned the bucket since; its outputs would be repeated."""
     machine.run(TotalsOnce)
     other = elsewhere(machine)
@@ -286,7 +286,7 @@ def test_a_state_that_others_may_have_gone_on_from_is_not_the_last(machine: Mach
     assert (written(machine), last(machine)) == (ONCE, 100)
 
 
-def test_a_backup_that_is_newer_than_the_state_here_is_taken(machine: Machine) -> None:
+def test_a_backup_that_is_newer_than_the_local_state_is_restored(machine: Machine) -> None:
     """The positions that would show that the state is outdated have expired."""
     machine.run(Totals)
     other = elsewhere(machine)
@@ -301,7 +301,7 @@ def test_a_backup_that_is_newer_than_the_state_here_is_taken(machine: Machine) -
 
 
 @pytest.mark.parametrize("processor", [TotalsOnce, TotalsLogged])
-def test_a_checkpoint_that_was_under_way_is_decided_or_refused(processor: type[ps.Processor]) -> None:
+def test_a_prepared_checkpoint_is_decided_or_refused(processor: type[ps.Processor]) -> None:
     """It was prepared, and the positions that would show its commit have expired; the same holds for its changelog."""
     driver = Driver(processor)
     driver.send(readings, made(0, 60))
@@ -333,7 +333,7 @@ def die_before_applying(gap: object) -> None:
         raise Died
 
 
-def test_a_store_that_all_share_says_how_far_it_is() -> None:
+def test_a_shared_store_contains_its_position() -> None:
     """On any worker that continues."""
     driver = Driver(TotalsShared)
     driver.send(readings, made(0, 60))
@@ -345,7 +345,7 @@ def test_a_store_that_all_share_says_how_far_it_is() -> None:
 
 
 @pytest.mark.parametrize("crash", [None, Step.COMMIT_TRANSACTION])
-def test_what_has_never_committed_begins_anew(crash: Step | None) -> None:
+def test_a_processor_that_never_committed_starts_from_the_beginning(crash: Step | None) -> None:
     """After the first commit and not before: a worker that died earlier leaves no record."""
     driver = Driver(CopiesOnce)
     driver.send(readings, [*made(0, 60), *([Crash(before=crash)] if crash else [])])
@@ -355,7 +355,7 @@ def test_what_has_never_committed_begins_anew(crash: Step | None) -> None:
     assert [one.litres for one in driver.read(totals)] == [1] * 60
 
 
-def test_a_purged_processor_begins_anew(machine: Machine) -> None:
+def test_a_purged_processor_starts_from_the_beginning(machine: Machine) -> None:
     """No record of it remains."""
     expired(machine, CopiesOnce)
     forget_registration(machine.bus, CopiesOnce.name)
@@ -364,7 +364,7 @@ def test_a_purged_processor_begins_anew(machine: Machine) -> None:
     assert written(machine) == AGAIN
 
 
-def test_a_bootstrap_does_not_take_it_for_new(machine: Machine) -> None:
+def test_a_bootstrap_does_not_treat_an_expired_processor_as_new(machine: Machine) -> None:
     """Its state would be replaced without the user's consent."""
     expired(machine, Totals)
 
@@ -372,7 +372,7 @@ def test_a_bootstrap_does_not_take_it_for_new(machine: Machine) -> None:
         refuse_if_started(Totals, machine.bus)
 
 
-def test_a_state_that_is_behind_what_the_bus_keeps_is_refused(machine: Machine) -> None:
+def test_a_state_before_the_first_retained_event_is_refused(machine: Machine) -> None:
     """As with positions: no event is skipped."""
     expired(machine, Totals)
     machine.bus.start = 61  # type: ignore[attr-defined]

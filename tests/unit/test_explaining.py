@@ -66,7 +66,7 @@ class Hours(ps.Aggregator):
 
 
 class Double(ps.Stateless):
-    """Says everything twice."""
+    """Writes each tick twice."""
 
     reads, writes = ticks, doubled
 
@@ -91,7 +91,7 @@ EVENTS = [
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An archive of a stream that was saved after each event, and what a batch made of the same."""
+    """An archive of a stream with a checkpoint after each event, and the batch results of the same input."""
     root = tmp_path_factory.mktemp("explained")
     driver = Driver(sys.modules[__name__])
     for event in EVENTS:

@@ -1,4 +1,4 @@
-"""A state that is older than its outputs: what is read again shows nothing twice, and what is new is shown."""
+"""States that are older than their outputs: reprocessed events repeat no output, and new events produce theirs."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ EXACT, MOST, LEAST = ps.Semantics.EXACTLY_ONCE, ps.Semantics.AT_MOST_ONCE, ps.Se
 
 
 class Arrival(ps.Record, frozen=True):
-    """A parcel that came."""
+    """The arrival of a parcel."""
 
     depot: str
     at: ps.EventTime
 
 
 class Departure(Arrival, frozen=True):
-    """A parcel that left."""
+    """The departure of a parcel."""
 
 
 class Moved(ps.Record, frozen=True):
-    """How many parcels a depot has moved."""
+    """The number of parcels that a depot has moved."""
 
     depot: str
     at: ps.EventTime
@@ -61,12 +61,12 @@ class Moves(ps.Aggregator):
         return 1
 
     def result(self, key: str, window: ps.windows.Window, value: int) -> Moved:
-        """Tell how many."""
+        """Return the number of parcels."""
         return Moved(key, 0, value)
 
 
 def moves(output: ps.Semantics, **declared: Any) -> type[Moves]:
-    """Return a processor of these outputs."""
+    """Return a processor with these output semantics."""
     return type("Moves", (Moves,), {"output_semantics": output, **declared})
 
 
@@ -78,7 +78,7 @@ def send_ten(driver: Driver, begin: int = 0) -> None:
 
 
 def write_transaction(driver: Driver, category: ps.Category[Any], records: Sequence[Any]) -> None:
-    """Write records as a processor of exactly-once outputs does: an offset that no reader is given comes behind them."""
+    """Write records in a transaction, as a processor with exactly-once outputs does; its commit marker takes one offset."""
     writer = driver.bus.transactional_writer("upstream", None, 10.0, [])
     encoded = Codecs(driver.bus).of(category).encode(records)
     writer.send(
@@ -92,10 +92,8 @@ def write_transaction(driver: Driver, category: ps.Category[Any], records: Seque
 @pytest.mark.parametrize("late", [arrivals, departures], ids=lambda category: category.name)
 @pytest.mark.parametrize("disk", [Disk.NONE, Disk.OLDER])
 @pytest.mark.parametrize("output", [EXACT, MOST], ids=lambda output: output.value)
-def test_a_store_that_went_back_does_not_swallow_new_events(
-    output: ps.Semantics, disk: Disk, late: ps.Category[Any]
-) -> None:
-    """What is new in one input waits until the others have caught up; then it counts, and its update is written."""
+def test_an_older_state_loses_no_new_event(output: ps.Semantics, disk: Disk, late: ps.Category[Any]) -> None:
+    """New events of one input wait until the others have caught up; then they count, and their update is written."""
     processor = moves(output)
     driver = Driver(processor)
     send_ten(driver)
@@ -114,13 +112,13 @@ def test_a_store_that_went_back_does_not_swallow_new_events(
 @pytest.mark.parametrize("inputs", [(arrivals,), (arrivals, departures)], ids=len)
 @pytest.mark.parametrize("store", [ps.LocalStore(), ps.RemoteStore()], ids=["local", "remote"])
 @pytest.mark.parametrize("output", [EXACT, MOST], ids=lambda output: output.value)
-def test_updates_come_once_where_transactions_end_between_events(
+def test_updates_are_written_once_although_commit_markers_take_offsets(
     output: ps.Semantics, store: Any, inputs: Sequence[ps.Category[Any]], more: Sequence[Arrival]
 ) -> None:
-    """The group's position lies behind the mark of a transaction then, and no event leads there."""
+    """The group's position is after a commit marker, and no event has that offset."""
     processor = moves(
         output, reads=inputs, store=store, checkpoint=ps.CheckpointInterval()
-    )  # none falls while it catches up
+    )  # no checkpoint during the catch-up
     driver = Driver(processor)
     for category in inputs:
         write_transaction(driver, category, [category.record("north", at) for at in range(10)])
@@ -133,14 +131,14 @@ def test_updates_come_once_where_transactions_end_between_events(
 
 
 @pytest.mark.parametrize(
-    "before", [None, Gap(Step.COMMIT_TRANSACTION), Gap(None)], ids=["lives", "dies early", "dies late"]
+    "before", [None, Gap(Step.COMMIT_TRANSACTION), Gap(None)], ids=["survives", "dies early", "dies late"]
 )
 @pytest.mark.parametrize("late", [arrivals, departures], ids=lambda category: category.name)
 @pytest.mark.parametrize("output", [EXACT, MOST], ids=lambda output: output.value)
-def test_a_changelog_that_begins_behind_the_outputs_does_not_swallow_new_events(
+def test_a_changelog_that_starts_after_the_outputs_loses_no_new_event(
     output: ps.Semantics, late: ps.Category[Any], before: Gap | None
 ) -> None:
-    """As of a processor whose outputs were at least once before, and whose state went back."""
+    """A processor's outputs were at least once earlier, and its state is older than they are."""
     earlier, later = (moves(declared, store=ps.LocalStore()) for declared in (LEAST, output))
     driver = Driver(earlier)
     send_ten(driver)
@@ -171,7 +169,7 @@ def test_a_changelog_that_begins_behind_the_outputs_does_not_swallow_new_events(
 def test_the_groups_position_of_a_quiet_bucket_catches_up_with_its_state(
     state: ps.Semantics, output: ps.Semantics, store: Any
 ) -> None:
-    """A worker died between saving its state and committing offsets; the next one commits them though no event comes."""
+    """A worker died between saving its state and committing offsets; the next one commits them without a new event."""
     processor = moves(output, reads=arrivals, store=store, state_semantics=state)
     driver, states = Driver(processor), MemoryStateFolder(merge_of(processor()))
     driver._write(arrivals, [Arrival("north", at) for at in range(10)])
@@ -197,39 +195,39 @@ def test_the_groups_position_of_a_quiet_bucket_catches_up_with_its_state(
 
 
 @pytest.mark.parametrize(
-    ("output", "stands_still", "counts"),
+    ("output", "pauses_at", "counts"),
     [(MOST, Step.SEND_OUTPUTS, [2, 1]), (EXACT, Step.COMMIT_TRANSACTION, [1, 2])],
     ids=lambda one: one.value if isinstance(one, Step | ps.Semantics) else "",
 )
-def test_a_worker_that_stood_still_before_it_sent_its_outputs(
-    output: ps.Semantics, stands_still: Step, counts: list[int]
+def test_a_paused_worker_sends_its_outputs_after_its_successor(
+    output: ps.Semantics, pauses_at: Step, counts: list[int]
 ) -> None:
-    """Outputs at most once that it had committed come late, once each, though newer ones are there; exactly once, the newest is the last."""
+    """At most once, its committed outputs follow newer ones, once each; exactly once, the newest output is the last."""
     processor = moves(output, reads=arrivals)
     driver, states = Driver(processor), MemoryStateFolder(merge_of(processor()))
-    still = Worker(
-        processor(), WorkerConfig(driver.bus, states, "still"), InlineExecutor(), InlineExecutor(), clock=driver.clock
+    paused = Worker(
+        processor(), WorkerConfig(driver.bus, states, "paused"), InlineExecutor(), InlineExecutor(), clock=driver.clock
     )
 
-    def stand_still(gap: Gap) -> None:
-        if gap == Gap(stands_still):
-            still.at_gap = lambda _: None
+    def pause(gap: Gap) -> None:
+        if gap == Gap(pauses_at):
+            paused.at_gap = lambda _: None
             driver.bus.kill_members("moves")
             driver._write(arrivals, [Arrival("north", 2)])
             place = WorkerConfig(driver.bus, states, "successor")
             successor = Worker(processor(), place, InlineExecutor(), InlineExecutor(), clock=driver.clock)
             read_to_end(successor, driver, [arrivals])
 
-    still.at_gap = stand_still
+    paused.at_gap = pause
     driver._write(arrivals, [Arrival("north", 1)])
     for _ in range(5):
-        still.run_once()
+        paused.run_once()
 
     assert [one.parcels for one in driver.read(moved)] == counts
 
 
 def killed_at(death: Gap | None) -> Callable[[Gap], None]:
-    """Return what lets a worker die in a gap of the checkpoint with which it has read all."""
+    """Return a callback that kills a worker in one gap of a checkpoint."""
 
     def at_gap(gap: Gap) -> None:
         if gap == death:
@@ -239,11 +237,11 @@ def killed_at(death: Gap | None) -> Callable[[Gap], None]:
 
 
 def read_to_end(worker: Worker, driver: Driver, inputs: Sequence[ps.Category[Any]] = (arrivals, departures)) -> None:
-    """Let a worker read all that there is, and save."""
+    """Run a worker to the end of its inputs, and save."""
     targets = ends_of(inputs, driver.bus)
     for _ in range(100):
         worker.run_once()
         if worker.has_reached(targets):
             worker.save()
             return
-    raise AssertionError("it has not read to the end in a hundred turns")
+    raise AssertionError("it has not read to the end in a hundred iterations")

@@ -1,4 +1,4 @@
-"""States that were built in batch are those that workers go on with, wherever they run and whatever they have on their disks."""
+"""Bootstrap handoff: workers continue from states that a batch run built, on any machine and with any local state."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ from penstock.transport.tables.upstream_watermarks import watermarks_on
 
 
 @pytest.mark.parametrize("processor", KINDS)
-def test_every_machine_goes_on_from_what_was_built(machine: Machine, processor: type[ps.Processor]) -> None:
-    """One whose own state had come further, one whose state was behind, and one that has none."""
+def test_every_machine_continues_from_the_built_state(machine: Machine, processor: type[ps.Processor]) -> None:
+    """The local state may be newer, older or missing."""
     behind, new = beside(machine, "behind"), beside(machine, "new")
     created(machine.bus, [processor])
     write(machine.bus, readings, made(0, 20))
@@ -60,8 +60,8 @@ def test_every_machine_goes_on_from_what_was_built(machine: Machine, processor: 
 
 
 @pytest.mark.parametrize("has_backups", [False, True])
-def test_the_changelog_gives_what_was_built(machine: Machine, has_backups: bool) -> None:
-    """Where reading again would not: whoever loses the state has it from there, also without the backup, and nothing of before."""
+def test_the_changelog_contains_the_built_state(machine: Machine, has_backups: bool) -> None:
+    """A worker without local state restores the built state from the changelog, with or without a backup, and no earlier state."""
     begun(machine, Balances)
     bootstrap(machine, Balances)
     machine.run(Balances, worker_backups(machine))
@@ -74,8 +74,8 @@ def test_the_changelog_gives_what_was_built(machine: Machine, has_backups: bool)
 
 
 @pytest.mark.parametrize("processor", KINDS)
-def test_what_a_reset_has_moved_is_built_anew(machine: Machine, processor: type[ps.Processor]) -> None:
-    """The state bears a later number than the reset's, which workers would not go on without."""
+def test_a_bootstrap_replaces_the_state_of_a_reset(machine: Machine, processor: type[ps.Processor]) -> None:
+    """The state's generation is later than the reset's; workers refuse an earlier one."""
     begun(machine, processor)
     perform_reset(plan_reset(processor, environment(machine), Edge.LATEST, StatePolicy.EMPTY), environment(machine))
     bootstrap(machine, processor)
@@ -87,16 +87,16 @@ def test_what_a_reset_has_moved_is_built_anew(machine: Machine, processor: type[
     assert (move.is_done, move.lineage.generations) == (True, {0: 2, 1: 2})
 
 
-def test_a_worker_without_backups_does_not_go_on_from_before(machine: Machine) -> None:
-    """It is told what to do."""
+def test_a_worker_without_backups_refuses_its_superseded_state(machine: Machine) -> None:
+    """The worker refuses the state from before the bootstrap."""
     begun(machine, Totals)
     bootstrap(machine, Totals)
     with pytest.raises(StateSuperseded, match="from before the bootstrap"):
         machine.run(Totals)
 
 
-def test_what_is_written_again_is_not_promised_as_complete(machine: Machine) -> None:
-    """Consumers that go by promises wait until it is."""
+def test_a_bootstrap_removes_the_upstream_watermarks(machine: Machine) -> None:
+    """Consumers that use upstream watermarks wait for new ones."""
     begun(machine, Totals)
     before = {bucket for name, bucket in watermarks_on(machine.bus) if name == "totals"}
     bootstrap(machine, Totals)
@@ -105,11 +105,11 @@ def test_what_is_written_again_is_not_promised_as_complete(machine: Machine) -> 
     assert {bucket for name, bucket in watermarks_on(machine.bus) if name == "totals"} == set()
 
 
-# Not half done.
+# Interrupted handoffs.
 
 
-def test_what_was_built_does_not_count_before_it_is_handed_over(machine: Machine) -> None:
-    """Whoever dies until then leaves all as it was, also for a worker that looks for a backup."""
+def test_a_built_state_has_no_effect_before_its_handoff(machine: Machine) -> None:
+    """A bootstrap that dies earlier changes nothing, even for a worker that restores a backup."""
     begun(machine, Totals)
     with pytest.raises(Killed):
         bootstrap(machine, Totals, dying(MaintenanceStep.RECORD_START))
@@ -120,8 +120,8 @@ def test_what_was_built_does_not_count_before_it_is_handed_over(machine: Machine
     assert machine.state(Totals) == {meter.encode(): bytes([total]) for meter, _, total in STREAMED}
 
 
-def test_a_part_of_one_that_died_is_not_left_behind(machine: Machine) -> None:
-    """Another try that builds fewer buckets is refused."""
+def test_a_retry_includes_every_bucket_of_a_failed_handoff(machine: Machine) -> None:
+    """A retry that builds fewer buckets is refused."""
     begun(machine, Totals)
     with pytest.raises(Killed):
         bootstrap(machine, Totals, dying(MaintenanceStep.STORE_BACKUP, 1))
@@ -131,8 +131,8 @@ def test_a_part_of_one_that_died_is_not_left_behind(machine: Machine) -> None:
         again.perform({0: manifests[0]})
 
 
-def test_a_reset_that_is_half_done_comes_first(machine: Machine) -> None:
-    """Nothing is built meanwhile."""
+def test_an_unfinished_reset_blocks_a_bootstrap(machine: Machine) -> None:
+    """A bootstrap is refused until the reset is complete."""
     begun(machine, Totals)
     with pytest.raises(Killed):
         perform_reset(
@@ -144,11 +144,11 @@ def test_a_reset_that_is_half_done_comes_first(machine: Machine) -> None:
         plan_handoff(Totals, machine.bus, machine.place)
 
 
-# Not beside a worker.
+# Concurrent workers and operations.
 
 
-def test_not_while_it_runs(machine: Machine) -> None:
-    """Neither from the beginning nor when a worker is started meanwhile, which goes on."""
+def test_a_running_worker_blocks_a_bootstrap(machine: Machine) -> None:
+    """A worker that runs at the plan or at the handoff blocks it, and continues."""
     begun(machine, Totals)
     handing_over = plan_handoff(Totals, machine.bus, machine.place)
     manifests = built(machine, handing_over)
@@ -163,18 +163,18 @@ def test_not_while_it_runs(machine: Machine) -> None:
 
 
 def has_run(machine: Machine) -> None:
-    """Let it read on, and stop."""
+    """Process further events, and stop."""
     write(machine.bus, readings, made(100, 110))
     machine.run(Totals)
 
 
 def has_backed_up(machine: Machine) -> None:
-    """Let it make backups, which may remove what nobody has made one of."""
+    """Make backups, which may remove unfinished ones."""
     machine.back_up(Totals)
 
 
 def was_reset(machine: Machine) -> None:
-    """Move it."""
+    """Reset the processor to the earliest events."""
     perform_reset(plan_reset(Totals, environment(machine), Edge.EARLIEST, None), environment(machine))
 
 
@@ -182,10 +182,10 @@ def was_reset(machine: Machine) -> None:
     ("meanwhile", "refused"),
     [(has_run, BackfillRefused), (has_backed_up, BackupFenced), (was_reset, BackfillRefused)],
 )
-def test_not_over_what_has_happened_meanwhile(
+def test_a_handoff_is_refused_after_a_concurrent_change(
     machine: Machine, meanwhile: Callable[[Machine], None], refused: type[Exception]
 ) -> None:
-    """It stands as that has left it, and its workers start."""
+    """The refused handoff changes nothing, and workers start."""
     begun(machine, Totals)
     handing_over = plan_handoff(Totals, machine.bus, machine.place)
     manifests = built(machine, handing_over)
@@ -198,8 +198,8 @@ def test_not_over_what_has_happened_meanwhile(
     machine.run(Totals, worker_backups(machine))
 
 
-def test_state_is_not_built_of_events_from_before_a_change_of_buckets(machine: Machine) -> None:
-    """When keys lay in other buckets; of those behind it, it is."""
+def test_events_from_before_a_resize_are_refused(machine: Machine) -> None:
+    """Keys were in other buckets then; later events are accepted."""
     borders: dict[str, dict[int, int]] = {"readings": {0: 30}}
     resized = MaintenanceOperation(
         "totals", Resize(2), 0, StateLineage({0: 1, 1: 1}, resize_offsets=borders), is_done=True

@@ -56,8 +56,8 @@ def asked(address: Address, path: str) -> tuple[int, Health | None]:
     return answer.status, msgspec.json.decode(body, type=Health) if body else None
 
 
-def test_a_worker_is_well_as_long_as_its_loop_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is unhealthy before its first turn and when a turn takes too long; it is ready only while it reads all of its buckets."""
+def test_a_worker_is_healthy_while_its_loop_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker is unhealthy before its first iteration and when one takes too long; it is ready only while it reads all of its buckets."""
     monkeypatch.setenv("PENSTOCK_DEPLOYMENT", "count@3")
     driver, clock = Driver(Count), Steered()
     worker = Worker(
@@ -88,8 +88,8 @@ def test_a_worker_is_well_as_long_as_its_loop_turns(monkeypatch: pytest.MonkeyPa
         assert asked(address, "/other") == (404, None)
 
 
-def test_an_address_that_cannot_be_had_is_named() -> None:
-    """Before the first event."""
+def test_an_unavailable_address_is_named() -> None:
+    """The error precedes the first event."""
     address = Address("127.0.0.1", choose_ports(["health"], {})["health"])
     with (
         serve_health(address, LoopMonitor()),

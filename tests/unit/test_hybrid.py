@@ -37,14 +37,14 @@ DAYS = Days.of(NAMES[0], NAMES[-1])
 
 
 class Tick(ps.Record, frozen=True):
-    """A meter ticks."""
+    """A tick of a meter."""
 
     meter: str
     at: ps.EventTime
 
 
 class Count(ps.Record, frozen=True):
-    """How often a meter ticked in a window."""
+    """The number of a meter's ticks in a window."""
 
     meter: str
     start: ps.EventTime
@@ -76,7 +76,7 @@ class Spans(Hours):
 
 
 class Totals(ps.Aggregator):
-    """Counts for ever."""
+    """Counts in a global window."""
 
     reads, writes, monoid = ticks, totals, ps.monoids.Count()
 
@@ -86,14 +86,14 @@ class Totals(ps.Aggregator):
 
 
 class Steps(Hours):
-    """Writes what is new."""
+    """Writes new counts."""
 
     writes = ps.Category("steps", Count, key="meter", event_time="start", buckets=2)
     emit = ps.AtCheckpoint(differences=True)
 
 
 class Pass(ps.Stateless):
-    """Passes nothing on."""
+    """Drops every event."""
 
     reads = ticks
 

@@ -45,14 +45,14 @@ def confirmed(silence: IdleDetector, times_s: Iterable[float]) -> IdleDetector:
     return silence
 
 
-def test_a_silence_that_was_confirmed_all_along_is_idleness() -> None:
+def test_a_continuously_confirmed_silence_is_idleness() -> None:
     """After the timeout, and not before."""
     silence = IdleDetector(PATIENCE)
 
     assert [confirmed(silence, [at_s]).is_idle(at_s) for at_s in range(62)] == [False] * 60 + [True] * 2
 
 
-def test_an_event_ends_it() -> None:
+def test_an_event_ends_idleness() -> None:
     """An answer to a request from before the event does not confirm a new silence."""
     silence = confirmed(IdleDetector(PATIENCE), range(100))
     silence.interrupt(100.5)
@@ -81,7 +81,7 @@ def test_what_lies_between_two_answers_that_are_far_apart_never_counts(times_s: 
 
 
 @pytest.mark.parametrize("jump_s", [-100.0, 16.0, 3_600.0])
-def test_a_clock_that_jumps_begins_it_anew(jump_s: float) -> None:
+def test_a_clock_jump_restarts_the_idle_timeout(jump_s: float) -> None:
     """Also backwards, and also if the silence was long enough before."""
     silence = confirmed(IdleDetector(PATIENCE), range(1_000, 1_100))
     at_s = 1_100 + jump_s
@@ -114,7 +114,7 @@ def test_what_is_said_is_dated_by_what_the_bus_had_before() -> None:
     assert not dating.is_fresh(5, FRESH_FOR_S + 1)
 
 
-def test_nothing_that_was_said_before_a_gap_is_fresh() -> None:
+def test_a_report_from_before_a_gap_is_not_fresh() -> None:
     """Also within the time for which it would stay fresh: this process may have missed anything."""
     patience = IdleTimeout(3)
     dating = StatementFreshness(patience)
@@ -169,7 +169,7 @@ def test_nor_do_repetitions_hide_what_was_said_before() -> None:
 
 
 @pytest.mark.parametrize("is_fresh", [True, False])
-def test_who_is_idle_and_silent_is_waited_for(*, is_fresh: bool) -> None:
+def test_consumers_wait_for_an_idle_shard_that_stops_reporting(*, is_fresh: bool) -> None:
     """It may have stopped with unprocessed input; the description says so."""
     known = [_told(0, 1_000, 10), _told(1, 100, 10), _told(1, 100, 10, idle=True)]
     held = BucketWatermarks(Bucket("hours", 0), known, lambda _: is_fresh).at(10)
@@ -333,7 +333,7 @@ class Plant:
 
 
 @pytest.mark.parametrize("join", JOINS)
-def test_nothing_is_late_after_outages_that_are_longer_than_silence_may_be(
+def test_no_event_is_late_after_an_outage_longer_than_the_idle_timeout(
     join: type[ps.Join], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Twice; when the bus returns, events of one input wait for the other input."""
@@ -353,7 +353,7 @@ def test_nothing_is_late_after_outages_that_are_longer_than_silence_may_be(
 
 
 @pytest.mark.parametrize("join", JOINS)
-def test_nothing_is_late_when_all_workers_have_stood_still(join: type[ps.Join]) -> None:
+def test_no_event_is_late_after_all_workers_paused(join: type[ps.Join]) -> None:
     """Also if one input was idle before, in any order of restarts."""
     plant = Plant(join)
     plant.order(range(10))
@@ -373,7 +373,7 @@ def test_nothing_is_late_when_all_workers_have_stood_still(join: type[ps.Join]) 
 
 @pytest.mark.parametrize("join", JOINS)
 @pytest.mark.parametrize("was_idle", [True, False])
-def test_nothing_is_late_of_an_upstream_processor_that_was_stopped(join: type[ps.Join], *, was_idle: bool) -> None:
+def test_no_event_of_a_stopped_upstream_processor_is_late(join: type[ps.Join], *, was_idle: bool) -> None:
     """For any time; its consumers wait and name it."""
     plant = Plant(join)
     plant.order(range(10))
@@ -399,7 +399,7 @@ def test_nothing_is_late_of_an_upstream_processor_that_was_stopped(join: type[ps
 
 
 @pytest.mark.parametrize("join", JOINS)
-def test_who_is_idle_in_truth_is_not_waited_for(join: type[ps.Join]) -> None:
+def test_consumers_do_not_wait_for_an_idle_processor(join: type[ps.Join]) -> None:
     """Its consumers continue within its idle timeout and a few seconds."""
     plant = Plant(join)
     plant.order(range(10))
@@ -450,7 +450,7 @@ def worker_of(processor: type[ps.Processor], driver: Driver) -> Worker:
 
 
 @pytest.mark.parametrize("processor", [Slow, SlowOnce, SlowAtLeastOnce])
-def test_nobody_is_idle_who_holds_outputs(processor: type[ps.Processor]) -> None:
+def test_a_processor_with_unsent_outputs_is_not_idle(processor: type[ps.Processor]) -> None:
     """With checkpoints further apart than the idle timeout, idleness is published after the checkpoint, with the ends of its outputs."""
     driver = Driver(processor)
     worker = worker_of(processor, driver)
@@ -469,7 +469,7 @@ def test_nobody_is_idle_who_holds_outputs(processor: type[ps.Processor]) -> None
     assert {one.ends["big_orders"][0] for one in promises} == {driver.bus.ends("big_orders")[0]}
 
 
-def test_a_promise_of_an_idle_shard_found_at_the_start_proves_nothing() -> None:
+def test_a_stored_watermark_of_an_idle_shard_does_not_prove_idleness() -> None:
     """Until the shard repeats it."""
     plant = Plant(PromisedJoin)
     bus = plant.driver.bus
@@ -490,7 +490,7 @@ def test_a_promise_of_an_idle_shard_found_at_the_start_proves_nothing() -> None:
     assert "gone/" in held.held_by
 
 
-def test_it_is_said_that_nobody_knows_who_is_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_idleness_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     """If the bus does not return a bucket's end offset."""
     plant = Plant(Join)
     plant.order(range(10))
@@ -513,7 +513,7 @@ def test_it_is_said_that_nobody_knows_who_is_idle(monkeypatch: pytest.MonkeyPatc
     idle_after_s=st.lists(st.floats(10, 3_600), max_size=3),
     processors=st.integers(1, 8),
 )
-def test_time_in_a_test_passes_in_steps_that_silence_can_be_seen_in(
+def test_a_driver_advances_time_in_steps_that_show_idleness(
     seconds: float, idle_after_s: list[float], processors: int
 ) -> None:
     """All of it, in few steps; at the end without gaps for the length of the idle timeout, if there is so much time."""
@@ -529,13 +529,13 @@ def test_time_in_a_test_passes_in_steps_that_silence_can_be_seen_in(
         assert steps == [seconds]
 
 
-def test_a_test_that_lets_a_month_pass_is_quick() -> None:
+def test_advancing_the_clock_by_a_month_takes_few_steps() -> None:
     """It takes as many steps as a few minutes."""
     assert len(list(time_steps(30 * 86_400, [60.0], 5))) < 60
 
 
 @pytest.mark.parametrize("idle_after", [None, timedelta(minutes=1)])
-def test_the_bus_is_asked_only_where_something_depends_on_it(
+def test_end_offsets_are_requested_only_for_idle_timeouts(
     idle_after: timedelta | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not for a processor without idleness, nor while events arrive."""

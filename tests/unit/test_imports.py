@@ -1,4 +1,4 @@
-"""Who may import whom: the pure core imports nobody, and nobody imports operations."""
+"""Allowed imports between folders: the pure core imports no other folder, and no folder imports operations."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OUTSIDE_OF_PROCESSORS = {"confluent_kafka", "rocksdict", "pyspark", "hdfs", "fas
 
 
 def imported(path: Path) -> Iterator[str]:
-    """Give every module that a file imports, with relative ones made absolute from the repository's root."""
+    """Yield each module that a file imports, as an absolute name from the repository's root."""
     package = path.relative_to(ROOT).parent.parts
     for node in loaded(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -45,8 +45,8 @@ def files(folder: str) -> list[Path]:
 
 
 @pytest.mark.parametrize("folder", MAY_IMPORT)
-def test_a_folder_imports_only_those_it_may(folder: str) -> None:
-    """The direction of imports is the direction of the design."""
+def test_a_folder_imports_only_its_allowed_folders(folder: str) -> None:
+    """Imports follow the direction of the design."""
     wrong = [
         f"{path.relative_to(ROOT)} imports {name}"
         for path in files(folder)
@@ -62,7 +62,7 @@ def test_a_folder_imports_only_those_it_may(folder: str) -> None:
 
 @pytest.mark.parametrize("folder", MAY_IMPORT)
 def test_imports_inside_the_library_are_relative(folder: str) -> None:
-    """So that each folder works as a part of the package penstock, through its link."""
+    """Each folder works as a part of the package penstock, through its link."""
     wrong = [
         f"{path.relative_to(ROOT)} imports {name}"
         for path in files(folder)
@@ -91,13 +91,13 @@ def rooms_imported(folder: str) -> dict[str, set[str]]:
 
 
 @pytest.mark.parametrize("folder", MAY_IMPORT)
-def test_folders_do_not_import_in_a_circle(folder: str) -> None:
-    """A domain that needs another is not needed by it."""
+def test_folders_have_no_import_cycles(folder: str) -> None:
+    """If a domain imports another, that one does not import it."""
     TopologicalSorter(rooms_imported(folder)).prepare()  # raises CycleError
 
 
-def test_the_core_knows_no_bus_no_store_and_no_spark() -> None:
-    """Processors run anywhere because they depend on nothing of where they run."""
+def test_the_core_imports_no_bus_no_store_and_no_spark() -> None:
+    """Processors are independent of their runtime, so they run anywhere."""
     wrong = [
         f"{path.relative_to(ROOT)} imports {name}"
         for path in files("processors")

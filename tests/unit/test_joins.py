@@ -1,4 +1,4 @@
-"""What joins promise: each pair once, events that meet none when none can come, and nothing held for ever."""
+"""Join guarantees: each pair once, unmatched events when no match can follow, and bounded state."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BOUND = 15
 
 
 class Order(ps.Record, frozen=True):
-    """Somebody orders."""
+    """An order."""
 
     who: str
     at: ps.EventTime
@@ -33,7 +33,7 @@ class Order(ps.Record, frozen=True):
 
 
 class Payment(ps.Record, frozen=True):
-    """Somebody pays."""
+    """A payment."""
 
     who: str
     at: ps.EventTime
@@ -72,13 +72,13 @@ class Inner(ps.Join):
 
 
 class Left(Inner):
-    """Also orders that nobody paid for."""
+    """Also unpaid orders."""
 
     join_type = ps.JoinType.LEFT
 
 
 class Outer(Inner):
-    """Also payments for nothing."""
+    """Also payments without an order."""
 
     join_type = ps.JoinType.OUTER
 
@@ -127,7 +127,7 @@ def expected(processor: type[ps.Join], events: Iterable[Event]) -> Counter[Match
 
 
 def matches_of(processor: type[ps.Join], arrived: Sequence[Event], restarts: set[int]) -> Counter[Match]:
-    """Return what a shard gives, in batches of one category, with a checkpoint after each and a restart after some."""
+    """Return a shard's outputs for batches of one category, with a checkpoint after each and a restart after some."""
     saved, found = MemoryShardState(), Counter[Match]()
     overlay = Overlay(saved, lambda _, later: later)
     core = open_operator(processor(), overlay)
@@ -145,10 +145,10 @@ def matches_of(processor: type[ps.Join], arrived: Sequence[Event], restarts: set
 
 @pytest.mark.parametrize("processor", [Inner, Left, Outer, Matching])
 @given(events=EVENTS, data=st.data(), restarts=st.sets(st.integers(0, 30), max_size=4))
-def test_pairs_and_lone_events_are_the_same_however_they_came(
+def test_matches_do_not_depend_on_the_order_of_arrival(
     processor: type[ps.Join], events: list[Event], data: st.DataObject, restarts: set[int]
 ) -> None:
-    """Held up within the bound, one category before the other, with restarts between."""
+    """Events are delayed within the bound, in any order of the categories, with restarts between batches."""
     delays = data.draw(st.lists(st.integers(0, BOUND), min_size=len(events), max_size=len(events)))
     held_up = sorted(zip(events, delays, strict=True), key=lambda held: held[0].at + held[1])
 
@@ -160,8 +160,8 @@ def test_pairs_and_lone_events_are_the_same_however_they_came(
 @pytest.mark.parametrize(
     "step", [Step.LOG_CHANGES, Step.PREPARE_STATE, Step.COMMIT_TRANSACTION, Step.APPLY_STATE, None]
 )
-def test_each_match_comes_once_whatever_dies(step: Step | None) -> None:
-    """What is held is part of the state."""
+def test_each_match_is_written_once_although_workers_die(step: Step | None) -> None:
+    """Buffered events are part of the state."""
     paid = [Payment("ab"[n % 2], n * 9, n) for n in range(20)]
     ordered = [Order("ab"[n % 2], n * 11, n) for n in range(16)]
     for at in range(1, 16, 5):
@@ -176,7 +176,7 @@ def test_each_match_comes_once_whatever_dies(step: Step | None) -> None:
 
 
 @pytest.mark.parametrize("first", [orders, payments])
-def test_a_match_of_what_was_read_before_comes_also_when_the_state_is_lost(first: ps.Category[Any]) -> None:
+def test_a_match_with_an_earlier_event_is_written_after_a_lost_state(first: ps.Category[Any]) -> None:
     """One of two was read, and the other was not, so the two have not met yet, whichever is read first now."""
 
     class Repeating(Inner):
@@ -201,8 +201,8 @@ def test_a_match_of_what_was_read_before_comes_also_when_the_state_is_lost(first
         ({"right": ps.Category("others", Payment, key="who", event_time="at", buckets=2)}, "not co-partitioned"),
     ],
 )
-def test_joins_that_cannot_be_are_refused(attributes: dict[str, Any], told: str) -> None:
-    """With what to change."""
+def test_invalid_joins_are_refused(attributes: dict[str, Any], told: str) -> None:
+    """The error states the mistake."""
     wrong: type[ps.Join] = type("Wrong", (Inner,), attributes)
 
     with pytest.raises(DeclarationError, match=told):

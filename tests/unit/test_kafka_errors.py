@@ -1,4 +1,4 @@
-"""What a worker does about each error of the Kafka client: none is left to chance."""
+"""The action of a worker for each error of the Kafka client."""
 
 from __future__ import annotations
 
@@ -150,12 +150,12 @@ FOR_A_PERSON = [
     "STREAMS_TOPOLOGY_FENCED",
     "SHARE_SESSION_LIMIT_REACHED",
 ]
-"""Errors that waiting does not mend; each heading is in capitals, too."""
+"""Errors that waiting does not repair; each heading is in capitals, too."""
 
 
 @pytest.mark.parametrize("code", CODES, ids=CODES.get)
-def test_every_error_is_waited_for_done_again_or_for_a_person(code: int) -> None:
-    """One of the three, and its kind says the same; a new one of the client's fails here until somebody has decided."""
+def test_every_error_has_one_action(code: int) -> None:
+    """A worker waits, retries or stops, and the exception type matches; a new error of the client fails here until it is classified."""
     error = KafkaError(code)
     kinds = is_outage(error), is_retryable(error), CODES[code] in FOR_A_PERSON
     assert sum(kinds) == 1
@@ -178,13 +178,13 @@ def test_every_error_is_waited_for_done_again_or_for_a_person(code: int) -> None
         "THROTTLING_QUOTA_EXCEEDED",
     ],
 )
-def test_a_reader_goes_on_polling_through_an_outage(name: str) -> None:
-    """The client recovers by itself from what an outage brings."""
+def test_a_reader_polls_through_an_outage(name: str) -> None:
+    """The client recovers from an outage without a restart."""
     assert is_transient(KafkaError(getattr(KafkaError, name)))
 
 
-def test_a_message_that_is_refused_is_not_taken_for_an_outage() -> None:
-    """It would be refused again, and for ever."""
+def test_a_rejected_message_is_not_treated_as_an_outage() -> None:
+    """A retry would always fail again."""
     assert isinstance(translate(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), "Writing"), MessageRefused)
 
 
