@@ -278,16 +278,16 @@ def plain(row: dict[str, Any]) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize(
-    ("processor", "says"),
+    ("processor", "message"),
     [
         (Otherwise, r"Otherwise: process_columns returns .* where process returns .*batch and stream would differ"),
         (Raising, r"Raising\.process_columns raised KeyError: .* from sales/0 at offset 0 to sales/0 at offset 199"),
         (Unfitting, r"The result of Unfitting.process_columns does not fit dear, .*total: double"),
     ],
 )
-def test_columns_that_differ_from_process_fail(files: Files, processor: type[ps.Processor], says: str) -> None:
+def test_columns_that_differ_from_process_fail(files: Files, processor: type[ps.Processor], message: str) -> None:
     """Before any output is published."""
-    with pytest.raises(WorkerFailure, match=says):
+    with pytest.raises(WorkerFailure, match=message):
         mapped(processor, files)
 
 
@@ -307,14 +307,14 @@ def test_unsupported_column_declarations_are_refused() -> None:
         reads = by_items
 
     class Several(AtOnce):
-        writes = (dear, dear_too)  # type: ignore[assignment]  # of a class that says one
+        writes = (dear, dear_too)  # type: ignore[assignment]  # the return annotation declares one output
 
-    for processor, says in [
+    for processor, message in [
         (Unknown, "contains colour"),
         (Functional, "is a function of whole records"),
         (Several, "several"),
     ]:
-        with pytest.raises(DeclarationError, match=says):
+        with pytest.raises(DeclarationError, match=message):
             processor.check()
 
 

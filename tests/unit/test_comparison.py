@@ -116,7 +116,7 @@ def test_records_differ_in_a_field_if_and_only_if_their_bytes_do(left: dict[str,
 @settings(max_examples=80, deadline=None)
 @given(st.floats(allow_nan=False, allow_infinity=False), st.floats(allow_nan=False, allow_infinity=False))
 def test_distance_is_symmetric(left: float, right: float) -> None:
-    """The relative distance lies between 0 and 2."""
+    """The relative distance is between 0 and 2."""
     absolute, relative = distance(left, right)
 
     assert (absolute, relative) == distance(right, left)
@@ -366,7 +366,7 @@ def test_days_are_two_ends_or_one_day() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "says"),
+    ("asked", "message"),
     [
         ((None, None, None), "Name the days"),
         (("2013-01-01", None, None), "Name the days"),
@@ -375,9 +375,9 @@ def test_days_are_two_ends_or_one_day() -> None:
         (("2013-1-1", "2013-01-02", None), "is not a day. Write it as 2013-01-31"),
     ],
 )
-def test_ambiguous_days_are_refused(asked: tuple[str | None, str | None, str | None], says: str) -> None:
+def test_ambiguous_days_are_refused(asked: tuple[str | None, str | None, str | None], message: str) -> None:
     """The error shows the format."""
-    with pytest.raises(typer.BadParameter, match=says):
+    with pytest.raises(typer.BadParameter, match=message):
         parse_days(*asked)
 
 
@@ -389,7 +389,7 @@ class Shelf:
         self._names = names
 
     def has(self, category: str) -> bool:
-        """Whether it was said."""
+        """Return whether the category is declared there."""
         return category in self._names
 
 
@@ -410,16 +410,16 @@ def test_a_missing_output_counts_as_empty() -> None:
 
 
 @pytest.mark.parametrize(
-    ("archive", "batch", "says"),
+    ("archive", "batch", "message"),
     [
         (["views"], ["reaches"], "archive has no reaches, late_views. Nothing was compared"),
         (["views", "reaches"], [], "batch has no reaches, late_views. Nothing was compared"),
         ([], [], "There are no outputs to compare: archive has no category of test_comparison"),
     ],
 )
-def test_a_side_without_any_output_is_refused(archive: list[str], batch: list[str], says: str) -> None:
+def test_a_side_without_any_output_is_refused(archive: list[str], batch: list[str], message: str) -> None:
     """A wrong location would otherwise look like an empty result."""
-    with pytest.raises(BackfillRefused, match=says):
+    with pytest.raises(BackfillRefused, match=message):
         check_outputs(APP.load(), [reaches, late_views], Shelf("archive", *archive), Shelf("batch", *batch))
 
 

@@ -59,7 +59,7 @@ def lose(warehouse: MemoryWarehouse, day: int) -> MemoryWarehouse:
     return warehouse
 
 
-def said(warehouse: MemoryWarehouse, days: Days, *, allow_missing: bool = False) -> str:
+def notes_of(warehouse: MemoryWarehouse, days: Days, *, allow_missing: bool = False) -> str:
     """Return the notes about the category."""
     return check_coverage(warehouse, [WantedDays(readings, days, days)], allow_missing=allow_missing).get(
         "readings", ""
@@ -68,7 +68,7 @@ def said(warehouse: MemoryWarehouse, days: Days, *, allow_missing: bool = False)
 
 def test_complete_days_have_no_note() -> None:
     """The last day is incomplete, and not requested."""
-    assert said(archive_of(range(1, 11)), Days.of("1970-01-02", "1970-01-09")) == ""
+    assert notes_of(archive_of(range(1, 11)), Days.of("1970-01-02", "1970-01-09")) == ""
 
 
 def test_lost_days_are_refused_by_name() -> None:
@@ -78,15 +78,15 @@ def test_lost_days_are_refused_by_name() -> None:
         BackfillRefused,
         match=r"category=readings has no files of 1970-01-03, 1970-01-05 to 1970-01-06 .* 6 offsets are missing.*`--allow-missing`",
     ):
-        said(warehouse, TEN_DAYS)
+        notes_of(warehouse, TEN_DAYS)
 
-    assert "has no files of 1970-01-03, 1970-01-05 to 1970-01-06" in said(warehouse, TEN_DAYS, allow_missing=True)
-    assert said(warehouse, Days.of("1970-01-07", "1970-01-08")) == ""
+    assert "has no files of 1970-01-03, 1970-01-05 to 1970-01-06" in notes_of(warehouse, TEN_DAYS, allow_missing=True)
+    assert notes_of(warehouse, Days.of("1970-01-07", "1970-01-08")) == ""
 
 
 def test_days_without_events_are_not_refused() -> None:
     """Contiguous offsets prove that no event is missing."""
-    assert said(archive_of([1, 2, 7, 8, 9, 10]), Days.of("1970-01-01", "1970-01-09")) == (
+    assert notes_of(archive_of([1, 2, 7, 8, 9, 10]), Days.of("1970-01-01", "1970-01-09")) == (
         "readings has no files of 1970-01-03 to 1970-01-06"
     )
 
@@ -99,18 +99,18 @@ def test_gaps_in_files_without_offsets_are_refused() -> None:
     for day in ("1970-01-01", "1970-01-03"):
         warehouse.write(OtherFile("readings", day, "part-0.parquet"), content_of(table))
     with pytest.raises(BackfillRefused, match=r"has no files of 1970-01-02 .* events may be missing"):
-        said(warehouse, Days.of("1970-01-01", "1970-01-03"))
+        notes_of(warehouse, Days.of("1970-01-01", "1970-01-03"))
 
-    assert said(warehouse, Days.of("1970-01-03", "1970-01-03")) == ""  # they mark no days, and need not
+    assert notes_of(warehouse, Days.of("1970-01-03", "1970-01-03")) == ""  # they mark no days, and need not
 
 
 def test_days_more_than_a_year_apart_have_no_gap() -> None:
     """An event with a wrong time is far from all others."""
     warehouse = lose(archive_of([1, 2, 3, 4, 20_000]), 3)
     with pytest.raises(BackfillRefused, match="has no files of 1970-01-03 between"):
-        said(warehouse, ALL_DAYS)
+        notes_of(warehouse, ALL_DAYS)
 
-    assert said(archive_of([1, 2, 3, 20_000]), ALL_DAYS) == (
+    assert notes_of(archive_of([1, 2, 3, 20_000]), ALL_DAYS) == (
         "readings may still receive events for 1970-01-03, 2024-10-03"
     )
 
@@ -120,14 +120,14 @@ def test_an_incomplete_day_before_complete_days_is_refused() -> None:
     warehouse = archive_of(range(1, 11))
     del warehouse.stored["category=readings/ds=1970-01-04/_SUCCESS"]
     with pytest.raises(BackfillRefused, match=r"1970-01-04 is incomplete \(_SUCCESS is missing\)"):
-        said(warehouse, TEN_DAYS)
+        notes_of(warehouse, TEN_DAYS)
 
-    assert "is incomplete before complete days, for 1970-01-04" in said(warehouse, TEN_DAYS, allow_missing=True)
+    assert "is incomplete before complete days, for 1970-01-04" in notes_of(warehouse, TEN_DAYS, allow_missing=True)
 
 
 def test_the_open_end_and_unarchived_days_are_noted() -> None:
     """They are normal for a running archiver."""
-    assert said(archive_of(range(3, 9)), TEN_DAYS) == (
+    assert notes_of(archive_of(range(3, 9)), TEN_DAYS) == (
         "readings may still receive events for 1970-01-08, and is not archived for 1970-01-01 to 1970-01-02, "
         "1970-01-09 to 1970-01-10"
     )
@@ -139,9 +139,9 @@ def test_unarchived_days_are_refused(days: tuple[str, str]) -> None:
     with pytest.raises(
         BackfillRefused, match=r"No events are archived from .* The archive has readings from 1970-01-03 to 1970-01-08"
     ):
-        said(archive_of(range(3, 9)), Days.of(*days))
+        notes_of(archive_of(range(3, 9)), Days.of(*days))
 
-    assert "is not archived for" in said(archive_of(range(3, 9)), Days.of(*days), allow_missing=True)
+    assert "is not archived for" in notes_of(archive_of(range(3, 9)), Days.of(*days), allow_missing=True)
 
 
 def test_a_rarely_written_category_does_not_refuse_the_run() -> None:
@@ -164,14 +164,14 @@ def test_an_empty_file_is_refused_by_name(by: By) -> None:
     path = min(path for path in warehouse.stored if path.endswith(".parquet"))
     warehouse.stored[path] = b""
     with pytest.raises(BackfillRefused, match=rf"{path} does not read as Parquet: it is empty"):
-        said(warehouse, ALL_DAYS)
+        notes_of(warehouse, ALL_DAYS)
 
-    assert by is By.ARRIVAL or said(warehouse, Days.of("1970-01-02", "1970-01-02")) == ""
+    assert by is By.ARRIVAL or notes_of(warehouse, Days.of("1970-01-02", "1970-01-02")) == ""
 
 
 def test_days_of_arrival_are_not_checked() -> None:
     """They do not show which event times are missing."""
-    assert said(archive_of([1, 5], by=By.ARRIVAL), TEN_DAYS) == ""
+    assert notes_of(archive_of([1, 5], by=By.ARRIVAL), TEN_DAYS) == ""
 
 
 class Keep(ps.Stateful):

@@ -1,4 +1,4 @@
-"""Mistakes in declarations are found before the first event, with an error that says what to change."""
+"""Mistakes in declarations are found before the first event, with an error that states the correction."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def stateful(**attributes: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("declare", "says"),
+    ("declare", "message"),
     [
         (lambda: category("with space"), "only letters, digits"),
         (lambda: category(buckets=0), "at least 1"),
@@ -87,9 +87,9 @@ def stateful(**attributes: Any) -> Any:
         ),
     ],
 )
-def test_an_invalid_declaration_is_refused(declare: Any, says: str) -> None:
+def test_an_invalid_declaration_is_refused(declare: Any, message: str) -> None:
     """The error states the mistake and the correction."""
-    with pytest.raises(DeclarationError, match=says.replace("(", r"\(")):
+    with pytest.raises(DeclarationError, match=message.replace("(", r"\(")):
         declare()
 
 
@@ -111,7 +111,7 @@ def test_a_key_function_that_fails_names_the_category_and_the_event() -> None:
 
 
 def test_names_on_the_bus_follow_from_the_class() -> None:
-    """In snake_case, unless the class says otherwise."""
+    """In snake_case, unless the class declares another name."""
 
     class HTTPErrorCounter2(ps.Stateless):
         reads = events
@@ -165,7 +165,7 @@ def test_two_processors_of_one_name_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "message"),
     [
         (None, "does not exist"),
         ("import nothing_of_that_name", "line 1: ModuleNotFoundError: No module named 'nothing_of_that_name'"),
@@ -174,13 +174,13 @@ def test_two_processors_of_one_name_are_refused() -> None:
         ("x = 1\n", "declares no processor"),
     ],
 )
-def test_an_app_file_that_cannot_be_used_is_explained(content: str | None, says: str, tmp_path: Path) -> None:
+def test_an_app_file_that_cannot_be_used_is_explained(content: str | None, message: str, tmp_path: Path) -> None:
     """The error names the file, the line and the mistake."""
     path = tmp_path / "app.py"
     if content is not None:
         path.write_text(content)
 
-    with pytest.raises(AppFileError, match=says) as caught:
+    with pytest.raises(AppFileError, match=message) as caught:
         AppName.parse(str(path)).load()
     assert str(path) in str(caught.value)
 

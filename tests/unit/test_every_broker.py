@@ -37,13 +37,13 @@ def brokers() -> list[OneBroker]:
     return [OneBroker(), OneBroker()]
 
 
-def said_by(first: OneBroker, *others: OneBroker) -> ClusterMetadata:
+def metadata_of(first: OneBroker, *others: OneBroker) -> ClusterMetadata:
     """Return the metadata of the first broker of a cluster of several."""
-    said = ClusterMetadata()
-    said.brokers = dict(enumerate([first.broker, *(other.broker for other in others)]))
-    said.orig_broker_id = 0
-    said.topics = first.metadata().topics
-    return said
+    metadata = ClusterMetadata()
+    metadata.brokers = dict(enumerate([first.broker, *(other.broker for other in others)]))
+    metadata.orig_broker_id = 0
+    metadata.topics = first.metadata().topics
+    return metadata
 
 
 def is_there(metadata: Any) -> bool:
@@ -55,19 +55,19 @@ def test_a_topic_unknown_to_one_broker_is_not_visible_on_all(brokers: list[OneBr
     quick, slow = brokers
     settings = KafkaSettings("unused")
     quick.learn()
-    early = all_brokers_show(said_by(quick, slow), is_there, settings, LIMIT_S)
+    early = all_brokers_show(metadata_of(quick, slow), is_there, settings, LIMIT_S)
     slow.learn()
 
     assert not early
-    assert all_brokers_show(said_by(quick, slow), is_there, settings, LIMIT_S)
+    assert all_brokers_show(metadata_of(quick, slow), is_there, settings, LIMIT_S)
 
 
 def test_an_unreachable_broker_confirms_no_topic(brokers: list[OneBroker]) -> None:
     """It may restart with old metadata; a dead broker soon leaves the cluster."""
-    first, gone = brokers
+    first, unreachable = brokers
     first.learn()
-    said = said_by(first, gone)
-    gone.broker.port = 1
+    metadata = metadata_of(first, unreachable)
+    unreachable.broker.port = 1
 
-    assert not all_brokers_show(said, is_there, KafkaSettings("unused"), 0.1)
-    assert all_brokers_show(said_by(first), is_there, KafkaSettings("unused"), 0.1)
+    assert not all_brokers_show(metadata, is_there, KafkaSettings("unused"), 0.1)
+    assert all_brokers_show(metadata_of(first), is_there, KafkaSettings("unused"), 0.1)

@@ -60,7 +60,7 @@ def test_filterer_drops_cancelled_flights() -> None:
 
 
 def test_joiner_adds_plane_and_destination() -> None:
-    """What the tables know of a plane and an airport is added."""
+    """The tables' columns for a plane and an airport are added."""
     driver = Driver(Joiner)
 
     driver.send(departures, [ON_TIME])
@@ -68,8 +68,8 @@ def test_joiner_adds_plane_and_destination() -> None:
     assert driver.read(enriched) == [KNOWN]
 
 
-def test_joiner_leaves_null_what_no_table_knows() -> None:
-    """A plane without registration and an airport that is not listed cost the flight nothing but these fields."""
+def test_joiner_leaves_unknown_fields_null() -> None:
+    """A plane without registration or an unlisted airport leaves only these fields null."""
     driver = Driver(Joiner)
 
     driver.send(departures, [replace(ON_TIME, tailnum=None), replace(ON_TIME, dest="SJU")])
@@ -122,7 +122,7 @@ def test_ranker_sums_positive_scores() -> None:
 
 
 def test_ranker_shows_the_five_largest_ties_by_code() -> None:
-    """Of six destinations the last is left out; equal ones stand by code."""
+    """The last of six destinations is omitted; ties are sorted by code."""
     driver = Driver(Ranker)
 
     driver.send(
@@ -133,7 +133,7 @@ def test_ranker_shows_the_five_largest_ties_by_code() -> None:
     assert [line.dest for line in ranking.top] == ["BOS", "IAH", "LAX", "MIA", "SFO"]
 
 
-def test_ranker_tells_carriers_and_days_apart() -> None:
+def test_ranker_ranks_each_carrier_and_day() -> None:
     """Each carrier and UTC day of the scheduled time has a ranking of its own, however late the flight arrives."""
     driver = Driver(Ranker)
 
@@ -159,7 +159,7 @@ def last_rankings(driver: Driver) -> dict[tuple[str, int], list[tuple[str, int]]
 
 
 class Whole(NamedTuple):
-    """The run over all flights, how many were produced, and what is true."""
+    """The run over all flights, the number of produced flights, and the expected results."""
 
     driver: Driver
     produced: int
@@ -200,29 +200,29 @@ def test_flights_are_produced_by_actual_departure(whole: Whole) -> None:
     expect_same_rows(found, whole.truth.produced)
 
 
-def test_each_route_lies_on_the_bus_in_the_order_of_production(whole: Whole) -> None:
+def test_each_route_is_on_the_bus_in_the_order_of_production(whole: Whole) -> None:
     """Batches and buckets do not disturb the order of a route."""
     expect_same(whole.driver.read(flights), whole.truth.produced, ["route"])
 
 
 def test_all_but_cancelled_flights_depart(whole: Whole) -> None:
-    """Every flight but the 8,255 cancelled ones goes on as it was."""
+    """Every flight but the 8,255 cancelled ones is forwarded unchanged."""
     assert whole.truth.departures.height == 336_776 - 8_255
     expect_same(whole.driver.read(departures), whole.truth.departures, ["route"])
 
 
-def test_every_enriched_departure_is_true(whole: Whole) -> None:
+def test_every_enriched_departure_matches_polars(whole: Whole) -> None:
     """Every field of every departure agrees with the joins in Polars."""
     expect_same(whole.driver.read(enriched), whole.truth.enriched, ["route"])
 
 
-def test_every_score_is_true(whole: Whole) -> None:
-    """Every departure has the score that an independent loop over its route gives it."""
+def test_every_score_matches_an_independent_loop(whole: Whole) -> None:
+    """Every departure has the score that an independent loop over its route computes."""
     # Keyed by carrier from here on: of two carriers that share a route, either may come first.
     expect_same(whole.driver.read(scored), whole.truth.scored, ["carrier", "route"])
 
 
-def test_every_ranking_is_true(whole: Whole) -> None:
+def test_every_ranking_matches_polars(whole: Whole) -> None:
     """The last update of every carrier and day is the five largest sums in Polars."""
     found = last_rankings(whole.driver)
 
@@ -230,13 +230,13 @@ def test_every_ranking_is_true(whole: Whole) -> None:
     assert [at for at, top in found.items() if top != whole.truth.rankings[at]] == []
 
 
-def test_no_event_is_refused(whole: Whole) -> None:
+def test_no_event_is_a_dead_letter(whole: Whole) -> None:
     """Nothing in the real data is a dead letter."""
     assert [whole.driver.dead_letters(node) for node in (Filterer, Joiner, Scorer, Ranker)] == [[]] * 4
 
 
-def test_dimension_tables_that_are_not_installed_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the data the error says what to install."""
+def test_missing_dimension_tables_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the data, the error names the package to install."""
     monkeypatch.setattr("tables.find_spec", lambda _: None)
 
     with pytest.raises(ps.PenstockError, match=r"pip install 'penstock\[examples\]'"):

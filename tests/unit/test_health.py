@@ -75,10 +75,15 @@ def test_a_worker_is_healthy_while_its_loop_runs(monkeypatch: pytest.MonkeyPatch
         monitor.record_turn(worker)
         clock.s += 7
         monitor.record_turn(worker)
-        status, said = asked(address, "/health")
+        status, report = asked(address, "/health")
         assert status == asked(address, "/ready")[0] == 200
-        assert said is not None
-        assert (said.deployment, said.buckets, said.settled_s, said.since_turn_s) == ("count@3", (0, 1, 2), 7.0, 0.0)
+        assert report is not None
+        assert (report.deployment, report.buckets, report.settled_s, report.since_turn_s) == (
+            "count@3",
+            (0, 1, 2),
+            7.0,
+            0.0,
+        )
         worker._shards.close({1})
         monitor.record_turn(worker)
         assert (asked(address, "/health")[0], asked(address, "/ready")[0]) == (200, 503)
@@ -98,7 +103,7 @@ def test_an_unavailable_address_is_named() -> None:
     ):
         pass
     assert Address.parse("8080") == ("127.0.0.1", 8080)
-    assert Address.parse("0.0.0.0:80") == ("0.0.0.0", 80)  # noqa: S104 - what a pod is told
+    assert Address.parse("0.0.0.0:80") == ("0.0.0.0", 80)  # noqa: S104 - the address in a pod
 
     with pytest.raises(HealthUnavailable, match="Use a port"):
         Address.parse("here")

@@ -125,7 +125,7 @@ def root_with(folder: Path, complete: Iterable[str], *, batch: Iterable[Any] = (
     return BatchSide(open_warehouse(folder / "archive"), open_warehouse(folder / "batch"))
 
 
-def nobody(since_ms: int) -> Mapping[HybridSource, Any]:
+def no_stream(since_ms: int) -> Mapping[HybridSource, Any]:
     raise AssertionError(since_ms)
 
 
@@ -147,9 +147,9 @@ def test_the_stream_is_not_read_if_all_days_are_complete(tmp_path: Path) -> None
     """By the archive's marks or by declaration; a requested key limits the results."""
     batch = root_with(tmp_path, NAMES[:2], batch=STREAMED)
 
-    assert len(hybrid_results(Hours, batch, nobody, Days.of(*NAMES[:2]))) == 16
-    said = BatchSide(batch.archive, batch.output, date(1970, 1, 4))
-    assert [result.key for result in hybrid_results(Hours, said, nobody, DAYS, "a")] == ["a"] * 16
+    assert len(hybrid_results(Hours, batch, no_stream, Days.of(*NAMES[:2]))) == 16
+    declared = BatchSide(batch.archive, batch.output, date(1970, 1, 4))
+    assert [result.key for result in hybrid_results(Hours, declared, no_stream, DAYS, "a")] == ["a"] * 16
 
 
 def test_live_results_outside_the_days_are_omitted(driver: Driver, tmp_path: Path) -> None:
@@ -181,21 +181,21 @@ def test_a_missing_batch_output_is_refused(tmp_path: Path) -> None:
     """The error names the location."""
     empty = open_warehouse(tmp_path)
     with pytest.raises(BackfillRefused, match=r"has no hours, the output of Hours\. Run the backfill first"):
-        hybrid_results(Hours, BatchSide(empty, empty), nobody, DAYS)
+        hybrid_results(Hours, BatchSide(empty, empty), no_stream, DAYS)
 
 
 @pytest.mark.parametrize(
-    ("processor", "says"),
+    ("processor", "message"),
     [(Pass, "is not an aggregator"), (Steps, "writes differences instead of results")],
 )
-def test_processors_without_results_are_refused(processor: type[Any], says: str) -> None:
+def test_processors_without_results_are_refused(processor: type[Any], message: str) -> None:
     """The error names the required declaration."""
-    with pytest.raises(DeclarationError, match=says):
+    with pytest.raises(DeclarationError, match=message):
         expect_results("app.py:P", processor)
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "message"),
     [
         ({"first": "1970-01-01"}, "Days need --hybrid"),
         ({"hybrid": True, "at": "1970-01-01T10:00", "key": "a"}, "--at and --hybrid exclude each other"),
@@ -203,9 +203,9 @@ def test_processors_without_results_are_refused(processor: type[Any], says: str)
         ({"hybrid": True, "day": "1970-01-01", "batch_until": "soon"}, "'soon' is not a day"),
     ],
 )
-def test_conflicting_options_are_refused(options: dict[str, Any], says: str) -> None:
+def test_conflicting_options_are_refused(options: dict[str, Any], message: str) -> None:
     """Before any data is read."""
-    with pytest.raises(typer.BadParameter, match=says):
+    with pytest.raises(typer.BadParameter, match=message):
         query(f"{__file__}:Hours", **options)
 
 

@@ -388,14 +388,14 @@ def test_no_event_of_a_stopped_upstream_processor_is_late(join: type[ps.Join], *
         plant.order(range(at, at + 1))
         plant.pay(range(at, at + 1))
         plant.pass_time(20, *others)
-    told = watermarks_on(plant.driver.bus)["join", 0].held_by
+    reason = watermarks_on(plant.driver.bus)["join", 0].held_by
     plant.run()
     plant.pass_time(3)
 
     plant.expect_all(until=19)
-    assert "big_payments/0" in told
+    assert "big_payments/0" in reason
     if was_idle:
-        assert "was idle and has not been heard from since it stopped" in told
+        assert "was idle and has not been heard from since it stopped" in reason
 
 
 @pytest.mark.parametrize("join", JOINS)

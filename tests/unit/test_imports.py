@@ -74,7 +74,7 @@ def test_imports_inside_the_library_are_relative(folder: str) -> None:
 
 
 def room_of(path: Path) -> str:
-    """Return the folder below a top folder that a module lies in, or the module itself where it lies in none."""
+    """Return the folder below a top folder that contains a module, or the module itself if there is none."""
     parts = path.relative_to(ROOT).with_suffix("").parts
     return "/".join(parts[:2])
 

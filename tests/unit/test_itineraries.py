@@ -1,4 +1,4 @@
-"""The itineraries example: what its nodes promise on flights that were made up, and all of it on real ones."""
+"""The itineraries example: the guarantees of its nodes on generated flights, and the whole app on real flights."""
 
 from __future__ import annotations
 
@@ -33,28 +33,28 @@ CARRIERS = ("AA", "B6", "DL", "UA")
 """Some of each bucket."""
 
 
-def told_of(flown: Iterable[Flight]) -> list[Report]:
-    """Return what airlines tell of flights, each by its departure and its arrival, if it has one; numbered as they come."""
-    told = []
+def reports_of(flown: Iterable[Flight]) -> list[Report]:
+    """Return the airlines' reports of flights: a departure, and an arrival if there is one; numbered in their order."""
+    flight_reports = []
     for number, flight in enumerate(flown):
         carrier = CARRIERS[number % len(CARRIERS)]
         left = Report(carrier, number, flight.tailnum, flight.origin, flight.dest, flight.departed)
-        told.append(left)
+        flight_reports.append(left)
         if flight.arrived is not None:
-            told.append(
+            flight_reports.append(
                 Report(carrier, number, flight.tailnum, flight.origin, flight.dest, flight.arrived, flight.in_air)
             )
-    return told
+    return flight_reports
 
 
-def held_up(told: Sequence[Report], minutes: Sequence[int]) -> list[Report]:
-    """Return reports in the order in which they come when each is held up for so long."""
-    comes = [(report.at + held * MINUTE, report) for report, held in zip(told, minutes, strict=True)]
+def delayed(flight_reports: Sequence[Report], minutes: Sequence[int]) -> list[Report]:
+    """Return reports in their order of arrival after the given delays."""
+    comes = [(report.at + held * MINUTE, report) for report, held in zip(flight_reports, minutes, strict=True)]
     return [report for _, report in sorted(comes, key=itemgetter(0))]
 
 
 def last_ones(at: int) -> list[Report]:
-    """Return departures that tell, in each bucket, that all before them has come; of a plane that nothing else is told of."""
+    """Return one departure per bucket that advances its watermark, of a plane without other reports."""
     return [Report(carrier, 0, "last", "EWR", "IAH", at) for carrier in CARRIERS]
 
 
@@ -83,11 +83,11 @@ def _trip(one: Itinerary) -> Trip:
     return Trip(one.tailnum, one.begun, one.over, one.legs, tuple(one.airports), one.hours)
 
 
-# On flights that were made up
+# Generated flights.
 
 
 def flight(tailnum: str, departed: int, flying: int | None, dest: str = "IAH") -> Flight:
-    """Return a flight that left so many minutes after the first of January, with its minutes to the gate if it came there."""
+    """Return a flight that left so many minutes after the first of January, with its minutes to the gate if it arrived."""
     start = JANUARY_1 + departed * MINUTE
     arrival = (None, None) if flying is None else (start + flying * MINUTE, flying - 10)
     return Flight(tailnum, start, "EWR", dest, *arrival)
@@ -108,14 +108,16 @@ FLIGHTS = st.lists(
 
 @given(flown=FLIGHTS, data=st.data(), cuts=st.lists(st.integers(0, 24), max_size=3))
 @settings(max_examples=40, deadline=None)
-def test_itineraries_are_the_same_in_whatever_order_the_reports_come(
+def test_itineraries_do_not_depend_on_the_order_of_reports(
     flown: list[Flight], data: st.DataObject, cuts: list[int]
 ) -> None:
-    """Held up for as long as is declared, and cut into several runs."""
+    """Reports have any declared delay and are split over several runs."""
     flown = sorted(flown)
-    told = told_of(flown)
-    minutes = data.draw(st.lists(st.integers(0, HELD_UP_MINUTES), min_size=len(told), max_size=len(told)))
-    came = [*held_up(told, minutes), *last_ones(JANUARY_1 + 30 * DAY)]
+    flight_reports = reports_of(flown)
+    minutes = data.draw(
+        st.lists(st.integers(0, HELD_UP_MINUTES), min_size=len(flight_reports), max_size=len(flight_reports))
+    )
+    came = [*delayed(flight_reports, minutes), *last_ones(JANUARY_1 + 30 * DAY)]
     driver = Driver(NODES)
     for begin, end in zip([0, *sorted(cuts)], [*sorted(cuts), len(came)], strict=True):
         driver.send(reports, came[begin:end])
@@ -126,23 +128,23 @@ def test_itineraries_are_the_same_in_whatever_order_the_reports_come(
     assert driver.read(late) == []
 
 
-def test_an_arrival_of_another_flight_is_not_that_of_one_that_was_diverted() -> None:
-    """Though the plane came there in time to have been it."""
+def test_a_diverted_flight_does_not_get_the_arrival_of_a_later_flight() -> None:
+    """The plane's later arrival there would also be in time for the diverted flight."""
     flown = [flight("N1", 0, None, "BOS"), flight("N1", 300, 90)]
     driver = Driver(NODES)
-    driver.send(reports, told_of(flown) + last_ones(JANUARY_1 + 3 * DAY))
+    driver.send(reports, reports_of(flown) + last_ones(JANUARY_1 + 3 * DAY))
 
     assert found_legs(driver) == expected_legs(flown)
     assert [(one.legs, one.airports) for one in driver.read(itineraries)] == [(2, ["EWR", "IAH"])]
 
 
-def test_what_comes_when_its_itinerary_is_written_is_put_aside() -> None:
-    """It is not lost, and the itinerary stays as it is; one that is still open takes what comes late."""
+def test_a_leg_of_a_written_itinerary_is_a_late_event() -> None:
+    """The late leg is a late event, and the written itinerary is unchanged; an open itinerary accepts late legs."""
     driver = Driver(NODES)
-    driver.send(reports, told_of([flight("N1", 0, 90)]) + last_ones(JANUARY_1 + 3 * DAY))
+    driver.send(reports, reports_of([flight("N1", 0, 90)]) + last_ones(JANUARY_1 + 3 * DAY))
     written = driver.read(itineraries)
     complete_until = JANUARY_1 + 3 * DAY - (HELD_UP_MINUTES + LONGEST_MINUTES) * MINUTE
-    driver.send(reports, told_of([flight("N2", (complete_until - JANUARY_1) // MINUTE, 90)]))
+    driver.send(reports, reports_of([flight("N2", (complete_until - JANUARY_1) // MINUTE, 90)]))
     driver.send(reports, [Report("UA", 8, "N2", "LGA", "BOS", complete_until - 5 * HOUR)])
     driver.send(reports, [Report("UA", 9, "N1", "LGA", "ORD", JANUARY_1 + 5 * HOUR)])
     driver.send(reports, last_ones(JANUARY_1 + 6 * DAY))
@@ -153,34 +155,36 @@ def test_what_comes_when_its_itinerary_is_written_is_put_aside() -> None:
 
 
 @pytest.mark.parametrize("step", [Step.COMMIT_TRANSACTION, Step.PREPARE_STATE, Step.APPLY_STATE, None])
-def test_each_itinerary_is_written_once_whatever_dies(step: Step | None) -> None:
-    """All three nodes do, three times."""
+def test_each_itinerary_is_written_once_although_workers_die(step: Step | None) -> None:
+    """Workers of all three nodes die several times."""
     flown = sorted(flight(f"N{n % 3}", n * 150 + n % 5 * 40, None if n % 7 == 0 else 60 + n * 9) for n in range(40))
-    told = held_up(told_of(flown), [0] * len(told_of(flown)))
+    flight_reports = delayed(reports_of(flown), [0] * len(reports_of(flown)))
     driver = Driver(NODES)
-    for begin in range(0, len(told), 27):
-        driver.send(reports, [*told[begin : begin + 20], Crash(before=step), *told[begin + 20 : begin + 27]])
+    for begin in range(0, len(flight_reports), 27):
+        driver.send(
+            reports, [*flight_reports[begin : begin + 20], Crash(before=step), *flight_reports[begin + 20 : begin + 27]]
+        )
     driver.send(reports, last_ones(JANUARY_1 + 30 * DAY))
 
     assert found_trips(driver) == trips(flown)
 
 
 def test_routes_obey_the_laws() -> None:
-    """In whatever order a plane's legs are combined."""
+    """A plane's legs may be combined in any order."""
     check_laws(Route(), [(5, ["EWR", "IAH"]), (7, ["JFK"]), (1, ["JFK", "BOS"]), (9, ["BOS", "EWR"])])
 
 
-# On real flights
+# Real flights.
 
 
-def test_every_leg_and_itinerary_is_true() -> None:
-    """Of a week in March in which clocks are put forward, its reports held up by any time that is declared.
+def test_every_leg_and_itinerary_matches_the_data() -> None:
+    """The week in March contains the start of daylight saving time; reports have any declared delay.
 
-    Of what was in the air at its end, no arrival is told, and of what was in the air at its beginning, no departure.
+    Flights in the air at its end have no arrival, and flights in the air at its beginning have no departure.
     """
-    told, random = reported(MARCH_7, MARCH_14), Random(2013)
+    flight_reports, random = reported(MARCH_7, MARCH_14), Random(2013)
     driver = Driver(NODES)
-    came = held_up(told, [random.randint(0, HELD_UP_MINUTES) for _ in told])
+    came = delayed(flight_reports, [random.randint(0, HELD_UP_MINUTES) for _ in flight_reports])
     driver.send(reports, [*came, *last_ones(MARCH_14 + 7 * DAY)])
     flown = flights(MARCH_7, MARCH_14)
 
@@ -191,8 +195,8 @@ def test_every_leg_and_itinerary_is_true() -> None:
 
 
 @pytest.mark.parametrize("day", ["yesterday", "2013-02-30"])
-def test_a_day_that_is_none_is_refused(day: str) -> None:
-    """With the argument and what it may be."""
+def test_an_invalid_day_is_refused(day: str) -> None:
+    """The error names the argument and its format."""
     done = subprocess.run(
         [sys.executable, SOURCE, "--before", day], capture_output=True, text=True, timeout=60, check=False
     )

@@ -194,16 +194,16 @@ def test_a_match_with_an_earlier_event_is_written_after_a_lost_state(first: ps.C
 
 
 @pytest.mark.parametrize(
-    ("attributes", "told"),
+    ("attributes", "message"),
     [
         ({"right": orders}, "the same record type"),
         ({"before": timedelta(milliseconds=-11)}, "no event can match"),
         ({"right": ps.Category("others", Payment, key="who", event_time="at", buckets=2)}, "not co-partitioned"),
     ],
 )
-def test_invalid_joins_are_refused(attributes: dict[str, Any], told: str) -> None:
+def test_invalid_joins_are_refused(attributes: dict[str, Any], message: str) -> None:
     """The error states the mistake."""
     wrong: type[ps.Join] = type("Wrong", (Inner,), attributes)
 
-    with pytest.raises(DeclarationError, match=told):
+    with pytest.raises(DeclarationError, match=message):
         wrong.check()
