@@ -101,7 +101,9 @@ def test_gaps_in_files_without_offsets_are_refused() -> None:
     with pytest.raises(BackfillRefused, match=r"has no files of 1970-01-02 .* events may be missing"):
         notes_of(warehouse, Days.of("1970-01-01", "1970-01-03"))
 
-    assert notes_of(warehouse, Days.of("1970-01-03", "1970-01-03")) == ""  # they mark no days, and need not
+    assert (
+        notes_of(warehouse, Days.of("1970-01-03", "1970-01-03")) == ""
+    )  # these files have no marks of complete days, and need none
 
 
 def test_days_more_than_a_year_apart_have_no_gap() -> None:

@@ -15,12 +15,12 @@ from support.mortals import Trial, can_lose_disk, moments_of
 from support.subjects import PAIRS, REMOTE, STATELESS, Subject
 
 SOON = 12
-"""Within so many moments another death comes: opening a shard, and making good what the last one left, takes as many."""
+"""The next death follows within this many operations; opening a shard and recovering it takes as many."""
 WAYS = int(os.environ.get("PENSTOCK_WAYS_TO_DIE", "4"))
-"""How many of the ways to die are tried with each subject and disk; all subjects together try each sort of operation many times."""
+"""The number of crash plans for each subject and disk; all subjects together cover each sort of operation many times."""
 PASSING = ("stateless", "repartition", "lookup")
 ALONE = ("downstream",)
-"""What needs another processor before it."""
+"""Kinds that need an upstream processor."""
 
 
 def subjects() -> Iterator[Subject]:
@@ -40,7 +40,7 @@ def moments(subject: Subject) -> Sequence[str]:
 
 
 def deaths(subject: Subject, disk: Disk) -> Iterator[list[Death]]:
-    """Give ways to die: before operations of different sorts, and none, one or two more soon after, on this disk or on the same one."""
+    """Yield crash plans: a death before each sort of operation, and up to two more soon after, on this disk or on the same one."""
     lots = random.Random(f"{subject} {disk}")
     happened = moments(subject)
     labels = sorted(set(happened))

@@ -80,10 +80,10 @@ def tick(meter: str, hours_: float, number: int) -> Tick:
 
 
 EVENTS = [
-    tick("a", 23.5, 0),  # the day before those that are asked for
+    tick("a", 23.5, 0),  # the day before the requested days
     tick("a", 24.25, 1),
     tick("b", 49.0, 2),
-    tick("a", 24.5, 3),  # b is a day further
+    tick("a", 24.5, 3),  # b is one day ahead
     tick("a", 48.5, 4),
     tick("a", 72.0, 5),  # the day after
 ]

@@ -169,7 +169,7 @@ class Whole(NamedTuple):
 @pytest.fixture(scope="module")
 def whole() -> Iterator[Whole]:
     """Run the four nodes over all flights, once."""
-    gc.disable()  # a third of the time would go into walking over a million stored messages, again and again
+    gc.disable()  # otherwise a third of the time is spent on scanning a million stored messages
     try:
         driver = Driver([Filterer, Joiner, Scorer, Ranker])
         produced = source.produce(driver.bus)

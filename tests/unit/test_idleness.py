@@ -68,7 +68,7 @@ def test_an_event_ends_idleness() -> None:
     times_s=st.lists(st.floats(0, 30), max_size=40).map(lambda gaps: [sum(gaps[: n + 1]) for n in range(len(gaps))]),
     later_s=st.floats(0, 30),
 )
-def test_what_lies_between_two_answers_that_are_far_apart_never_counts(times_s: list[float], later_s: float) -> None:
+def test_a_gap_between_answers_never_counts_as_silence(times_s: list[float], later_s: float) -> None:
     """A bucket is idle after confirmations over the whole timeout without a gap; outages, pauses and clock jumps are gaps."""
     silence, now_s = confirmed(IdleDetector(PATIENCE), times_s), (times_s[-1] if times_s else 0.0) + later_s
     lasted_s, later = 0.0, now_s
@@ -93,7 +93,7 @@ def test_a_clock_jump_restarts_the_idle_timeout(jump_s: float) -> None:
 
 @settings(deadline=None)
 @given(idle_after_s=st.floats(0, 10**6))
-def test_questions_come_often_enough_that_no_gap_is_seen(idle_after_s: float) -> None:
+def test_requests_are_frequent_enough_to_leave_no_gap(idle_after_s: float) -> None:
     """Two requests may fail without a gap; a gap is short compared with the timeout, unless that is less than a second."""
     patience = IdleTimeout(idle_after_s)
 
@@ -101,7 +101,7 @@ def test_questions_come_often_enough_that_no_gap_is_seen(idle_after_s: float) ->
     assert 3 * patience.ask_every_s <= patience.gap_s <= max(idle_after_s, 0.31)
 
 
-def test_what_is_said_is_dated_by_what_the_bus_had_before() -> None:
+def test_an_idle_statement_is_dated_by_an_earlier_end_offset() -> None:
     """It was true after this worker's request if the bus had a smaller end then; an equal end may date from before an outage."""
     dating = StatementFreshness(PATIENCE)
     assert not dating.is_fresh(5, 0)
@@ -136,7 +136,7 @@ def _told(
 
 
 @pytest.mark.parametrize("beats", [1, 2, 500])
-def test_idleness_counts_when_all_before_it_is_read(beats: int) -> None:
+def test_idleness_counts_once_all_earlier_events_are_read(beats: int) -> None:
     """Until then, the shard limits the watermark as if it were not idle, however often it repeats its statement."""
     known = [_told(1, 40, 10), _told(0, 1_000, 10), _told(1, 100, 50), _told(0, 2_000, 60)]
     known += [_told(1, 100, 60 + beat, idle=True) for beat in range(beats)]
@@ -153,7 +153,7 @@ def test_idleness_counts_when_all_before_it_is_read(beats: int) -> None:
     )
 
 
-def test_nor_do_repetitions_hide_what_was_said_before() -> None:
+def test_repeated_idle_statements_do_not_hide_earlier_watermarks() -> None:
     """A shard that is opened later still gets the watermarks of its position, and the start of the idleness."""
     bus, bucket = MemoryBus(), Bucket("hours", 0)
     bus.create(WATERMARKS)
