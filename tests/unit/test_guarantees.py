@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
-DEATHS = "unit/test_deaths.py::test_what_was_promised_holds_whenever_workers_die"
+DEATHS = "unit/test_deaths.py::test_guarantees_hold_whenever_workers_die"
 KILLS = "faults/test_every_gap.py::test_guarantees_hold_after_a_kill"
 LOST_DISKS = "faults/test_every_gap.py::test_guarantees_hold_without_the_disk"
 REMOTE_KILLS = "faults/test_every_gap.py::test_guarantees_hold_in_a_remote_store"
@@ -74,8 +74,8 @@ ROWS = {
     "Kafka is unreachable, for any length of time": (
         "faults/test_broker_outage.py::test_workers_of_every_row_outlast_a_long_outage",
         "faults/test_broker_outage.py::test_a_worker_that_starts_during_an_outage_waits",
-        "unit/test_archiver_bus_outage.py::test_an_archiver_outlasts_what_passes",
-        "unit/test_idleness.py::test_nothing_is_late_after_outages_that_are_longer_than_silence_may_be",
+        "unit/test_archiver_bus_outage.py::test_an_archiver_continues_after_a_recoverable_error",
+        "unit/test_idleness.py::test_no_event_is_late_after_an_outage_longer_than_the_idle_timeout",
     ),
     "a disk or a store fails during a checkpoint": (
         "unit/test_worker_failures.py::test_guarantees_hold_after_a_failure_of_any_operation",
@@ -130,12 +130,12 @@ ROWS = {
         "faults/test_lost_machine.py::test_a_worker_refuses_to_start_without_state_backup_or_events",
     ),
     "an input is compacted, and a lost state would have to be rebuilt from it": (
-        "unit/test_compacted_inputs.py::test_a_state_that_could_not_be_built_again_is_refused_before_the_first_event",
+        "unit/test_compacted_inputs.py::test_a_state_that_cannot_be_rebuilt_is_refused_before_the_first_event",
     ),
     "no worker has run for a week, and Kafka has expired the group's positions": (
         "unit/test_expired.py::test_another_machine_restores_the_backup",
-        "unit/test_expired.py::test_the_worker_that_ran_last_goes_on_with_its_state",
-        "unit/test_expired.py::test_without_state_it_does_not_begin_anew",
+        "unit/test_expired.py::test_the_last_worker_continues_with_its_state",
+        "unit/test_expired.py::test_a_worker_without_state_does_not_start_from_the_beginning",
         "unit/test_lost_states.py::test_a_changelog_tells_also_where_the_groups_positions_are_gone",
     ),
     "a message that does not decode": (
@@ -182,7 +182,7 @@ ROWS = {
 
 SENTENCES = {
     "Penstock refuses other pairs before the first event, and gives the reason": (
-        "unit/test_declarations.py::test_a_declaration_that_cannot_work_is_refused",
+        "unit/test_declarations.py::test_an_invalid_declaration_is_refused",
     ),
     "A checkpoint starts after one second, 500,000 events or 256 MiB of input, whichever comes first": (
         "unit/test_worker.py::test_a_checkpoint_starts_at_the_first_limit_reached",
@@ -198,10 +198,10 @@ SENTENCES = {
     "the inputs may interleave differently, so their outputs may repeat": (DEATHS,),
     "A lost state is rebuilt from the changelog, exactly as it was committed": (
         DEATHS,
-        "unit/test_changelog_in_sight.py::test_a_state_is_rebuilt_up_to_what_was_committed",
+        "unit/test_changelog_in_sight.py::test_a_state_is_rebuilt_up_to_the_committed_checkpoint",
     ),
     "A state that may be further behind than half of that time is rebuilt from the whole changelog": (
-        "unit/test_changelog_deletions.py::test_a_key_deleted_long_ago_does_not_come_back",
+        "unit/test_changelog_deletions.py::test_a_key_deleted_long_ago_stays_deleted",
     ),
     "A processor that had no changelog before and now needs one first writes its whole state to it": (
         "unit/test_worker.py::test_a_changelog_declared_later_contains_the_earlier_state",
@@ -220,12 +220,12 @@ SENTENCES = {
         "unit/test_values.py::test_an_invalid_observation_becomes_a_dead_letter_in_any_storage",
     ),
     "perhaps after newer outputs of its successor": (
-        "unit/test_going_back.py::test_a_worker_that_stood_still_before_it_sent_its_outputs",
+        "unit/test_going_back.py::test_a_paused_worker_sends_its_outputs_after_its_successor",
     ),
     "inputs that have caught up wait for the others before the worker reads their new events": (
-        "unit/test_going_back.py::test_a_store_that_went_back_does_not_swallow_new_events",
-        "unit/test_going_back.py::test_a_changelog_that_begins_behind_the_outputs_does_not_swallow_new_events",
-        "unit/test_going_back.py::test_updates_come_once_where_transactions_end_between_events",
+        "unit/test_going_back.py::test_an_older_state_loses_no_new_event",
+        "unit/test_going_back.py::test_a_changelog_that_starts_after_the_outputs_loses_no_new_event",
+        "unit/test_going_back.py::test_updates_are_written_once_although_commit_markers_take_offsets",
         "unit/test_meeting.py::test_an_input_that_is_ahead_waits_at_its_border",
     ),
     "a worker whose remote store went back refuses to continue": (
@@ -252,8 +252,8 @@ SENTENCES = {
         "unit/test_windows_end.py::test_early_results_are_committed_without_further_events",
     ),
     "Outages are not idleness": (
-        "unit/test_idleness.py::test_nothing_is_late_when_all_workers_have_stood_still",
-        "unit/test_idleness.py::test_nothing_is_late_of_an_upstream_processor_that_was_stopped",
+        "unit/test_idleness.py::test_no_event_is_late_after_all_workers_paused",
+        "unit/test_idleness.py::test_no_event_of_a_stopped_upstream_processor_is_late",
         "faults/test_silence.py::test_nothing_is_late_after_all_workers_were_paused",
     ),
     "A dead letter contains the message's bytes, key, category, bucket, offset and the reason": (
@@ -277,7 +277,7 @@ SENTENCES = {
     ),
     "every attribute of a processor has its declared type, and no attribute is a near miss of a known name": (
         "unit/test_declared.py::test_a_value_of_another_type_is_refused",
-        "unit/test_declared.py::test_a_name_that_is_nearly_one_that_counts_is_refused",
+        "unit/test_declared.py::test_a_misspelled_attribute_is_refused",
     ),
     "that the monoid satisfies its laws": (
         "unit/test_worker.py::test_a_monoid_that_breaks_a_law_is_refused_before_anything_is_saved",
