@@ -1,6 +1,6 @@
 """Workers on a real Kafka are killed between the steps of a checkpoint, and their guarantees hold.
 
-The gaps come from the step tables, so each new step adds a test. `tests/unit/test_deaths.py` kills every kind in every gap of every row in memory.
+The gaps come from the step tables, so each new step adds a test. `tests/unit/test_crashes.py` kills every kind in every gap of every row in memory.
 These tests run each gap of each row once, and each kind in each row at least once; `make test-gaps` runs every combination.
 """
 

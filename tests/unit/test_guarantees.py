@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
-DEATHS = "unit/test_deaths.py::test_guarantees_hold_whenever_workers_die"
+DEATHS = "unit/test_crashes.py::test_guarantees_hold_whenever_workers_die"
 KILLS = "faults/test_every_gap.py::test_guarantees_hold_after_a_kill"
 LOST_DISKS = "faults/test_every_gap.py::test_guarantees_hold_without_the_disk"
 REMOTE_KILLS = "faults/test_every_gap.py::test_guarantees_hold_in_a_remote_store"
@@ -209,7 +209,7 @@ SENTENCES = {
     ),
     "With exactly-once outputs no update is written twice": (DEATHS, KILLS),
     "the next owner commits them when it opens the bucket": (
-        "unit/test_going_back.py::test_the_groups_position_of_a_quiet_bucket_catches_up_with_its_state",
+        "unit/test_states_behind_outputs.py::test_the_groups_position_of_a_quiet_bucket_catches_up_with_its_state",
     ),
     "the worker checks every state and every partial of a checkpoint before it saves any of them": (
         "unit/test_values.py::test_an_invalid_partial_stops_the_worker_by_default",
@@ -220,12 +220,12 @@ SENTENCES = {
         "unit/test_values.py::test_an_invalid_observation_becomes_a_dead_letter_in_any_storage",
     ),
     "perhaps after newer outputs of its successor": (
-        "unit/test_going_back.py::test_a_paused_worker_sends_its_outputs_after_its_successor",
+        "unit/test_states_behind_outputs.py::test_a_paused_worker_sends_its_outputs_after_its_successor",
     ),
     "inputs that have caught up wait for the others before the worker reads their new events": (
-        "unit/test_going_back.py::test_an_older_state_loses_no_new_event",
-        "unit/test_going_back.py::test_a_changelog_that_starts_after_the_outputs_loses_no_new_event",
-        "unit/test_going_back.py::test_updates_are_written_once_although_commit_markers_take_offsets",
+        "unit/test_states_behind_outputs.py::test_an_older_state_loses_no_new_event",
+        "unit/test_states_behind_outputs.py::test_a_changelog_that_starts_after_the_outputs_loses_no_new_event",
+        "unit/test_states_behind_outputs.py::test_updates_are_written_once_although_commit_markers_take_offsets",
         "unit/test_meeting.py::test_an_input_that_is_ahead_waits_at_its_border",
     ),
     "a worker whose remote store went back refuses to continue": (
@@ -241,7 +241,7 @@ SENTENCES = {
         "integration/test_run.py::test_co_partitioned_inputs_must_have_the_same_buckets",
     ),
     "Keys are assigned to buckets as Kafka's own producers assign them (murmur2)": (
-        "unit/test_time_and_place.py::test_murmur2_is_kafkas",
+        "unit/test_windows_and_keys.py::test_murmur2_is_kafkas",
     ),
     "A timer fires once, in order of time, and not before the watermark reaches it": (
         "unit/test_timers.py::test_timers_fire_once_in_order_and_not_early",
@@ -276,8 +276,8 @@ SENTENCES = {
         "unit/test_placement.py::test_a_stateless_processor_takes_events_from_any_bucket",
     ),
     "every attribute of a processor has its declared type, and no attribute is a near miss of a known name": (
-        "unit/test_declared.py::test_a_value_of_another_type_is_refused",
-        "unit/test_declared.py::test_a_misspelled_attribute_is_refused",
+        "unit/test_misspelled_declarations.py::test_a_value_of_another_type_is_refused",
+        "unit/test_misspelled_declarations.py::test_a_misspelled_attribute_is_refused",
     ),
     "that the monoid satisfies its laws": (
         "unit/test_worker.py::test_a_monoid_that_breaks_a_law_is_refused_before_anything_is_saved",
