@@ -16,18 +16,18 @@ help:
 	@echo "make test    run all tests; they start the services they need"
 	@echo "make docs    build the documentation with the API reference into artifacts/site; links are checked"
 	@echo "make check   lint, types, the rule of imports, and the word list"
-	@echo "make simulate  SEEDS=1000 runs in a simulation of brokers, machines and all that goes wrong; SEED=n repeats one and makes it small"
+	@echo "make simulate  SEEDS=1000 runs of random apps in a simulation with failing brokers, machines and stores; SEED=n repeats one and reduces it"
 	@echo "make test-gaps  kill every kind of processor in every gap of a checkpoint on a real Kafka (20 minutes)"
-	@echo "make soak    three workers under random trouble for SECONDS=600; prints the seed"
-	@echo "make soak-killer  a whole app as shipped for SECONDS=600: workers killed, paused, disks lost, the broker away; truth from the input; OUTAGE=330: just that outage"
+	@echo "make soak    three workers under random failures for SECONDS=600; prints the seed"
+	@echo "make soak-killer  an app with default settings for SECONDS=600: killed and paused workers, lost disks, broker outages; results checked against the input; OUTAGE=330: one outage only"
 	@echo "make bench   throughput of one worker beside a plain consumer loop (10 minutes; let nothing else run)"
 	@echo "make bench-semantics  what each pair of semantics costs: throughput and latency (5 minutes; likewise)"
 	@echo "make bench-remote     ways of writing to PostgreSQL and Redis, by the time between checkpoints (5 minutes; likewise)"
 	@echo "make bench-dag        latency and watermark lag through one to four processors (5 minutes; likewise)"
 	@echo "make bench-timers     memory for ten million pending timers (5 minutes)"
 	@echo "make bench-backfill   50 million events archived, and gone through in Spark beside the same by hand (an hour; likewise)"
-	@echo "make lock    write requirements.lock anew from pyproject.toml"
-	@echo "make format  lay the code out"
+	@echo "make lock    update requirements.lock from pyproject.toml"
+	@echo "make format  format the code"
 	@echo "make clean   remove the environment and everything local"
 
 $(READY): requirements.lock pyproject.toml
@@ -44,8 +44,8 @@ demo: $(READY)
 day: $(READY)
 	@$(BIN)/python examples/flights/day.py
 
-# Both wait more than they compute (for services, Spark, the ends of sessions), so several go on at once; a file's tests share services.
-# The slow files are among the first, and would be begun last if those of many tests went before them.
+# Most tests wait (for services, Spark, group sessions), so several files run at once; the tests of a file share services.
+# The order of files is kept: slow files are among the first.
 test: $(READY)
 	$(BIN)/python -m pytest $(or $(TESTS),--durations 25 -n 4 --dist loadfile --no-loadscope-reorder tests --ignore=tests/faults --ignore=tests/soak)
 	$(if $(TESTS),,$(BIN)/python -m pytest -n 4 tests/faults)
