@@ -22,7 +22,7 @@ _LOG = logging.getLogger("penstock.worker")
 FIRST_REPEAT_S = 1.0
 """When the first statement of an idle shard is repeated. A single statement cannot be dated."""
 
-CLOSE_LIMIT_S = 5.0
+CLOSE_LIMIT_S = 10.0
 """How long `close` waits for the bus to accept the last statements."""
 
 
@@ -121,14 +121,20 @@ class WatermarkPublisher:
         return ()
 
     def close(self) -> None:
-        """Send the last statements. A failed one is published when the shard is opened again.
+        """Send the last statements. A failed one is published when the shard is opened again, and a warning reports it.
 
-        An unreachable bus does not delay the end of the worker: closing the writer drops waiting messages.
+        An unreachable bus delays the end of the worker by the limit at most: closing the writer drops waiting messages.
         """
         while self._pending or self._sending is not None:
             if self._sending is not None:
                 wait([self._sending], CLOSE_LIMIT_S)
                 if not self._sending.done() or self._sending.result():
+                    _LOG.warning(
+                        "%s: its last watermarks were not published, because the bus did not accept them within %.0f s. No event is lost. Its "
+                        "consumers complete their windows, joins and timers after a worker of it has started again.",
+                        self._processor.name,
+                        CLOSE_LIMIT_S,
+                    )
                     break
             self.send_pending()
         self._writer.close()

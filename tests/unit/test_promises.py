@@ -483,7 +483,9 @@ class Never(Executor):
         return Future()
 
 
-def test_a_bus_that_never_answers_keeps_nobody_from_ending(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unresponsive_bus_does_not_delay_the_end_and_unpublished_watermarks_are_reported(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """The last watermarks are published when the shards are opened again."""
     monkeypatch.setattr(watermark_publisher, "CLOSE_LIMIT_S", 0.01)
     driver = Driver([Filter])
@@ -492,6 +494,7 @@ def test_a_bus_that_never_answers_keeps_nobody_from_ending(monkeypatch: pytest.M
     making.close()
 
     assert watermarks_on(driver.bus) == {}
+    assert "filter: its last watermarks were not published" in caplog.text
 
 
 def _no_broker(_: str) -> NoReturn:
