@@ -15,7 +15,7 @@ from ..config.secrets import without_secrets
 from ..config.variables import VariableMissing, resolve, variables_in
 from .options import AsJson
 from .output import note, print_json, print_table
-from .root import configuration_of
+from .root import complete_configuration
 
 app = typer.Typer(help="Show the configuration.", no_args_is_help=True)
 
@@ -43,7 +43,7 @@ def show(context: typer.Context, json: AsJson = False) -> None:
 
     Example: penstock config show --config production.toml
     """
-    configuration = configuration_of(context)
+    configuration = complete_configuration(context)
     settings = [*_shared(configuration), *_of_commands(configuration), *_kafka(configuration)]
     settings += [*_environment(configuration), *_sections(configuration)]
     if json:

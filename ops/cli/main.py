@@ -8,7 +8,7 @@ import platform
 import sys
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from confluent_kafka import libversion
@@ -16,63 +16,26 @@ from confluent_kafka import libversion
 from ...processors.errors import PenstockError
 from ...transport.kafka.bounded_calls import has_pending_calls
 from ..logs.setup import LogFormat, LogLevel, configure_logging, logs_json
-from . import (
-    alerts,
-    archive,
-    autoscale,
-    backfill,
-    bootstrap,
-    category,
-    compare,
-    config,
-    dashboard,
-    deploy,
-    dev,
-    metrics,
-    query,
-    replay,
-    reset,
-    run,
-    state,
-    state_migrate,
-    status,
-    watermark,
-)
+from .commands import LazyCommands
 from .output import out, print_error
 from .root import CONFIG_VARIABLE, Root
 
+
+class Penstock(Root):
+    """The command `penstock`."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands = LazyCommands()
+
+
 app = typer.Typer(
-    cls=Root,
+    cls=Penstock,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.add_typer(dev.app, name="dev")
-app.add_typer(category.app, name="category")
-app.add_typer(archive.app, name="archive")
-state.app.command("migrate")(state_migrate.migrate)
-app.add_typer(state.app, name="state")
-app.add_typer(watermark.app, name="watermark")
-app.add_typer(config.app, name="config")
-app.add_typer(alerts.app, name="alerts")
-app.command("status")(status.status)
-app.command("graph")(status.graph)
-app.command("metrics")(metrics.metrics)
-app.command("dashboard")(dashboard.dashboard)
-app.command("run")(run.run)
-app.command("deploy")(deploy.deploy)
-app.command("undeploy")(deploy.undeploy)
-app.command("deployments")(deploy.list_deployments)
-app.command("rollback")(deploy.rollback)
-app.command("scale")(deploy.scale)
-app.command("autoscale")(autoscale.autoscale)
-app.command("reset")(reset.reset)
-app.command("backfill")(backfill.backfill)
-app.command("bootstrap")(bootstrap.bootstrap)
-app.command("compare")(compare.compare)
-app.command("query")(query.query)
-app.command("replay")(replay.replay)
 
 
 def _show_version(*, requested: bool) -> None:

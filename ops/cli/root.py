@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -33,15 +34,22 @@ _EPILOG = f"{', '.join(ROOT_OPTIONS)}: options of all commands, see penstock --h
 
 
 class Root(TyperGroup):
-    """The command `penstock`."""
+    """A command that passes a configuration file to its commands."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command or group, whose help mentions the options of all commands."""
+        found = super().get_command(ctx, cmd_name)
+        for _, command in () if found is None else _leaves((cmd_name,), found):
+            command.epilog = command.epilog or _EPILOG
+        return found
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the configuration, then the command line."""
         root_options, rest = split_root_options(args)
-        for _, command in _commands(self):
-            command.epilog = command.epilog or _EPILOG
         if not ctx.resilient_parsing and rest and HELP_OPTIONS.isdisjoint(rest):
-            ctx.obj = configuration = Configuration(_file(root_options), commands_of(self), SECTIONS)
+            file = _file(root_options)
+            # Only a file that has settings needs the options of all commands.
+            ctx.obj = configuration = Configuration(file, commands_of(self) if file.values else {}, SECTIONS)
             configuration.check()
             environment.set_missing_variables(configuration.file)
             ctx.default_map = self._defaults(configuration)
@@ -56,7 +64,7 @@ class Root(TyperGroup):
     def _defaults(self, configuration: Configuration) -> dict[str, Any]:
         """Return the defaults of all commands from the file."""
         defaults: dict[str, Any] = {}
-        for words, command in _commands(self):
+        for words, command in _commands(self) if configuration.commands else ():
             inner = defaults
             for word in words:
                 inner = inner.setdefault(word, {})
@@ -71,6 +79,11 @@ def configuration_of(context: typer.Context) -> Configuration:
     """Return the configuration, for a command that reads a table."""
     configuration = context.find_root().obj
     return configuration if isinstance(configuration, Configuration) else Configuration(TomlFile(), {})
+
+
+def complete_configuration(context: typer.Context) -> Configuration:
+    """Return the configuration with the options of all commands, for a command that shows them."""
+    return replace(configuration_of(context), commands=commands_of(context.find_root().command))
 
 
 def forwarded_options(context: typer.Context) -> list[str]:
@@ -149,15 +162,20 @@ def commands_of(root: Any) -> Commands:
     return {words: tuple(_options(command)) for words, command in _commands(root)}
 
 
-def _commands(group: Any, words: Keys = ()) -> Iterator[tuple[Keys, Any]]:
-    """Yield a group and all commands below it, with their words."""
-    if not words:
-        yield words, group
-    for name, command in group.commands.items():
-        if hasattr(command, "commands"):
-            yield from _commands(command, (*words, name))
-        else:
-            yield (*words, name), command
+def _commands(root: Any) -> Iterator[tuple[Keys, Any]]:
+    """Yield the root and all commands below it, with their words."""
+    yield (), root
+    for name, command in root.commands.items():
+        yield from _leaves((name,), command)
+
+
+def _leaves(words: Keys, command: Any) -> Iterator[tuple[Keys, Any]]:
+    """Yield a command, or all commands of a group, with their words."""
+    if not hasattr(command, "commands"):
+        yield words, command
+        return
+    for name, inner in command.commands.items():
+        yield from _leaves((*words, name), inner)
 
 
 def _options(command: Any) -> Iterator[Option]:

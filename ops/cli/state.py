@@ -37,10 +37,10 @@ from ...state.local.rocksdb import RocksShardState
 from ..humanize import human_duration
 from .options import DEFAULT_FOLDER, AsJson, Backup, Folder, WebHdfs, only_processor
 from .output import err, note, print_error, print_facts, print_json, print_table
+from .state_migrate import migrate
 from .times import format_time, format_window
 
 app = typer.Typer(help="Show, verify, restore and migrate states and their backups.", no_args_is_help=True)
-
 Only = Annotated[str | None, typer.Argument(metavar="PROCESSOR", help="This processor only.", show_default=False)]
 Buckets = Annotated[
     list[int] | None, typer.Option("--bucket", help="This bucket only; repeatable.", show_default=False)
@@ -323,3 +323,6 @@ def _show(name: ShardName, inspected: Inspection | None, *, json: bool) -> None:
             ["timer by", "at", "key", "tag"],
             [[timer.clock.value, format_time(timer.at), key, timer.tag] for key, timer in inspected.timers],
         )
+
+
+app.command("migrate")(migrate)
