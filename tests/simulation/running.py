@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LIMIT_S = 900
 
 
-def simulate(*arguments: str, hash_seed: str = "1") -> subprocess.CompletedProcess[str]:
+def simulate(*arguments: str, hash_seed: str = "0") -> subprocess.CompletedProcess[str]:
     """Run the simulation as a person does."""
     path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
     return subprocess.run(

@@ -9,9 +9,9 @@ import pytest
 from .profiles import PROFILES
 from .running import simulate
 
-SEEDS = {"calm": 30, "mixed": 60}
-"""Seeds per profile; `USUAL` for the others. Together they take about three minutes on two cores."""
-USUAL = 15
+SEEDS = {"calm": 20, "mixed": 40}
+"""Seeds per profile; `USUAL` for the others. Together they take about two minutes on two cores; `make simulate` runs thousands."""
+USUAL = 10
 
 
 @pytest.mark.parametrize("profile", PROFILES)
