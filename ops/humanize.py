@@ -1,4 +1,4 @@
-"""Durations in words."""
+"""Durations and counts in words."""
 
 from __future__ import annotations
 
@@ -20,3 +20,8 @@ UNKNOWN = "unknown"
 def human_duration_or_unknown(seconds: float | None) -> str:
     """Return a duration in words, or `unknown`."""
     return UNKNOWN if seconds is None else human_duration(seconds)
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun: `1 bucket`, `2 buckets`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -1,67 +1,27 @@
 """Penstock: stream processors on Kafka that also run, unchanged, as Spark batch jobs."""
 
-from . import errors, lookups, monoids, watermarks, windows
-from .processors.declare.aggregator import Aggregator
-from .processors.declare.alerts import Alert
-from .processors.declare.categories import Category
-from .processors.declare.context import Context
-from .processors.declare.dead_letter_limit import DeadLetterLimit
-from .processors.declare.dead_letters import DeadLetter
-from .processors.declare.emission import AtCheckpoint, AtWatermark, OnLate
-from .processors.declare.joins import Join, JoinType
-from .processors.declare.processor import CheckpointInterval, ErrorPolicy, Processor
-from .processors.declare.records import EventTime, Record
-from .processors.declare.repartition import Repartition
-from .processors.declare.semantics import Semantics
-from .processors.declare.stateful import Stateful
-from .processors.declare.stateless import Stateless
-from .processors.declare.stores import LocalStore, RemoteStore, WriteMode
-from .processors.declare.table_joins import TableJoin
-from .processors.declare.windowed import Windowed
-from .processors.errors import PenstockError
-from .processors.lookups import LookupJoin
-from .processors.time.timers import Clock, Timer
-from .state.remote import RemoteResults, read_results
+from __future__ import annotations
 
-__all__ = [
-    "Aggregator",
-    "Alert",
-    "AtCheckpoint",
-    "AtWatermark",
-    "Category",
-    "CheckpointInterval",
-    "Clock",
-    "Context",
-    "DeadLetter",
-    "DeadLetterLimit",
-    "ErrorPolicy",
-    "EventTime",
-    "Join",
-    "JoinType",
-    "LocalStore",
-    "LookupJoin",
-    "OnLate",
-    "PenstockError",
-    "Processor",
-    "Record",
-    "RemoteResults",
-    "RemoteStore",
-    "Repartition",
-    "Semantics",
-    "Stateful",
-    "Stateless",
-    "TableJoin",
-    "Timer",
-    "Windowed",
-    "WriteMode",
-    "errors",
-    "lookups",
-    "monoids",
-    "read_results",
-    "watermarks",
-    "windows",
-]
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .api import *  # noqa: F403 - all public names
+    from .api import __all__ as __all__
+
+
+def __getattr__(name: str) -> Any:
+    """Import the public names at their first use: commands that need none of them start faster."""
+    if name.startswith("__") and name != "__all__":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    api = import_module(".api", __name__)
+    names = {"__all__": api.__all__, **{each: getattr(api, each) for each in api.__all__}}
+    globals().update(names)
+    try:
+        return names[name]
+    except KeyError:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return list(__getattr__("__all__"))

@@ -1,5 +1,11 @@
 """Base errors, by the reaction that they require."""
 
+from typing import TypeAlias
+
+UserCodeError: TypeAlias = Exception | SystemExit
+"""An exception of user code. `sys.exit` in a processor is an error like others."""
+USER_CODE_ERRORS = (Exception, SystemExit)
+
 
 class PenstockError(Exception):
     """Base class of all errors of Penstock. The message says what happened, what it means for the data, and what to do."""

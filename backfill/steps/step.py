@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from ...processors.declare.categories import AnyCategory
 from ...processors.declare.processor import ErrorPolicy, Processor
-from ...processors.errors import Deferred, Halted
+from ...processors.errors import Deferred, Halted, UserCodeError
 from ...processors.operators import Operator, StepResult
 from ...processors.time.timestamp_validation import MAX_UNCHECKED_MS, YEAR_1_MS, YEAR_9999_END_MS
 from ...processors.time.windows import MILLISECOND
@@ -117,7 +117,7 @@ class Step:
             except Deferred:
                 continue  # the operator has waited
 
-    def stopped(self, bucket: int, offset: int, error: Exception) -> BackfillFailed:
+    def stopped(self, bucket: int, offset: int, error: UserCodeError) -> BackfillFailed:
         """Return the error for an event at which the processor stops."""
         name, action = type(self.opened.processor).__name__, self.opened.processor.error_action(error)
         return BackfillFailed(

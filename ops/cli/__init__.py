@@ -1,5 +1,19 @@
 """The command line: parsing of options and output of results."""
 
-from .main import main
+from __future__ import annotations
+
+import signal
+import sys
+
+
+def main() -> None:
+    """Run the command `penstock`. Ctrl-C ends it silently, also while its code is still being imported."""
+    try:
+        from .command_line import main as run_command  # noqa: PLC0415 - takes most of the time of a start
+
+        run_command()
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)
+
 
 __all__ = ["main"]

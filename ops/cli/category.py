@@ -19,12 +19,13 @@ from ...transport.category_spec import CategorySpec, CategoryState
 from ...transport.codecs.by_category import Codecs
 from ...transport.codecs.json_codec import JsonCodec
 from ...transport.codecs.schemaless import decode_any
-from ...transport.errors import CategoryExists
+from ...transport.errors import BucketMismatch, CategoryExists
 from ...transport.messages import Bucket, Message, Outgoing, Position
 from ...transport.tables.schemas import Schemas
+from ..humanize import counted
 from .category_resize import resize
 from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, connect
-from .output import note, out, print_facts, print_json, print_table
+from .output import note, out, print_facts, print_json, print_table, printable
 from .times import parse_span, parse_start
 
 app = typer.Typer(help="Create, show, change and delete categories.", no_args_is_help=True)
@@ -51,7 +52,7 @@ def create(
             _create_if_missing(bus, spec)
     else:
         bus.catalog.create(CategorySpec(target, buckets, None if retention == "ever" else parse_span(retention)))
-        note(f"Created {target} with {buckets} buckets.")
+        note(f"Created {target} with {counted(buckets, 'bucket')}.")
 
 
 def specs_of(name: AppName) -> list[CategorySpec]:
@@ -74,16 +75,22 @@ def _create(bus: Bus, spec: CategorySpec) -> None:
         bus.catalog.create(spec)
     except CategoryExists:
         return  # another process has created it
-    note(f"Created category {spec.name} with {spec.buckets} buckets.")
+    note(f"Created category {spec.name} with {counted(spec.buckets, 'bucket')}.")
 
 
 def _create_if_missing(bus: Bus, spec: CategorySpec) -> None:
     try:
         bus.catalog.create(spec)
     except CategoryExists:
+        existing = bus.catalog.describe(spec.name).spec
+        if existing.buckets != spec.buckets:
+            raise BucketMismatch(
+                f"{spec.name} exists with {counted(existing.buckets, 'bucket')}, but the app declares {spec.buckets}. It was not changed. Declare "
+                f"buckets={existing.buckets}, or add buckets: `penstock category resize {spec.name} {spec.buckets} --app …`."
+            ) from None
         note(f"{spec.name} already exists.")
     else:
-        note(f"Created {spec.name} with {spec.buckets} buckets.")
+        note(f"Created {spec.name} with {counted(spec.buckets, 'bucket')}.")
 
 
 @app.command("list")
@@ -157,7 +164,8 @@ def tail(
         if json:
             print_json(record)
         else:
-            out.out(f"{bucket}@{message.offset()} {arrived} {record['key']} {record['value']}", highlight=False)
+            line = f"{bucket}@{message.offset()} {arrived} {record['key']} {record['value']}"
+            out.out(printable(line), highlight=False)
         if count == limit:
             return
 
@@ -206,7 +214,7 @@ def send(
     if name not in declared:
         raise typer.BadParameter(f"{app_file} declares no category {name!r}; it has {', '.join(declared)}.")
     category = declared[name]
-    lines = (file.read_bytes() if file else sys.stdin.buffer.read()).splitlines()
+    lines = (_content(file) if file else sys.stdin.buffer.read()).splitlines()
     bus = connect(kafka, folder)
     bus.catalog.describe(name)
     decoded = JsonCodec(category).decode(lines)
@@ -217,7 +225,14 @@ def send(
     writer = bus.writer()
     writer.send(name, map(Outgoing, keys, Codecs(bus).of(category).encode(decoded.events)))
     writer.flush()
-    note(f"Wrote {len(keys):,} records to {name}.")
+    note(f"Wrote {counted(len(keys), 'record')} to {name}.")
+
+
+def _content(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise PenstockError(f"{file} cannot be read: {error.strerror}. Nothing was written.") from error
 
 
 @app.command()
@@ -234,9 +249,9 @@ def delete(
     catalog = connect(kafka, folder).catalog
     events = catalog.describe(name).events
     if not yes:
-        typer.confirm(f"Delete {name} and its {events:,} events permanently?", abort=True)
+        typer.confirm(f"Delete {name} and its {counted(events, 'event')} permanently?", abort=True)
     catalog.delete(name)
-    note(f"Deleted {name} and its {events:,} events.")
+    note(f"Deleted {name} and its {counted(events, 'event')}.")
 
 
 def _summary(state: CategoryState) -> dict[str, Any]:

@@ -22,11 +22,13 @@ err = Console(stderr=True, highlight=False)
 _COUNT = re.compile(r"(\d+) of (\d+)$")
 
 
-def print_error(text: str) -> None:
-    """Print an error; with --log-format json, log it."""
+def print_error(text: str, stack: str = "") -> None:
+    """Print an error, after the lines of user code that caused it; with --log-format json, log both."""
     if logs_json():
-        _LOG.error("%s", text)
+        _LOG.error("%s", text, extra={"stack": stack} if stack else None)
         return
+    if stack:
+        err.out(printable(stack).rstrip(), highlight=False)
     err.print(f"[bold red]Error:[/] {escape(text)}", soft_wrap=not err.is_terminal)
 
 
@@ -64,6 +66,14 @@ def print_facts(values: Mapping[str, object]) -> None:
     width = max(map(len, values))
     for name, value in values.items():
         out.print(f"[bold]{name:<{width}}[/]  {escape(str(value))}", soft_wrap=True)
+
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def printable(text: str) -> str:
+    """Return text with control characters escaped, except tabs and line ends: a message could otherwise change the terminal."""
+    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
 @contextmanager

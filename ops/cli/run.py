@@ -13,6 +13,7 @@ from rich.progress import Progress, TaskID
 
 from ...processors.declare.apps import App, AppName
 from ...processors.declare.processor import Processor
+from ...processors.declare.stores import RemoteStore
 from ...state.backups.backup_age import BackupAges
 from ...state.files.file_store import open_file_store
 from ...transport.errors import BusUnreachable
@@ -29,7 +30,7 @@ from .options import DEFAULT_FOLDER, AsJson, Backup, BackupEvery, Folder, Kafka,
 from .output import note, print_error, print_json, progress
 from .root import forwarded_options
 from .signals import NOT_SAVED, exit_within, interrupt, stop_on_signals
-from .waiting import BrokerWait, FailFast
+from .waiting import BrokerWait, BucketWait, FailFast
 
 STOP_WITHIN_S = 30.0
 """The default time for a worker to end after a signal."""
@@ -121,6 +122,7 @@ def run(
     """
     name = AppName.parse(target)
     app = name.load()
+    _expect_store_is_used(context, app)
     bus = connect(kafka, folder)
     stop_options = StopOptions(until_end, keep_place, from_earliest, fail_fast, stop_within)
     if create:
@@ -149,6 +151,18 @@ def run(
             store  # not on the command lines of the workers, which all users of the machine can read
         )
     _run_app(app, name, bus, options, until_end=until_end)
+
+
+def _expect_store_is_used(context: typer.Context, app: App) -> None:
+    """Refuse a store on the command line that no processor uses. A store in the configuration may be for other apps."""
+    source = context.get_parameter_source("store")
+    if source is None or source.name != "COMMANDLINE":
+        return
+    if not any(isinstance(getattr(processor, "store", None), RemoteStore) for processor in app.processors):
+        raise typer.BadParameter(
+            "--store is for processors with remote state, and these keep their state locally. Declare `store = penstock.RemoteStore(…)` on the "
+            "processor, or leave --store out."
+        )
 
 
 def _option(option: str, value: str | None) -> list[str]:
@@ -181,13 +195,18 @@ def _run_one(
         tune_gc()
         bar = bars.add_task(processor.__name__, total=None)
 
+        waits_for_buckets = BucketWait(processor.name, bus.settings.session_timeout_s)
+
         def finished(worker: Worker) -> bool:
             nonlocal ages
             monitor.record_turn(worker)
+            waiting = waits_for_buckets(has_buckets=bool(worker.owned))
             if backups is not None:
                 ages = backups.ages()  # at each turn, because at the end the worker no longer owns the shards
             bars.update(
-                bar, completed=worker.metrics.events_in, description=f"{processor.__name__}{_late_backups(ages)}"
+                bar,
+                completed=worker.metrics.events_in,
+                description=f"{processor.__name__}{waiting}{_late_backups(ages)}",
             )
             return stop_options.until_end and at_end(worker)
 

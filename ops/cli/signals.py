@@ -1,23 +1,30 @@
-"""Orderly stops after SIGTERM, SIGINT and SIGUSR1."""
+"""Orderly stops after SIGTERM, SIGINT, SIGHUP and SIGUSR1."""
 
 from __future__ import annotations
 
 import os
 import signal
 import socket
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
 import typer
 
+from ...processors.user_code import user_line
 from .output import note, print_error
 
 NOT_SAVED = 75
 """The exit code of a process that stopped and could not save its last checkpoint (EX_TEMPFAIL of sysexits.h)."""
 MESSAGE_LIMIT_S = 2.0
 """The time for the last error message."""
+PATIENCE_S = 5.0
+"""The time to stop after which a note says what the process is doing."""
+SAME_SIGNAL_S = 0.5
+"""The time in which a repeated SIGINT is the same one: `timeout` and terminals may send it to a process and to its group."""
 
 
 def interrupt() -> None:
@@ -27,7 +34,7 @@ def interrupt() -> None:
 
 @contextmanager
 def stop_on_signals(stop: Callable[[], None], pause: Callable[[], None] | None = None) -> Iterator[None]:
-    """Call `stop` at SIGTERM and SIGINT, and `pause`, if given, at SIGUSR1."""
+    """Call `stop` at SIGTERM, SIGINT and SIGHUP, and `pause`, if given, at SIGUSR1. With `nohup`, SIGHUP remains ignored."""
 
     def handle(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of a handler
         if pause is not None and signum == signal.SIGUSR1:
@@ -35,7 +42,9 @@ def stop_on_signals(stop: Callable[[], None], pause: Callable[[], None] | None =
         else:
             stop()
 
-    numbers = (signal.SIGTERM, signal.SIGINT, *([] if pause is None else [signal.SIGUSR1]))
+    numbers = [signal.SIGTERM, signal.SIGINT, *([] if pause is None else [signal.SIGUSR1])]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
     before = {number: signal.signal(number, handle) for number in numbers}
     try:
         yield
@@ -72,39 +81,66 @@ def interruptible(effect: str) -> Iterator[None]:
 
 @contextmanager
 def exit_within(limit_s: float, effect: str) -> Iterator[None]:
-    """Exit without cleanup if the context has not ended some time after a signal.
+    """Exit without cleanup if the context has not ended some time after a signal, or at a second Ctrl-C.
 
     A client call may block for minutes while its broker is away, and Python handles no signal meanwhile. So the system writes
-    signals to a socket, which a thread reads. Use it with handlers, such as those of `stop_on_signals`.
+    signals to a socket, which a thread reads. Use it with handlers, such as those of `stop_on_signals`, in the main thread.
 
     Args:
-        limit_s: the time for the context after SIGTERM, SIGINT or SIGUSR1.
+        limit_s: the time for the context after SIGTERM, SIGINT, SIGHUP or SIGUSR1.
         effect: the effect on the data, for the message.
     """
     receiver, sender = socket.socketpair()
     sender.setblocking(False)
-    ended = threading.Event()
-
-    def watch() -> None:
-        with receiver:
-            if receiver.recv(1) and not ended.wait(limit_s):
-                _print_without_blocking(
-                    f"The process did not end within {limit_s:g} s after a signal and exits now. {effect}"
-                )
-                os._exit(NOT_SAVED)
-
-    threading.Thread(target=watch, name="end", daemon=True).start()
+    threading.Thread(target=_watch, args=(receiver, limit_s, effect), name="end", daemon=True).start()
     before = signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
     try:
         yield
     finally:
-        ended.set()
         signal.set_wakeup_fd(before)
         sender.close()
 
 
-def _print_without_blocking(text: str) -> None:
-    """Print an error, but do not wait for a terminal that blocks."""
-    printing = threading.Thread(target=print_error, args=(text,), daemon=True)
+def _watch(receiver: socket.socket, limit_s: float, effect: str) -> None:
+    """Exit some time after the first signal, or at a later SIGINT, unless the sender's end of the socket is closed before."""
+    with receiver:
+        if not receiver.recv(1):
+            return
+        signalled_s = time.monotonic()
+        steps: list[tuple[float, Callable[[], None]]] = [
+            (min(PATIENCE_S, limit_s / 2), lambda: _tell(f"Stopping …{_busy_line()} Press Ctrl-C to exit at once.")),
+            (
+                limit_s,
+                lambda: _exit(f"The process did not end within {limit_s:g} s after a signal and exits now.", effect),
+            ),
+        ]
+        for after_s, step in steps:
+            while (left_s := signalled_s + after_s - time.monotonic()) > 0:
+                receiver.settimeout(left_s)
+                try:
+                    number = receiver.recv(1)
+                except TimeoutError:
+                    break
+                if not number:
+                    return
+                if number[0] == signal.SIGINT and time.monotonic() > signalled_s + SAME_SIGNAL_S:
+                    _exit("The process exits at once, because of a second Ctrl-C.", effect)
+            step()
+
+
+def _exit(reason: str, effect: str) -> None:
+    _tell(f"{reason}{_busy_line()} {effect}", print_error)
+    os._exit(NOT_SAVED)
+
+
+def _busy_line() -> str:
+    """Return a sentence with the line of user code that the main thread runs; empty if it runs none."""
+    line = user_line(sys._current_frames().get(threading.main_thread().ident or 0))  # noqa: SLF001 - the documented way to a thread's stack
+    return f" It is still in {line}." if line else ""
+
+
+def _tell(text: str, output: Callable[[str], None] = note) -> None:
+    """Print a message, but do not wait for a terminal that blocks."""
+    printing = threading.Thread(target=output, args=(text,), daemon=True)
     printing.start()
     printing.join(MESSAGE_LIMIT_S)

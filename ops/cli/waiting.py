@@ -1,4 +1,4 @@
-"""Waiting for a broker at the start of long-running commands."""
+"""Waiting at the start of long-running commands: for a broker, and for buckets."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ _LOG = logging.getLogger("penstock.waiting")
 REPORT_EVERY_S = 30.0
 """How often a waiting command reports that it waits."""
 RETRY_EVERY_S = 1.0
+UNASSIGNED_S = 5.0
+"""The time without buckets after which a worker says what it waits for."""
 FailFast = Annotated[
     bool,
     typer.Option("--fail-fast", help="If no broker answers at the start, fail instead of waiting."),
@@ -62,3 +64,40 @@ class BrokerWait:
                     if waited_s is not None:
                         _LOG.warning("Kafka answers, after %.0f s.", waited_s)
                     return answer
+
+
+class BucketWait:
+    """Describes what a worker without buckets waits for.
+
+    Args:
+        processor: the name of the processor.
+        session_timeout_s: after which time Kafka gives the buckets of a vanished member to others.
+    """
+
+    def __init__(self, processor: str, session_timeout_s: float) -> None:
+        self._processor = processor
+        self._session_timeout_s = session_timeout_s
+        self._since_s: float | None = None
+        self._is_reported = False
+
+    def __call__(self, *, has_buckets: bool) -> str:
+        """Return the end of a progress line, empty with buckets. After some seconds without buckets, log the reason once."""
+        if has_buckets:
+            self._since_s, self._is_reported = None, False
+            return ""
+        now_s = time.monotonic()
+        if self._since_s is None:
+            self._since_s = now_s
+        waited_s = now_s - self._since_s
+        if waited_s < UNASSIGNED_S:
+            return ""
+        if not self._is_reported:
+            self._is_reported = True
+            _LOG.warning(
+                "This worker of %s has no buckets yet: other members of its group own them. If one of them ended without leaving the group (a crash, "
+                "kill -9), its buckets move here within %.0f s. If all of them run, this worker waits until one ends.",
+                self._processor,
+                self._session_timeout_s,
+            )
+        left_s = self._session_timeout_s - waited_s
+        return f", waits for buckets ({left_s:.0f} s)" if left_s > 0 else ", waits for buckets"

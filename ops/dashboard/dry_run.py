@@ -5,7 +5,6 @@ bytes -> decode -> process with the saved state --> the outputs and the state ch
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -27,6 +26,7 @@ from ...processors.shard.overlay import Overlay
 from ...processors.shard.shard import new_shard
 from ...processors.shard.source_events import SourceEvents
 from ...processors.time.timers import Due, pending
+from ...processors.user_code import user_traceback
 from ...state.backups.decoded_state import StateEntry, decoded_values, state_inspector
 from ...state.backups.inventory import ShardName, read_database
 from ...state.errors import StateError
@@ -218,16 +218,8 @@ def _rejected(event: RejectedEvent) -> DryRun:
         return DryRun(processed=False, message=str(cause))
     action = "The worker would stop" if event.stops else "It would become a dead letter again"
     return DryRun(
-        processed=False, message=f"{action}: {event.reason}.", traceback="" if cause is None else _user_traceback(cause)
+        processed=False, message=f"{action}: {event.reason}.", traceback="" if cause is None else user_traceback(cause)
     )
-
-
-def _user_traceback(error: Exception) -> str:
-    """Return the traceback from the first frame of the user's code on."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_globals.get("__name__", "").startswith("penstock."):
-        trace = trace.tb_next
-    return "".join(traceback.format_exception(type(error), error, trace))
 
 
 def _summary(result: StepResult, records: int) -> str:

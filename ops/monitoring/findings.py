@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...state.backups.backup_age import is_late
-from ..humanize import human_duration
+from ..humanize import counted, human_duration
 from .finding import Finding, Severity
 from .reports import SILENT_AFTER_S, STOPPED
 
@@ -210,7 +210,7 @@ def _dead_letters(status: ProcessorStatus) -> Iterator[_Problem]:
 
 
 def _count(dead_letters: int) -> str:
-    return f"{dead_letters:,} dead letter{'s' * (dead_letters != 1)}"
+    return counted(dead_letters, "dead letter")
 
 
 def _restarts(status: ProcessorStatus) -> Iterator[_Problem]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 
-from ..humanize import human_duration_or_unknown
+from ..humanize import counted, human_duration_or_unknown
 from .status import ProcessorStatus
 
 
@@ -60,7 +60,7 @@ def _label(status: ProcessorStatus) -> str:
         activity = "not running"
     else:
         events_in, events_out = status.total("events_in_per_s"), status.total("events_out_per_s")
-        activity = f"{workers} worker{'s' * (workers > 1)}, {events_in:,.0f} in/s, {events_out:,.0f} out/s"
+        activity = f"{counted(workers, 'worker')}, {events_in:,.0f} in/s, {events_out:,.0f} out/s"
     if status.backlog_events is None:
         return f"{activity}, backlog unknown"
     if not status.backlog_events:

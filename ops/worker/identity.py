@@ -1,11 +1,12 @@
 """The identity of a worker: a place in the state folder, locked as long as the process lives.
 
-    <state>/<processor>/workers/machine     a random name, created once for this folder
+    <state>/<processor>/workers/machine     a random name, created once for this folder, and the number of this file's inode
     <state>/<processor>/workers/0.lock      locked by the first worker of the folder, and so on
     <state>/<processor>/workers/0.starts    JSON: whether that worker runs, and when it was started again
 
 A worker takes the first free place. After a crash it is therefore the same member of its consumer group, and continues its own
-transactions. A start without a recorded end before it follows a crash, and is counted.
+transactions. A start without a recorded end before it follows a crash, and is counted. A copy of the folder has another inode and gets
+another name: two workers with one identity would fence each other forever.
 """
 
 from __future__ import annotations
@@ -69,13 +70,17 @@ def _first_free(folder: Path) -> tuple[int, IO[str]]:
 
 
 def _machine(folder: Path) -> str:
-    """Return the folder's name, which the first worker chooses."""
-    named = folder / "machine"
+    """Return the folder's name, which the first worker of the folder chooses, and the first worker of a copy anew."""
+    file = folder / "machine"
     with (folder / "machine.lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not named.exists():
-            named.write_text(uuid4().hex[:12])
-        return named.read_text()
+        file.touch()
+        inode = str(file.stat().st_ino)
+        name, _, written_in = file.read_text().partition(" ")
+        if written_in != inode:
+            name = uuid4().hex[:12]
+            file.write_text(f"{name} {inode}")
+        return name
 
 
 def _locked(descriptor: int) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...processors.lookups import LookupMetrics
+from ..humanize import counted
 
 
 @dataclass
@@ -41,7 +42,7 @@ class Metrics:
 
     def __str__(self) -> str:
         text = (
-            f"{self.events_in:,} events in, {self.events_out:,} out, {self.late:,} late, {self.dropped:,} too late, "
-            f"{self.dead_letters:,} dead letters, {self.checkpoints:,} checkpoints"
+            f"{counted(self.events_in, 'event')} in, {self.events_out:,} out, {self.late:,} late, {self.dropped:,} too late, "
+            f"{counted(self.dead_letters, 'dead letter')}, {counted(self.checkpoints, 'checkpoint')}"
         )
         return text if self.lookups is None else f"{text}; {self.unmatched:,} dropped without a row, {self.lookups}"

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from ...processors.declare.categories import AnyCategory
 from ...processors.declare.dead_letters import dead_letters_of
 from ...processors.declare.processor import Processor
-from ...processors.errors import PenstockError, ProcessorFailed
+from ...processors.errors import USER_CODE_ERRORS, PenstockError, ProcessorFailed
 from ...processors.shard.checkpoints import is_remote, reads_again
 from ...transport.bus import Bus
 from ...transport.category_spec import CategorySpec
@@ -167,7 +167,7 @@ def open_processor(processor: type[Processor]) -> Processor:
         instance.open()
     except PenstockError:
         raise
-    except Exception as error:
+    except USER_CODE_ERRORS as error:
         raise ProcessorFailed(
             f"{processor.__name__} could not be opened: {type(error).__name__}: {error}. Nothing was read. Fix its `open` or the resources that "
             "it loads, and start it again."

@@ -9,7 +9,7 @@ from datetime import timedelta
 from enum import Enum
 from typing import Any, ClassVar, NamedTuple
 
-from ..errors import DeclarationError
+from ..errors import DeclarationError, UserCodeError
 from ..time.watermarks import NEVER_MS, Confidence, Watermark
 from ..time.windows import MILLISECOND
 from ..validation import did_you_mean, expect_types, validate_declaration
@@ -135,7 +135,7 @@ class Processor(ABC):
         """Release the resources of `open`. Called once per worker, at its end."""
 
     @classmethod
-    def error_action(cls, error: Exception) -> ErrorAction:
+    def error_action(cls, error: UserCodeError) -> ErrorAction:
         """Return how to handle an event for which the processor raised `error`."""
         reason = f"{cls.__name__} raised {type(error).__name__}: {error}"
         return ErrorAction(

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, final
 from ..declare.processor import ErrorAction
 from ..declare.records import Record
 from ..declare.stateless import Stateless
-from ..errors import DeclarationError, PenstockError
+from ..errors import DeclarationError, PenstockError, UserCodeError
 from .cache import Cached
 from .lookup import Lookup, LookupEnvironment, LookupMetrics, OnUnreachable, valid_row
 from .protocols import LookupSource
@@ -154,7 +154,7 @@ class LookupJoin(Stateless):
         return keys
 
     @classmethod
-    def error_action(cls, error: Exception) -> ErrorAction:
+    def error_action(cls, error: UserCodeError) -> ErrorAction:
         """Return how to handle an event without a row, or an error of `key_of` or `join`."""
         if not isinstance(error, MissingRow):
             return super().error_action(error)

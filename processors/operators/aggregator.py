@@ -12,7 +12,7 @@ import msgspec
 from ..declare.aggregator import Aggregator
 from ..declare.categories import AnyCategory
 from ..declare.processor import ErrorPolicy
-from ..errors import ProcessorFailed
+from ..errors import USER_CODE_ERRORS, ProcessorFailed
 from ..keyed_state.changes import Changes, StateReader
 from ..keyed_state.key_layout import encode_window_key
 from ..monoids import BrokenLaw, Monoid, check_laws
@@ -64,7 +64,7 @@ class PartialFolder:
                     if pane is None:
                         pane = panes[start] = {}
                     pane[key] = fold(pane[key], observation) if key in pane else lift(observation)
-            except Exception as error:  # noqa: BLE001 - user code may raise anything; the event is rejected
+            except USER_CODE_ERRORS as error:
                 observation = None
                 rejected.append(Rejected(row, error))
                 if stop_at_error:
@@ -249,7 +249,7 @@ def results_of(processor: Aggregator, key: str, window: Window, value: Any) -> l
         return []
     try:
         record = processor.result(key, window, processor.monoid.value(value))
-    except Exception as error:
+    except USER_CODE_ERRORS as error:
         raise ProcessorFailed(
             f"{type(processor).__name__}.result raised {type(error).__name__}: {error}, for key {key!r} in {window}. "
             "Nothing of this checkpoint was saved. Correct the processor and start it again."

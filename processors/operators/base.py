@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 from ..declare.categories import AnyCategory
 from ..declare.processor import Processor
+from ..errors import UserCodeError
 from ..keyed_state.changes import Changes, StateReader
 from ..time.shard_time import ShardTime
 
@@ -19,7 +20,7 @@ class Rejected(NamedTuple):
 
     at: int
     """Its index in the batch."""
-    error: Exception
+    error: UserCodeError
 
 
 class StepResult(NamedTuple):

@@ -18,7 +18,7 @@ import msgspec
 
 from ..declare.categories import AnyCategory, Category, Tombstone
 from ..declare.stateful import Stateful
-from ..errors import ProcessorFailed
+from ..errors import ProcessorFailed, UserCodeError
 from ..keyed_state import key_layout
 from ..keyed_state.changes import StateReader
 from ..time.shard_time import OrderedTime
@@ -115,7 +115,7 @@ class OrderedDeliveryOperator:
             return [Tombstone(self._inputs[number], _decode_key(encoded), entry.at)] * count
         return [self._decoders[number](encoded)] * count
 
-    def _failed(self, event: Any, error: Exception) -> ProcessorFailed:
+    def _failed(self, event: Any, error: UserCodeError) -> ProcessorFailed:
         return ProcessorFailed(
             f"{self._name} raised {type(error).__name__}: {error}, for the buffered event {event!r}. Nothing of this checkpoint was "
             f"saved, and the event stays in the buffer. Correct {self._name} and start it again."

@@ -18,6 +18,7 @@ import msgspec
 from ..declare.aggregator import Aggregator
 from ..declare.categories import AnyCategory, Category
 from ..declare.processor import ErrorPolicy
+from ..errors import USER_CODE_ERRORS
 from ..keyed_state import key_layout
 from ..keyed_state.changes import Changes, StateReader
 from ..time.shard_time import OrderedTime, ShardTime
@@ -77,7 +78,7 @@ class SessionOperator:
             outputs += self._complete(lows[at])
             try:
                 accepted = self._add(key, time, event, low_ms)
-            except Exception as error:  # noqa: BLE001 - user code may raise anything; the event is rejected
+            except USER_CODE_ERRORS as error:
                 rejected.append(Rejected(at, error))
                 if stop_at_error:
                     self.time.go_back(category.name, mark, times[:at])

@@ -12,7 +12,7 @@ from ..declare.context import Context, Request
 from ..declare.processor import ErrorPolicy
 from ..declare.routes import Routes
 from ..declare.stateful import Stateful
-from ..errors import ProcessorFailed
+from ..errors import USER_CODE_ERRORS, ProcessorFailed
 from ..keyed_state.changes import Changes, StateReader
 from ..time.shard_time import OrderedTime, ShardTime
 from ..time.timers import Clock, Due, Timer, Timers
@@ -69,7 +69,7 @@ class StatefulOperator:
                 outputs.extend(produced)
                 if self._routes is not None:
                     self._expect_valid(state, outputs[produced_before:])
-            except Exception as error:  # noqa: BLE001 - user code may raise anything; the event is rejected
+            except USER_CODE_ERRORS as error:
                 del outputs[produced_before:]
                 rejected.append(Rejected(at, error))
                 if stop_at_error:
@@ -157,7 +157,7 @@ class StatefulOperator:
         try:
             state, produced = self._processor.on_timer(timer, self._states[key], context)
             outputs.extend(produced)
-        except Exception as error:
+        except USER_CODE_ERRORS as error:
             raise ProcessorFailed(
                 f"{self._name}.on_timer raised {type(error).__name__}: {error}, for key {key!r} and {timer}. Nothing of this "
                 "checkpoint was saved, and the timer is still set. Correct the processor and start it again."

@@ -9,6 +9,7 @@ from ..declare.categories import AnyCategory
 from ..declare.processor import ErrorPolicy
 from ..declare.routes import Routes
 from ..declare.stateless import Stateless
+from ..errors import USER_CODE_ERRORS
 from ..keyed_state.changes import StateReader
 from ..time.shard_time import ShardTime
 from .base import CheckpointResult, Rejected, StepResult, late_among, time_of
@@ -42,7 +43,7 @@ class StatelessOperator:
                 extend(process(event))
                 if self._routes is not None and len(outputs) > before:
                     self._routes.expect(outputs[before:])
-            except Exception as error:  # noqa: BLE001 - user code may raise anything; the event is rejected
+            except USER_CODE_ERRORS as error:
                 del outputs[before:]
                 action = self._processor.error_action(error)
                 if action.dropped:

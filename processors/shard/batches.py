@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 from ..declare.categories import AnyCategory, Tombstone
 from ..declare.processor import ErrorPolicy, Processor
-from ..errors import PenstockError
+from ..errors import PenstockError, UserCodeError
 from ..operators import StepResult
 from ..time.timestamp_validation import (
     FIRST_EVENTS,
@@ -70,7 +70,7 @@ class RejectedEvent(NamedTuple):
     reason: str
     setting: str
     stops: bool
-    cause: Exception | None = None
+    cause: UserCodeError | None = None
     remedy: str = ""
 
 

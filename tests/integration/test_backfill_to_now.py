@@ -30,7 +30,7 @@ from penstock.backfill.spark.session import spark_session
 from penstock.backfill.spark.shipped_app import ShippedApp
 from penstock.backfill.warehouse.layout import DAY_MS, day_of
 from penstock.backfill.warehouse.warehouse import open_warehouse
-from penstock.ops.cli.main import app
+from penstock.ops.cli.command_line import app
 from penstock.ops.worker.assembly import Environment, assemble_worker
 from penstock.ops.worker.preflight import ends_of, prepare
 from penstock.processors.declare.apps import AppName

@@ -18,7 +18,7 @@ from support.meters import readings
 from support.plain import values
 from typer.testing import CliRunner, Result
 
-from penstock.ops.cli.main import app
+from penstock.ops.cli.command_line import app
 from penstock.ops.deploy.deployment_status import DeploymentStatus, deployment_status
 from penstock.ops.deploy.errors import NameTaken, NotDeployed, UpdateFailed
 from penstock.ops.deploy.registry import DeploymentFiles, all_deployments, find_deployment

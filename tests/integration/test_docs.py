@@ -13,7 +13,7 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from penstock.ops.cli.main import app
+from penstock.ops.cli.command_line import app
 from penstock.ops.cli.root import commands_of
 from penstock.ops.cli.sections import SECTIONS
 from penstock.ops.config.configuration import Configuration

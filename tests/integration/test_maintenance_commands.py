@@ -10,7 +10,7 @@ from support.cli import Cli
 from support.meters import readings
 from typer.testing import CliRunner
 
-from penstock.ops.cli.main import app as commands
+from penstock.ops.cli.command_line import app as commands
 from penstock.processors.errors import PenstockError
 
 

@@ -12,7 +12,7 @@ from support.cli import Cli
 from support.secured_kafka import PASSWORD, SecuredKafka, secured_kafka
 from typer.testing import CliRunner
 
-from penstock.ops.cli.main import app
+from penstock.ops.cli.command_line import app
 from penstock.transport.errors import BusRefuses, BusUnreachable
 from penstock.transport.kafka import catalog
 

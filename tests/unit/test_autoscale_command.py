@@ -14,7 +14,7 @@ from support.statuses import NODE, report
 from typer.testing import CliRunner, Result
 
 from penstock.ops.cli import autoscale as autoscale_command
-from penstock.ops.cli.main import app
+from penstock.ops.cli.command_line import app
 from penstock.ops.deploy.errors import NotDeployed
 from penstock.ops.deploy.registry import DeploymentFiles, DesiredState, find_deployment
 from penstock.ops.deploy.version import PodSettings

@@ -12,7 +12,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from penstock.ops.cli.main import app as penstock_app
+from penstock.ops.cli.command_line import app as penstock_app
 from penstock.ops.cli.options import DEFAULT_FOLDER, BackupEvery, Folder, Kafka, Store
 from penstock.ops.cli.root import Root, commands_of, configuration_of, forwarded_options, split_root_options
 from penstock.ops.cli.sections import SECTIONS

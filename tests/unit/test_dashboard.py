@@ -20,7 +20,7 @@ from support.statuses import NOW_MS, cluster_status, processor_status, shard_sta
 from typer.testing import CliRunner
 
 from penstock.ops.alerting.alert_states import ActiveAlert, Alerts
-from penstock.ops.cli.main import app as command
+from penstock.ops.cli.command_line import app as command
 from penstock.ops.dashboard.access import Access, AccessRefused
 from penstock.ops.dashboard.broadcast import Broadcaster, Message, MessageKind
 from penstock.ops.dashboard.dry_run_pool import DryRunner, DryRunPool

@@ -104,3 +104,17 @@ def test_a_category_is_made_safe_where_there_are_brokers_enough() -> None:
     assert of_safe["unclean.leader.election.enable"] == "false"
     assert "min.insync.replicas" not in of_plain
     assert {of_safe["message.timestamp.type"], of_plain["message.timestamp.type"]} == {"LogAppendTime"}
+
+
+def test_an_address_of_another_protocol_is_refused() -> None:
+    """The error names HOST:PORT; librdkafka's own prefixes are accepted."""
+    with pytest.raises(SettingsRefused, match=r"starts with http://.*such as localhost:9092"):
+        KafkaSettings("broker:1,http://localhost:9092/topics")
+    assert KafkaSettings("SASL_SSL://broker:1,b:2").bootstrap == "SASL_SSL://broker:1,b:2"
+
+
+def test_hosts_that_cannot_be_resolved_are_listed() -> None:
+    """Addresses and known names are not."""
+    settings = KafkaSettings("nosuchhost.invalid:9092,127.0.0.1:1,PLAINTEXT://localhost:2,[::1]:3")
+
+    assert settings.unknown_hosts() == ["nosuchhost.invalid"]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import time
 
-from penstock.ops.cli.signals import NOT_SAVED
+from penstock.ops.cli.signals import NOT_SAVED, SAME_SIGNAL_S
 
 LIMIT_S = 60.0
 PROGRAM = """
@@ -53,3 +54,36 @@ def test_a_process_that_ends_in_time_is_not_interrupted() -> None:
 
     assert process.returncode == 0
     assert output == "ended\n"
+
+
+def test_a_second_interrupt_exits_at_once_and_names_the_busy_line() -> None:
+    """A processor that never returns cannot be stopped in order; the message says in which line it is."""
+    process = started("exec(compile('while True: pass', '/app/loop.py', 'exec'))", LIMIT_S)
+    process.send_signal(signal.SIGINT)
+    time.sleep(SAME_SIGNAL_S * 2)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=LIMIT_S)
+
+    assert process.returncode == NOT_SAVED
+    assert "because of a second Ctrl-C" in errors
+    assert "still in <module> (loop.py, line 1)" in errors
+    assert "Nothing is lost." in errors
+
+
+def test_a_repeated_signal_within_a_moment_is_one_interrupt() -> None:
+    """`timeout` sends SIGINT to a process and to its group."""
+    process = started("stopped.wait(); threading.Event().wait(2)", LIMIT_S)
+    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=LIMIT_S)
+
+    assert (process.returncode, output) == (0, "ended\n")
+
+
+def test_a_closed_terminal_stops_a_process_in_order() -> None:
+    """SIGHUP ends it like SIGTERM."""
+    process = started("stopped.wait()", LIMIT_S)
+    process.send_signal(signal.SIGHUP)
+    output, _ = process.communicate(timeout=LIMIT_S)
+
+    assert (process.returncode, output) == (0, "ended\n")

@@ -95,15 +95,27 @@ class KafkaCatalog:
         """Create a topic with arrival timestamps; on three or more brokers, it survives the loss of one."""
         topic = topic_of(spec, len(self._metadata().brokers))
         with self._translated(f"Category {spec.name} was not created"):
-            request = self._admin.create_topics([topic], request_timeout=ANSWER_LIMIT_S)[spec.name]
             try:
-                request.result()
+                self._create_topic(topic)
             except KafkaException as error:
                 if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
                     # Another process may have just created it; the caller then uses it.
                     self._settle(f"category {spec.name}", lambda metadata: _buckets(metadata, spec.name) > 0)
                 raise
         self._settle(f"category {spec.name}", lambda metadata: _buckets(metadata, spec.name) == spec.buckets)
+
+    def _create_topic(self, topic: NewTopic) -> None:
+        """Create a topic. A cluster that has just started, or is overloaded, may have too few brokers for a moment."""
+        deadline = time.monotonic() + ANSWER_LIMIT_S
+        while True:
+            try:
+                self._admin.create_topics([topic], request_timeout=ANSWER_LIMIT_S)[topic.topic].result()
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.INVALID_REPLICATION_FACTOR or time.monotonic() > deadline:
+                    raise
+            else:
+                return
+            time.sleep(ASK_AGAIN_S)
 
     def delete(self, name: str) -> None:
         """Delete a topic."""
@@ -316,7 +328,9 @@ class KafkaCatalog:
         return translate(error, f"{request}. {self._unreachable()}" if error.code() in _SILENCE else request)
 
     def _unreachable(self) -> str:
-        return f"No Kafka broker answers at {self._settings.bootstrap} within {ANSWER_LIMIT_S:.0f} s"
+        unknown = self._settings.unknown_hosts()
+        reason = f" ({', '.join(unknown)}: unknown host)" if unknown else ""
+        return f"No Kafka broker answers at {self._settings.bootstrap} within {ANSWER_LIMIT_S:.0f} s{reason}"
 
     def _metadata(self) -> Any:
         deadline = time.monotonic() + ANSWER_LIMIT_S

@@ -173,6 +173,9 @@ _PERMANENT: _Meanings = {
     (BucketMismatch, "Compare the declared number of buckets with `penstock category describe`."): (
         KafkaError._UNKNOWN_PARTITION,
     ),
+    (BusError, "Too few brokers are running. Nothing was changed. Check the brokers, then try again."): (
+        KafkaError.INVALID_REPLICATION_FACTOR,
+    ),
     (CategoryExists, "Delete it first, or use another name."): (KafkaError.TOPIC_ALREADY_EXISTS,),
     (OffsetOutOfRange, "Events at this position have expired on the bus."): (
         KafkaError._AUTO_OFFSET_RESET,

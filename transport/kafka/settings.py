@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,12 @@ _CONNECTING: dict[str, Value] = {
     # Reconnect within a second of a broker's return; the default waits up to ten.
     "reconnect.backoff.max.ms": 1000,
 }
+
+_PROTOCOLS = frozenset({"PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"})
+"""The prefixes of a broker's address that librdkafka accepts."""
+
+DEFAULT_SESSION_TIMEOUT_MS = 45_000
+"""The default of librdkafka."""
 
 _PEM_FILES = {
     "ssl.ca.location": "ssl.ca.pem",
@@ -66,6 +73,24 @@ class KafkaSettings:
 
     bootstrap: str
     further: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        for broker in self.bootstrap.split(","):
+            scheme, separator, rest = broker.strip().rpartition("://")
+            if separator and scheme.upper() not in _PROTOCOLS:
+                raise SettingsRefused(
+                    f"The Kafka address {broker.strip()!r} starts with {scheme}://. No request was sent. Kafka has a protocol of its own: name "
+                    f"HOST:PORT, such as {rest.split('/')[0]}."
+                )
+
+    def unknown_hosts(self) -> list[str]:
+        """Return the host names of the address that this machine cannot resolve."""
+        return [host for host in map(_host, self.bootstrap.split(",")) if not _is_known(host)]
+
+    @property
+    def session_timeout_s(self) -> float:
+        """The time after which Kafka ends the membership of a vanished reader, in seconds."""
+        return int(self.further.get("session.timeout.ms", DEFAULT_SESSION_TIMEOUT_MS)) / 1000
 
     @property
     def message_limit(self) -> int:
@@ -159,3 +184,17 @@ def _pem_in(setting: str, path: Path) -> str | None:
         raise SettingsRefused(
             f"{setting} is {path}, which cannot be read as PEM: {error}. No request was sent. Correct [kafka-settings]."
         ) from error
+
+
+def _host(broker: str) -> str:
+    """Return the host of one broker's address."""
+    address = broker.strip().rpartition("://")[2]
+    return address.rpartition(":")[0].strip("[]") or address
+
+
+def _is_known(host: str) -> bool:
+    try:
+        socket.getaddrinfo(host, None)
+    except OSError:
+        return False
+    return True

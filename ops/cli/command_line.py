@@ -14,6 +14,7 @@ import typer
 from confluent_kafka import libversion
 
 from ...processors.errors import PenstockError
+from ...processors.user_code import user_traceback
 from ...transport.kafka.bounded_calls import has_pending_calls
 from ..logs.setup import LogFormat, LogLevel, configure_logging, logs_json
 from .commands import LazyCommands
@@ -97,7 +98,8 @@ def _run() -> None:
     try:
         app()
     except PenstockError as error:
-        print_error(str(error))
+        cause = error.__cause__
+        print_error(str(error), "" if cause is None or isinstance(cause, PenstockError) else user_traceback(cause))
         sys.exit(1)
     except Exception:
         if not logs_json():

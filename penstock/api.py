@@ -1,0 +1,63 @@
+"""The names of `import penstock`."""
+
+from . import errors, lookups, monoids, watermarks, windows
+from .processors.declare.aggregator import Aggregator
+from .processors.declare.alerts import Alert
+from .processors.declare.categories import Category
+from .processors.declare.context import Context
+from .processors.declare.dead_letter_limit import DeadLetterLimit
+from .processors.declare.dead_letters import DeadLetter
+from .processors.declare.emission import AtCheckpoint, AtWatermark, OnLate
+from .processors.declare.joins import Join, JoinType
+from .processors.declare.processor import CheckpointInterval, ErrorPolicy, Processor
+from .processors.declare.records import EventTime, Record
+from .processors.declare.repartition import Repartition
+from .processors.declare.semantics import Semantics
+from .processors.declare.stateful import Stateful
+from .processors.declare.stateless import Stateless
+from .processors.declare.stores import LocalStore, RemoteStore, WriteMode
+from .processors.declare.table_joins import TableJoin
+from .processors.declare.windowed import Windowed
+from .processors.errors import PenstockError
+from .processors.lookups import LookupJoin
+from .processors.time.timers import Clock, Timer
+from .state.remote import RemoteResults, read_results
+
+__all__ = [
+    "Aggregator",
+    "Alert",
+    "AtCheckpoint",
+    "AtWatermark",
+    "Category",
+    "CheckpointInterval",
+    "Clock",
+    "Context",
+    "DeadLetter",
+    "DeadLetterLimit",
+    "ErrorPolicy",
+    "EventTime",
+    "Join",
+    "JoinType",
+    "LocalStore",
+    "LookupJoin",
+    "OnLate",
+    "PenstockError",
+    "Processor",
+    "Record",
+    "RemoteResults",
+    "RemoteStore",
+    "Repartition",
+    "Semantics",
+    "Stateful",
+    "Stateless",
+    "TableJoin",
+    "Timer",
+    "Windowed",
+    "WriteMode",
+    "errors",
+    "lookups",
+    "monoids",
+    "read_results",
+    "watermarks",
+    "windows",
+]
