@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import platform
@@ -20,6 +21,11 @@ from ..logs.setup import LogFormat, LogLevel, configure_logging, logs_json
 from .commands import LazyCommands
 from .output import out, print_error
 from .root import CONFIG_VARIABLE, Root
+
+_OF_THE_MACHINE = frozenset(
+    {errno.EACCES, errno.EDQUOT, errno.EEXIST, errno.ENOENT, errno.ENOSPC, errno.ENOTDIR, errno.EPERM, errno.EROFS}
+)
+"""Errors of the file system that a user can correct."""
 
 
 class Penstock(Root):
@@ -100,6 +106,14 @@ def _run() -> None:
     except PenstockError as error:
         cause = error.__cause__
         print_error(str(error), "" if cause is None or isinstance(cause, PenstockError) else user_traceback(cause))
+        sys.exit(1)
+    except OSError as error:
+        if error.filename is None or error.errno not in _OF_THE_MACHINE:
+            raise
+        print_error(
+            f"{error.filename}: {error.strerror}. The command stopped; finished steps remain. Check that the path exists, that you may write "
+            "there and that the disk has space. Then run the command again."
+        )
         sys.exit(1)
     except Exception:
         if not logs_json():

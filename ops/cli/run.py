@@ -12,13 +12,14 @@ import typer
 from rich.progress import Progress, TaskID
 
 from ...processors.declare.apps import App, AppName
+from ...processors.declare.dead_letters import dead_letters_of
 from ...processors.declare.processor import Processor
 from ...processors.declare.stores import RemoteStore
 from ...state.backups.backup_age import BackupAges
 from ...state.files.file_store import open_file_store
 from ...transport.errors import BusUnreachable
 from ...transport.kafka import KafkaBus
-from ..humanize import human_duration
+from ..humanize import counted, human_duration
 from ..worker.app_processes import levels_of, penstock_command, run_together
 from ..worker.assembly import Environment, assemble_worker, backups_of, tune_gc
 from ..worker.health import Address, LoopMonitor, serve_health
@@ -220,6 +221,13 @@ def _report(processor: type[Processor], worker: Worker, ages: BackupAges, *, jso
         print_json({"processor": processor.name, **asdict(worker.metrics), **_described(ages)})
     else:
         note(f"{processor.__name__}: {worker.metrics}")
+    metrics = worker.metrics
+    if metrics.events_in and metrics.dead_letters == metrics.events_in:
+        print_error(
+            f"{processor.__name__} rejected all {counted(metrics.events_in, 'event')}. They are in {dead_letters_of(processor).name}, with the reasons. "
+            "Check the declared record, codec and key against the messages."
+        )
+        raise typer.Exit(1)
     if not worker.is_saved:
         print_error(f"{processor.__name__} stopped and could not save its last checkpoint. {NOT_SAVED_EFFECT}")
         raise typer.Exit(NOT_SAVED)

@@ -11,13 +11,17 @@ _LOG = logging.getLogger("penstock.worker")
 
 
 def attempt_all(calls: Iterable[Callable[[], object]]) -> Exception | None:
-    """Make every call, and log each error. Return the first error; None without errors."""
+    """Make every call, and log each error; equal ones once. Return the first error; None without errors."""
     first: Exception | None = None
+    logged: set[str] = set()
     for call in calls:
         try:
             call()
         except Exception as error:  # noqa: BLE001 - logged and returned
             first = first or error
+            if str(error) in logged:
+                continue
+            logged.add(str(error))
             _LOG.warning("%s", error, exc_info=None if isinstance(error, PenstockError) else error)
     return first
 

@@ -296,6 +296,10 @@ def _copy_family(source: Rdict, target: Rdict, name: str | None) -> None:
     target.write(batch)
 
 
+_FOLLOWS_AN_ERROR = "IO error: Writer has previous error"
+"""How RocksDB rejects every write after one that failed."""
+
+
 @contextmanager
 def translated_errors(folder: Path) -> Iterator[None]:
     """Translate errors of RocksDB, which are plain exceptions with a text, and of the operating system."""
@@ -314,6 +318,10 @@ def translated_errors(folder: Path) -> Iterator[None]:
             raise StateDamaged(
                 f"The state in {folder} is damaged: {text}. It was not used or changed. Move the folder away; the worker then restores the "
                 "newest intact backup, or rebuilds the state from Kafka."
+            ) from error
+        if text.startswith(_FOLLOWS_AN_ERROR):
+            raise StateUnwritable(
+                f"The state in {folder} cannot be written after an earlier error. The last checkpoint is intact."
             ) from error
         if isinstance(error, OSError) or text.startswith("IO error"):
             raise StateUnwritable(

@@ -180,6 +180,17 @@ def test_a_bad_message_becomes_a_dead_letter_and_is_counted(cli: Cli, app: Path,
     assert f"{prefix}.readings" in done.stderr
 
 
+def test_a_run_that_rejects_every_message_fails(cli: Cli, app: Path, prefix: str, kafka: str) -> None:
+    """A script must not take it for a success."""
+    cli.ok("category", "create", str(app))
+    producer = Producer({"bootstrap.servers": kafka})
+    for meter in ("m1", "m2"):
+        producer.produce(f"{prefix}.readings", b"\xff{", meter.encode())
+    producer.flush()
+
+    fails(cli("run", f"{app}:Large", "--until-end"), "rejected all 2 events", f"{prefix}.large.dead_letters")
+
+
 def fails(done: Any, *says: str) -> None:
     """Check that a command fails properly: one paragraph, no stack trace, a non-zero exit code."""
     assert done.returncode not in {0, None}

@@ -130,3 +130,20 @@ def test_lines_of_the_kafka_client_have_the_same_format(
 
     wait_until(is_logged)
     assert level is LogLevel.DEBUG or {line["logger"] for line in logged} == {"penstock.kafka"}
+
+
+def test_an_unwritable_folder_is_named_without_a_stack_trace(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The file system's reason is part of the message."""
+    (tmp_path / "file").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["penstock", "dev", "up", "kafka", "--dir", str(tmp_path / "file")])
+
+    with pytest.raises(SystemExit) as exit_:
+        main()
+
+    error = " ".join(capsys.readouterr().err.split())
+    assert exit_.value.code == 1
+    assert "File exists. The command stopped" in error
+    assert "Traceback" not in error
