@@ -127,7 +127,7 @@ class Exchange:
         taken = 0
         for batch in self._reader.poll(STEP_S).batches:
             now = _now_ms()
-            events = self._codecs.of(self._out).decode(batch.values()).events
+            events = self._codecs.of(self._out).decode(batch.messages).events
             measured.latencies += [now - tick.at for tick in events]
             taken += len(events)
         now = _now_ms()

@@ -57,7 +57,7 @@ class Exchange:
         """Take the answers that are there, waiting a moment for the first."""
         for batch in self._reader.poll(POLL_WAIT_S).batches:
             now = _now_ms()
-            for answer in self._codecs.of(answers).decode(batch.values()).events:
+            for answer in self._codecs.of(answers).decode(batch.messages).events:
                 self._note(answer, now)
 
     def await_all(self, worker: subprocess.Popen[str]) -> None:

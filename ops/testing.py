@@ -28,7 +28,7 @@ from ..transport.category_spec import CategorySpec
 from ..transport.codecs.by_category import Codecs
 from ..transport.internal_topics import create_missing_categories
 from ..transport.memory import MemoryBus
-from ..transport.messages import Bucket, Outgoing
+from ..transport.messages import Bucket, MessageCopy, Outgoing
 from ..transport.tables.registrations import PROCESSORS
 from ..transport.tables.upstream_watermarks import WATERMARKS
 from .clock import SteeredClock
@@ -165,12 +165,10 @@ class Driver:
     def read(self, category: Category[R]) -> list[R]:
         """Return all records in a category, ordered by bucket and offset."""
         ends = self.bus.describe(category.name).ends
-        values = [
-            message.value()
-            for number, end in ends.items()
-            for message in self.bus.slice(Bucket(category.name, number), 0, end)
+        messages = [
+            message for number, end in ends.items() for message in self.bus.slice(Bucket(category.name, number), 0, end)
         ]
-        return self._codecs.of(category).decode(values).events
+        return self._codecs.of(category).decode(messages).events
 
     def metrics(self, processor: type[Processor]) -> Metrics:
         """Return the metrics of a processor's worker since its last start."""
@@ -191,7 +189,7 @@ class Driver:
 
     def _key_of(self, category: Category[Any], value: bytes) -> bytes | None:
         """Return the key of an encoded record; None if the bytes do not decode."""
-        for key in category.keys_of(self._codecs.of(category).decode([value]).events):
+        for key in category.keys_of(self._codecs.of(category).decode([MessageCopy(value)]).events):
             return key.encode()
         return None
 

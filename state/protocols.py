@@ -8,6 +8,7 @@ from typing import Protocol
 
 from ..processors.keyed_state.changes import Changes, MergeChanges
 from ..processors.shard.position import Offsets, StatePosition
+from ..processors.shard.shard import HeldOutput
 
 
 @dataclass(frozen=True)
@@ -47,12 +48,12 @@ class Outbox:
     Args:
         before: the group's committed offsets when the checkpoint began.
         after: the position of the state whose changes caused the outputs.
-        messages: category, key and value of each, in order.
+        messages: the outputs, in order.
     """
 
     before: Offsets
     after: StatePosition
-    messages: Sequence[tuple[str, bytes | None, bytes | None]]
+    messages: Sequence[HeldOutput]
 
 
 class ShardState(Protocol):

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import repeat
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
+from ..processors.declare.codecs import Headers, Message
 from ..processors.time.timestamp_validation import UNKNOWN_ARRIVAL_MS
 
 
@@ -32,22 +33,6 @@ class Position(NamedTuple):
     bucket: Bucket
     offset: int | None
     checkpoint_id: int = 0
-
-
-class Message(Protocol):
-    """A stored message. The methods have confluent-kafka's names, so that its messages need no wrapper."""
-
-    def key(self) -> bytes | None:
-        """Return the key."""
-
-    def value(self) -> bytes | None:
-        """Return the payload."""
-
-    def offset(self) -> int:
-        """Return the offset."""
-
-    def timestamp(self) -> tuple[int, int]:
-        """Return the type of the timestamp (0: none, 1: the writer's, 2: the bus's) and the time (milliseconds since 1970, UTC)."""
 
 
 class End(NamedTuple):
@@ -106,6 +91,62 @@ MESSAGE_LIMIT = 1_000_000
 CERTAINLY_FITS_BYTES = 16 * 1024
 """The size of messages that every category accepts. Smaller messages are sent without a request for the category's limit."""
 
+
+class MessageCopy:
+    """A message outside of a bus: read by Spark, taken from a dead letter, or encoded and never sent.
+
+    Args:
+        value: the payload.
+        key: the key.
+        bucket: the number of its bucket.
+        offset: its offset.
+        timestamp: the type and time of its timestamp.
+        headers: its headers.
+    """
+
+    __slots__ = ("_bucket", "_headers", "_key", "_offset", "_timestamp", "_value")
+
+    def __init__(  # noqa: PLR0917 - `map` constructs copies from columns
+        self,
+        value: bytes | None,
+        key: bytes | None = None,
+        bucket: int = 0,
+        offset: int = 0,
+        timestamp: tuple[int, int] = (0, 0),
+        headers: Headers | None = None,
+    ) -> None:
+        self._value = value
+        self._key = key
+        self._bucket = bucket
+        self._offset = offset
+        self._timestamp = timestamp
+        self._headers = headers
+
+    def key(self) -> bytes | None:
+        """Return the key."""
+        return self._key
+
+    def value(self) -> bytes | None:
+        """Return the payload."""
+        return self._value
+
+    def headers(self) -> Headers | None:
+        """Return the headers; None without headers."""
+        return self._headers
+
+    def partition(self) -> int:
+        """Return the number of the bucket."""
+        return self._bucket
+
+    def offset(self) -> int:
+        """Return the offset."""
+        return self._offset
+
+    def timestamp(self) -> tuple[int, int]:
+        """Return the type of the timestamp and the time (milliseconds since 1970, UTC)."""
+        return self._timestamp
+
+
 BY_KEY = -1
 """In place of a bucket number: the bucket of the key."""
 
@@ -117,21 +158,28 @@ class Outgoing(NamedTuple):
         key: messages of one key go to one bucket; None for any bucket.
         value: the payload; None deletes the key in a compacted category.
         bucket: the number of a bucket, regardless of the key; or `BY_KEY`.
+        headers: the headers; None without headers.
     """
 
     key: bytes | None
     value: bytes | None
     bucket: int = BY_KEY
+    headers: Headers | None = None
 
 
 _new_outgoing = partial(tuple.__new__, Outgoing)
 
 
-def outgoing(keys: Iterable[bytes | None], values: Iterable[bytes | None]) -> Iterator[Outgoing]:
+def outgoing(
+    keys: Iterable[bytes | None], values: Iterable[bytes | None], headers: Iterable[Headers | None] | None = None
+) -> Iterator[Outgoing]:
     """Return messages for the buckets of their keys. This takes two thirds of the time of `map(Outgoing, keys, values)`."""
-    return map(_new_outgoing, zip(keys, values, repeat(BY_KEY)))
+    return map(_new_outgoing, zip(keys, values, repeat(BY_KEY), repeat(None) if headers is None else headers))
 
 
 def size_of(message: Outgoing) -> int:
-    """Return the size of a message's key and value, in bytes."""
-    return len(message.key or b"") + len(message.value or b"")
+    """Return the size of a message's key, value and headers, in bytes."""
+    size = len(message.key or b"") + len(message.value or b"")
+    if message.headers is None:
+        return size
+    return size + sum(len(name.encode()) + len(value or b"") for name, value in message.headers)

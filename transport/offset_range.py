@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from ..processors.declare.codecs import Message
 from .bus import Bus
 from .errors import BusUnreachable
-from .messages import Bucket, Message, Polled, Position, RawBatch
+from .messages import Bucket, Polled, Position, RawBatch
 
 POLL_WAIT_S = 1.0
 SILENCE_LIMIT_S = 120.0

@@ -8,25 +8,10 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from ...processors.declare.categories import AnyCategory
+from ...processors.declare.codecs import Codec
 from ...processors.errors import DeclarationError
-from ...transport.codecs.codec import Codec
+from ...transport.messages import RawBatch
 from ..warehouse.columns import CONVERSION_ERRORS, MARKS, Columns
-
-
-class Messages(NamedTuple):
-    """Messages of one bucket, in order.
-
-    Args:
-        bucket: its number.
-        values: their payloads.
-        offsets: their offsets.
-        arrived: their arrival times at the bus, in milliseconds since 1970, UTC.
-    """
-
-    bucket: int
-    values: Sequence[bytes | None]
-    offsets: Sequence[int]
-    arrived: Sequence[int]
 
 
 class RowBatch(NamedTuple):
@@ -58,9 +43,10 @@ class ArchivedRows:
         self._columns = Columns(category.record)
         self.schema = archive_schema(self._columns)
 
-    def of(self, messages: Messages) -> RowBatch:
+    def of(self, batch: RawBatch) -> RowBatch:
         """Return the rows of messages."""
-        decoded = self._codec.decode(messages.values)
+        messages, arrived = batch.messages, batch.arrivals_ms()
+        decoded = self._codec.decode(messages)
         events, at = decoded.events, list(decoded.at)
         reasons = {bad.at: bad.reason for bad in decoded.bad}
         try:
@@ -72,11 +58,11 @@ class ArchivedRows:
             events = [event for index, event in enumerate(events) if index not in unfit]
             arrays = self._columns.arrays(events)
         marks: list[Sequence[Any]] = [
-            [messages.bucket] * len(events),
-            [messages.offsets[place] for place in at],
+            [batch.bucket.number] * len(events),
+            [messages[place].offset() for place in at],
             _keys_of(self._category, events),
             self._category.event_times_of(events),
-            [messages.arrived[place] for place in at],
+            [arrived[place] for place in at],
         ]
         marked = [pa.array(values, field.type) for values, field in zip(marks, MARKS, strict=True)]
         return RowBatch(pa.RecordBatch.from_arrays([*arrays, *marked], schema=self.schema), reasons)

@@ -33,7 +33,7 @@ from ..warehouse.owners import Owners, final_notes
 from ..warehouse.warehouse import Warehouse
 from .archive_options import ArchiveMetrics, ArchiveOptions
 from .archived_ends import group_of
-from .archived_rows import ArchivedRows, Messages
+from .archived_rows import ArchivedRows
 from .bucket_opener import BucketOpener, OpenBucket
 from .completeness import CompleteDays, day_passed
 from .idle_buckets import IdleBuckets
@@ -329,8 +329,7 @@ class CategoryArchive:
 
     def _rows_of(self, batch: RawBatch) -> pa.RecordBatch:
         """Return the rows of a batch; count and log messages without a row."""
-        offsets = [message.offset() for message in batch.messages]
-        rows = self._rows.of(Messages(batch.bucket.number, batch.values(), offsets, batch.arrivals_ms()))
+        rows = self._rows.of(batch)
         self._log_excluded(batch, rows.excluded)
         self._metrics.events += rows.batch.num_rows
         return rows.batch

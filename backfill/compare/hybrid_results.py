@@ -205,7 +205,7 @@ def live_from_bus(connect: Callable[[], Bus], category: AnyCategory) -> StreamSi
             while unread:
                 polled = scanner.poll(0.2)
                 for batch in polled.batches:
-                    decoded = codec.decode(batch.values())
+                    decoded = codec.decode(batch.messages)
                     if decoded.bad:
                         _LOG.warning("%s: %d messages do not decode and were skipped", batch.bucket, len(decoded.bad))
                     found.update(_by_place(category, decoded.events, since_ms))

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 from pyspark.accumulators import Accumulator, AccumulatorParam
@@ -21,14 +21,15 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from ...processors.declare.categories import AnyCategory
 from ...transport.codecs.by_category import Codecs
 from ...transport.kafka import KafkaBus, KafkaSettings
-from ..archive.archived_rows import ArchivedRows, Messages, archive_schema
+from ...transport.messages import Bucket, RawBatch
+from ..archive.archived_rows import ArchivedRows, archive_schema
 from ..spark.batches import Batches, Transform
 from ..spark.counts import OriginCounts, TaskCount
 from ..spark.failures import marked_errors
 from ..spark.shipped_app import ShippedApp
 from ..warehouse.columns import Columns
 from ..warehouse.warehouse import Warehouse
-from .bus_source import messages
+from .bus_source import messages, messages_in
 from .handoff_offsets import HandoffOffsets, handoff_offsets
 
 RANGE_OFFSETS = 250_000
@@ -167,24 +168,22 @@ def _decoded(decoding: Decoding, batches: Batches) -> Batches:
     rows = _rows_of(decoding.app, decoding.category, settings.bootstrap, tuple(settings.further.items()))
     place: RangeStart | None = None
     undecodable: UndecodableMessages | None = None
-    for received in filter(None, map(_messages, batches)):
+    for received in filter(None, (_raw_batch(decoding.category, rows) for rows in batches)):
         made = rows.of(received)
-        place = place or (decoding.category, received.bucket, received.offsets[0])
+        place = place or (decoding.category, received.bucket.number, received.messages[0].offset())
         if made.excluded:
             at = min(made.excluded)
-            first = undecodable or UndecodableMessages(0, received.offsets[at], made.excluded[at])
+            first = undecodable or UndecodableMessages(0, received.messages[at].offset(), made.excluded[at])
             undecodable = first._replace(messages=first.messages + len(made.excluded))
         yield made.batch
     if place and undecodable:
         decoding.undecodable.add({place: undecodable})
 
 
-def _messages(batch: pa.RecordBatch) -> Messages | None:
-    """Return the messages in a batch of one offset range; None if it is empty."""
-    columns: dict[str, list[Any]] = batch.to_pydict()
-    if not batch.num_rows:
-        return None
-    return Messages(columns["bucket"][0], columns["value"], columns["offset"], columns["arrived"])
+def _raw_batch(category: str, rows: pa.RecordBatch) -> RawBatch | None:
+    """Return the messages in rows of one offset range; None if there are none."""
+    found = messages_in(rows)
+    return RawBatch(Bucket(category, found[0].partition()), found) if found else None
 
 
 @cache

@@ -17,7 +17,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from ...transport.kafka import KafkaBus, KafkaSettings
-from ...transport.messages import RawBatch
+from ...transport.messages import MessageCopy, RawBatch
 from ...transport.offset_range import OffsetRange, read_offset_range
 from ..spark.failures import marked_errors
 from ..spark.session import BATCH_EVENTS
@@ -25,11 +25,14 @@ from ..spark.session import BATCH_EVENTS
 _COLUMNS: dict[str, pa.DataType] = {
     "bucket": pa.int32(),
     "offset": pa.int64(),
-    "arrived": pa.int64(),
+    "timestamp_type": pa.int8(),
+    "timestamp": pa.int64(),
+    "key": pa.binary(),
     "value": pa.binary(),
+    "headers": pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())])),
 }
 MESSAGES = pa.schema(_COLUMNS)
-"""A message: its position, when the bus received it (milliseconds since 1970, UTC), and its payload."""
+"""A message: its position, timestamp (milliseconds since 1970, UTC), key, payload and headers."""
 
 # Each task has a client of its own, and messages prefetched beyond its range are wasted.
 _FETCHED_AHEAD = {"queued.min.messages": "50000", "queued.max.messages.kbytes": "32768"}
@@ -117,12 +120,25 @@ class BusSourceReader(DataSourceReader):
 
 def _rows(batch: RawBatch) -> Iterator[pa.RecordBatch]:
     for begin in range(0, len(batch.messages), BATCH_EVENTS):
-        part = RawBatch(batch.bucket, batch.messages[begin : begin + BATCH_EVENTS])
+        part = batch.messages[begin : begin + BATCH_EVENTS]
+        timestamps = [message.timestamp() for message in part]
         columns: tuple[list[Any], ...] = (
-            [batch.bucket.number] * len(part.messages),
-            [message.offset() for message in part.messages],
-            part.arrivals_ms(),
-            part.values(),
+            [batch.bucket.number] * len(part),
+            [message.offset() for message in part],
+            [kind for kind, _ in timestamps],
+            [time_ms for _, time_ms in timestamps],
+            [message.key() for message in part],
+            [message.value() for message in part],
+            [message.headers() for message in part],
         )
         arrays = [pa.array(column, field.type) for column, field in zip(columns, MESSAGES, strict=True)]
         yield pa.RecordBatch.from_arrays(arrays, schema=MESSAGES)
+
+
+def messages_in(rows: pa.RecordBatch) -> list[MessageCopy]:
+    """Return the messages in rows of the source."""
+    columns: dict[str, list[Any]] = rows.to_pydict()
+    timestamps = zip(columns["timestamp_type"], columns["timestamp"], strict=True)
+    headers = [found and [(one["name"], one["value"]) for one in found] for found in columns["headers"]]
+    positions = columns["bucket"], columns["offset"]
+    return list(map(MessageCopy, columns["value"], columns["key"], *positions, timestamps, headers))

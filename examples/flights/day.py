@@ -220,7 +220,7 @@ def scores(bus: Bus) -> list[Scored]:
         while left:
             polled = scanner.poll(1.0)
             for batch in polled.batches:
-                found += codec.decode(batch.values()).events
+                found += codec.decode(batch.messages).events
             left -= {end.bucket for end in polled.ended}
     return found
 

@@ -70,7 +70,7 @@ def latest_rankings(bus: Bus) -> list[Ranking]:
     while left:
         polled = reader.poll(1.0)
         for batch in polled.batches:
-            latest.update({(r.carrier, r.day): r for r in codec.decode(batch.values()).events})
+            latest.update({(r.carrier, r.day): r for r in codec.decode(batch.messages).events})
         left -= {end.bucket for end in polled.ended}
     reader.close()
     return list(latest.values())

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from ...processors.declare.apps import AppName
+from ...processors.declare.codecs import Message
 from ...processors.declare.dead_letters import dead_letters_of
 from ...processors.errors import PenstockError
 from ...processors.time.timestamp_validation import nearest_datetime
@@ -20,7 +21,7 @@ from ...transport.codecs.by_category import Codecs
 from ...transport.codecs.json_codec import JsonCodec
 from ...transport.codecs.schemaless import decode_any
 from ...transport.errors import BucketMismatch, CategoryExists
-from ...transport.messages import Bucket, Message, Outgoing, Position
+from ...transport.messages import Bucket, MessageCopy, Outgoing, Position
 from ...transport.tables.schemas import Schemas
 from ..humanize import counted
 from .category_resize import resize
@@ -217,7 +218,7 @@ def send(
     lines = (_content(file) if file else sys.stdin.buffer.read()).splitlines()
     bus = connect(kafka, folder)
     bus.catalog.describe(name)
-    decoded = JsonCodec(category).decode(lines)
+    decoded = JsonCodec(category).decode(list(map(MessageCopy, lines)))
     if decoded.bad:
         at, reason, _ = decoded.bad[0]
         raise PenstockError(f"Line {at + 1} is not a {category.record.__name__}: {reason}. Nothing was written.")

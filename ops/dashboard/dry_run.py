@@ -34,6 +34,7 @@ from ...state.local.rocksdb import RocksShardState
 from ...transport.bus import Bus
 from ...transport.codecs.by_category import Codecs
 from ...transport.codecs.json_codec import JsonCodec
+from ...transport.messages import MessageCopy
 from ..clock import SystemClock
 
 TIMERS_SHOWN = 20
@@ -167,8 +168,10 @@ class _DryRunStep:
 
     def run(self, saved: StateReader) -> DryRun:
         """Process the message with a state, which stays unchanged."""
-        decoded = self.codecs.of(self.category).decode([self.letter.value])
         now_ms, letter = SystemClock().now_ms(), self.letter
+        decoded = self.codecs.of(self.category).decode(
+            [MessageCopy(letter.value, letter.key, letter.bucket, letter.offset)]
+        )
         batch = accept_batch(decoded, self.category, [now_ms], self.processor)
         rejection = batch.rejected[0] if batch.rejected else None
         events = SourceEvents(self.category, letter.bucket, batch.events, [letter.offset], [now_ms], rejection)

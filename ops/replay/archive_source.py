@@ -23,8 +23,9 @@ from ...backfill.warehouse.layout import EventFile, StoredFile
 from ...backfill.warehouse.stored import StoredCategory
 from ...backfill.warehouse.warehouse import Warehouse
 from ...processors.declare.categories import AnyCategory
+from ...processors.declare.codecs import Decoded
 from ...processors.declare.processor import Processor
-from ...processors.shard.batches import Decoded, accept_batch
+from ...processors.shard.batches import accept_batch
 from ...processors.shard.source_events import SourceEvents
 from ...transport.bus import Bus
 from ...transport.messages import Bucket

@@ -100,7 +100,7 @@ class BusEventSource:
             yield from self._seen(category, batch, arrived)
 
     def _seen(self, category: AnyCategory, batch: RawBatch, arrived_ms: list[int]) -> Iterator[SourceEvents]:
-        decoded = self._codecs.of(category).decode(batch.values())
+        decoded = self._codecs.of(category).decode(batch.messages)
         decoded = with_deletions(decoded, batch.messages, category, self._processor)
         accepted = accept_batch(decoded, category, batch.arrivals_ms(), self._processor)
         offsets = [message.offset() for message in batch.messages]

@@ -117,7 +117,7 @@ def _arrived_since(bus: Bus, category: AnyCategory, since_ms: int) -> Iterator[_
         if starts[number] >= end:
             continue
         for batch in read_offset_range(bus, OffsetRange(Bucket(category.name, number), starts[number], end)):
-            decoded, arrivals = codec.decode(batch.values()), batch.arrivals_ms()
+            decoded, arrivals = codec.decode(batch.messages), batch.arrivals_ms()
             marks = category.keys_of(decoded.events), category.event_times_of(decoded.events)
             for at, key, time, event in zip(decoded.at, *marks, decoded.events, strict=True):
                 yield _Arrived(OutputRecord(category.name, number, key, time, plain(event)), arrivals[at])

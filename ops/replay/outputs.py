@@ -12,6 +12,7 @@ from ...processors.declare.processor import Processor
 from ...processors.declare.routes import Routes
 from ...processors.shard.source_events import SourceEvents
 from ...transport.codecs.json_codec import JsonCodec
+from ...transport.messages import MessageCopy
 from .errors import ReplayStopped
 from .shard_replay import ReplayCounts, ReplayedBatch
 
@@ -90,7 +91,7 @@ class Outputs:
             self._codecs[category.name] = JsonCodec(category)
         codec = self._codecs[category.name]
         try:
-            decoded = codec.decode(codec.encode(records))
+            decoded = codec.decode(list(map(MessageCopy, codec.encode(records))))
         except TypeError as error:
             raise ReplayStopped(f"{error} A worker would stop there. Correct {self._name}.") from error
         if decoded.bad:

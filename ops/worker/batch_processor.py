@@ -6,13 +6,13 @@ raw batch --decode, accept--> events --shard.feed--> outputs, rejected events --
 from __future__ import annotations
 
 from ...processors.declare.categories import AnyCategory
+from ...processors.declare.codecs import Decoded
 from ...processors.declare.dead_letters import dead_letters_of
 from ...processors.declare.processor import Processor
 from ...processors.errors import Halted, PenstockError
 from ...processors.operators import StepResult
 from ...processors.shard.batches import (
     AcceptedBatch,
-    Decoded,
     EventRejected,
     RejectedEvent,
     accept_batch,
@@ -126,7 +126,7 @@ class BatchProcessor:
             raise self._stop_after(shard, batch, exceeding)
 
     def _accepted(self, shard: OpenShard, batch: RawBatch, category: AnyCategory) -> AcceptedBatch:
-        decoded = self._codecs.of(category).decode(batch.values())
+        decoded = self._codecs.of(category).decode(batch.messages)
         decoded = with_deletions(decoded, batch.messages, category, self._processor)
         if category.name not in shard.position:
             now_ms = self._clock.now_ms()

@@ -14,6 +14,7 @@ from ...processors.declare.dead_letters import dead_letters_of
 from ...processors.declare.processor import Processor
 from ...processors.errors import PenstockError
 from ...processors.shard.checkpoints import Step, steps_of
+from ...processors.shard.shard import HeldOutput
 from ...state.protocols import Outbox
 from ...transport.bus import Bus, Reader, TransactionalWriter, Writer
 from ...transport.changelog import rewrite_changelog_bucket
@@ -132,8 +133,7 @@ class CheckpointExecutor:
         """Send outputs, or hold them for their step. During a checkpoint, outputs of later events wait for its end."""
         if self._holds:
             # Checked before they are saved with the state: the worker would retry a refused message forever.
-            fitting = self._sizes.fitting(category, messages)
-            shard.held.extend((category, key, value) for key, value, _ in fitting)
+            shard.held.extend(HeldOutput(category, *message) for message in self._sizes.fitting(category, messages))
             return
         shard.has_sent = True
         if self._waiting is not None:
@@ -253,7 +253,9 @@ class CheckpointExecutor:
     def _send_held(self, shards: Sequence[OpenSnapshot]) -> None:
         for shard in shards:
             for category, messages in groupby(shard.take_held(), itemgetter(0)):
-                self._outputs.send(category, (Outgoing(key, value) for _, key, value in messages))
+                self._outputs.send(
+                    category, (Outgoing(held.key, held.value, held.bucket, held.headers) for held in messages)
+                )
 
     def _flush(self, writer: Writer, consequence: str) -> None:
         try:

@@ -105,4 +105,4 @@ class DeadLetterGuard:
             return []
         batches = read_offset_range(self._bus, OffsetRange(Bucket(name, 0), start, end), silence_limit_s=LETTERS_WAIT_S)
         codec = self._codecs.of(self._letters)
-        return [letter for batch in batches for letter in codec.decode(batch.values()).events]
+        return [letter for batch in batches for letter in codec.decode(batch.messages).events]

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf
 from operator import itemgetter
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from ..declare.categories import AnyCategory, Tombstone
+from ..declare.codecs import Decoded, Message, Undecodable
 from ..declare.processor import ErrorPolicy, Processor
 from ..errors import PenstockError, UserCodeError
 from ..operators import StepResult
@@ -24,34 +25,6 @@ from .key_check import MisplacedKey
 
 class EventRejected(PenstockError):
     """An event stopped the worker, as its processor declares. Earlier events are saved; the event is read again after a restart."""
-
-
-class Undecodable(NamedTuple):
-    """A message that did not decode.
-
-    Args:
-        at: its index in the batch.
-        reason: why, in words.
-        untimed: whether only the event time is missing.
-    """
-
-    at: int
-    reason: str
-    untimed: bool
-
-
-class Decoded(NamedTuple):
-    """A decoded batch.
-
-    Args:
-        events: the records, in order.
-        at: the index in the batch of each record.
-        bad: the messages that did not decode.
-    """
-
-    events: list[Any]
-    at: Sequence[int]
-    bad: list[Undecodable]
 
 
 class RejectedEvent(NamedTuple):
@@ -87,22 +60,6 @@ class AcceptedBatch(NamedTuple):
     events: list[Any]
     at: Sequence[int]
     rejected: list[RejectedEvent]
-
-
-class KeyedMessage(Protocol):
-    """A message of the bus, as far as deletions need it."""
-
-    def key(self) -> bytes | None:
-        """Return the key."""
-        ...
-
-    def value(self) -> bytes | None:
-        """Return the value; None deletes the key's row."""
-        ...
-
-    def timestamp(self) -> tuple[int, int]:
-        """Return the kind of the timestamp, and its milliseconds since 1970, UTC."""
-        ...
 
 
 def accept_batch(
@@ -148,7 +105,7 @@ def accept_batch(
 
 
 def with_deletions(
-    decoded: Decoded, messages: Sequence[KeyedMessage], category: AnyCategory, processor: Processor
+    decoded: Decoded, messages: Sequence[Message], category: AnyCategory, processor: Processor
 ) -> Decoded:
     """Return a decoded batch in which messages without a value are deletions, for a processor that reads the category as a table."""
     if not decoded.bad or not processor.reads_tombstones(category):

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from ..declare.categories import AnyCategory
+from ..declare.codecs import Headers
 from ..declare.processor import ErrorPolicy, Processor
 from ..declare.semantics import Semantics
 from ..keyed_state.changes import Changes, EmptyState, StateReader
@@ -26,8 +27,23 @@ from .resume_point import ResumePoint
 
 S = TypeVar("S", bound=StateReader)
 
-HeldOutput = tuple[str, "bytes | None", "bytes | None"]
-"""Category, key and value."""
+
+class HeldOutput(NamedTuple):
+    """An output that is sent after its state is saved.
+
+    Args:
+        category: its category.
+        key: its key.
+        value: its payload.
+        bucket: the number of its bucket, or a negative number for the bucket of its key.
+        headers: its headers.
+    """
+
+    category: str
+    key: bytes | None
+    value: bytes | None
+    bucket: int
+    headers: Headers | None
 
 
 class Span(NamedTuple):

@@ -7,12 +7,14 @@ import re
 import time
 from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
+from typing import cast
 
 import pytest
 from confluent_kafka import Consumer, Producer
 
+from penstock.processors.declare.codecs import Headers
 from penstock.processors.declare.partitioner import bucket_of
-from penstock.transport.bus import Bus, Reader, Scanner
+from penstock.transport.bus import Bus, Reader, Scanner, TransactionalWriter
 from penstock.transport.category_spec import CategorySpec, Topic
 from penstock.transport.errors import (
     Aborted,
@@ -219,6 +221,30 @@ def test_messages_may_lack_key_or_value(bus: Bus, unique: str) -> None:
     found = scan(bus, unique, 2)
 
     assert found == {Bucket(unique, 0): [(0, None, b"v"), (1, b"k", None)]}
+
+
+@pytest.mark.parametrize("transactional", [False, True])
+def test_messages_carry_headers(bus: Bus, unique: str, *, transactional: bool) -> None:
+    """Repeated names, empty values and null values arrive in order; a message without headers has None. Each message names its bucket."""
+    bus.catalog.create(CategorySpec(unique, 2))
+    sent = [("source", b"web"), ("source", b""), ("trace", None), ("größe", b"\xff\x00")]
+    writer = bus.transactional_writer(unique, None, 10, [unique]) if transactional else bus.writer()
+    writer.send(unique, [Outgoing(b"k", b"v", 1, sent), Outgoing(b"k", b"v", 1)])
+    writer.flush()
+    if transactional:
+        cast("TransactionalWriter", writer).commit([])
+    writer.close()
+
+    reader = bus.scanner([Position(Bucket(unique, 1), 0)])
+    found: list[tuple[int, Headers | None]] = []
+    deadline = time.monotonic() + LIMIT_S
+    while len(found) < 2:
+        assert time.monotonic() < deadline, f"only {found} arrived"
+        for batch in reader.poll(0.1).batches:
+            found += [(message.partition(), message.headers()) for message in batch.messages]
+    reader.close()
+
+    assert found == [(1, sent), (1, None)]
 
 
 def test_messages_have_the_brokers_arrival_time(bus: Bus, unique: str) -> None:

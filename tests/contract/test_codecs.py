@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.processors.declare.categories import AnyCategory, CodecName
+from penstock.processors.declare.codecs import Codec, Message
 from penstock.processors.declare.dead_letters import DeadLetter
 from penstock.processors.declare.record_check import InvalidRecord
 from penstock.processors.declare.records import Record
@@ -21,11 +22,11 @@ from penstock.processors.errors import DeclarationError
 from penstock.transport.category_spec import CategorySpec
 from penstock.transport.codecs.avro import schema_of
 from penstock.transport.codecs.by_category import Codecs
-from penstock.transport.codecs.codec import Codec
 from penstock.transport.codecs.dead_letters import DeadLetterCodec
 from penstock.transport.codecs.json_codec import JsonCodec
 from penstock.transport.codecs.schemaless import decode_any
 from penstock.transport.memory import MemoryBus
+from penstock.transport.messages import MessageCopy
 from penstock.transport.tables.schemas import SCHEMAS, Schemas
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -94,6 +95,11 @@ def category(record: type[Record], codec: CodecName) -> AnyCategory:
     return ps.Category("c", record, key="key", event_time="at", codec=codec)
 
 
+def messages(values: Iterable[bytes | None]) -> list[Message]:
+    """Return messages with these values."""
+    return list(map(MessageCopy, values))
+
+
 def codec_of(record: type[Record], codec: CodecName, bus: MemoryBus | None = None) -> Codec:
     return Codecs(bus or MemoryBus()).of(category(record, codec))
 
@@ -104,7 +110,7 @@ def test_a_batch_decodes_to_the_encoded_records(records: list[Everything], codec
     """Decoding an encoded batch returns the same records in the same order."""
     subject = codec_of(Everything, codec)
 
-    decoded = subject.decode(subject.encode(records))
+    decoded = subject.decode(messages(subject.encode(records)))
 
     assert decoded.events == records
     assert list(decoded.at) == list(range(len(records)))
@@ -121,7 +127,7 @@ def test_bad_messages_do_not_affect_good_ones(bad: list[bytes | None], places: l
     for place, value in zip([*places, *[0] * len(bad)], bad, strict=False):
         values.insert(place, value)
 
-    decoded = subject.decode(values)
+    decoded = subject.decode(messages(values))
 
     assert decoded.events == good
     assert [values[at] for at in decoded.at] == subject.encode(good)
@@ -135,7 +141,7 @@ def test_two_halves_of_a_record_are_two_bad_messages() -> None:
     whole = b'{"at":1,"key":"a","gone":1}'
     values: list[bytes | None] = [whole + whole, whole + b"\n" + whole, b'{"at":1,"key":"a",', b'"gone":1}', whole]
 
-    decoded = subject.decode(values)
+    decoded = subject.decode(messages(values))
 
     assert decoded.events == [Old(1, "a", 1)]
     assert [b.at for b in decoded.bad] == [0, 1, 2, 3]
@@ -146,13 +152,13 @@ def test_json_may_have_any_whitespace() -> None:
     subject = codec_of(Old, "json")
     values: list[bytes | None] = [b'{\n "at": 1,\n "key": "a",\n "gone": 1 }\n', b' {"at":2,"key":"b","gone":2}']
 
-    assert subject.decode(values).events == [Old(1, "a", 1), Old(2, "b", 2)]
+    assert subject.decode(messages(values)).events == [Old(1, "a", 1), Old(2, "b", 2)]
 
 
 @pytest.mark.parametrize("value", [b'{"key":"a","gone":1}', b'{"at":null,"key":"a","gone":1}'])
 def test_a_missing_event_time_is_distinguished_from_other_errors(value: bytes) -> None:
     """If it is missing or null, the reason names the field."""
-    [bad] = codec_of(Old, "json").decode([value]).bad
+    [bad] = codec_of(Old, "json").decode(messages([value])).bad
 
     assert bad.untimed
     assert "'at'" in bad.reason
@@ -160,7 +166,7 @@ def test_a_missing_event_time_is_distinguished_from_other_errors(value: bytes) -
 
 def test_other_errors_do_not_count_as_a_missing_event_time() -> None:
     """A field of a wrong type is an ordinary decoding error."""
-    [bad] = codec_of(Old, "json").decode([b'{"at":1,"key":2,"gone":1}']).bad
+    [bad] = codec_of(Old, "json").decode(messages([b'{"at":1,"key":2,"gone":1}'])).bad
 
     assert not bad.untimed
 
@@ -171,7 +177,7 @@ def test_a_newer_type_reads_old_messages(codec: CodecName) -> None:
     bus = MemoryBus()
     values = codec_of(Old, codec, bus).encode([Old(1, "a", 7)])
 
-    assert codec_of(New, codec, bus).decode(values).events == [New(1, "a", "unknown")]
+    assert codec_of(New, codec, bus).decode(messages(values)).events == [New(1, "a", "unknown")]
 
 
 def test_an_avro_message_references_its_schema_on_the_bus() -> None:
@@ -197,7 +203,7 @@ def test_avro_with_an_unknown_schema_is_a_bad_message() -> None:
     """It is rejected with the unpublished fingerprint."""
     [value] = codec_of(Old, "avro", MemoryBus()).encode([Old(1, "a", 7)])
 
-    [bad] = codec_of(Old, "avro", MemoryBus()).decode([value]).bad
+    [bad] = codec_of(Old, "avro", MemoryBus()).decode(messages([value])).bad
 
     assert value[2:10].hex() in bad.reason
 
@@ -329,7 +335,7 @@ def test_integers_have_64_bits(codec: CodecName, count: int) -> None:
     subject = codec_of(Counted, codec)
 
     if -(2**63) <= count < 2**63:
-        assert subject.decode(subject.encode([Counted(1, "a", count)])).events == [Counted(1, "a", count)]
+        assert subject.decode(messages(subject.encode([Counted(1, "a", count)]))).events == [Counted(1, "a", count)]
     else:
         with pytest.raises(InvalidRecord, match="64 bits"):
             subject.encode([Counted(1, "a", count)])
@@ -342,7 +348,7 @@ def test_a_message_with_a_wider_integer_is_rejected(count: int, before: int) -> 
     good = b'{"at":1,"key":"a"}'
     values: list[bytes | None] = [*[good] * before, b'{"at":1,"key":"a","count":%d}' % count, good]
 
-    decoded = codec_of(Counted, "json").decode(values)
+    decoded = codec_of(Counted, "json").decode(messages(values))
 
     fits = -(2**63) <= count < 2**63
     assert [bad.at for bad in decoded.bad] == ([] if fits else [before])
@@ -358,7 +364,7 @@ def test_a_wider_integer_inside_a_nested_value_is_found() -> None:
         b'{"at":1,"key":"a","inner":{"name":"x","count":%d}}' % 2**64,
     ]
 
-    assert [bad.at for bad in codec_of(Wide, "json").decode(values).bad] == [0, 1, 2]
+    assert [bad.at for bad in codec_of(Wide, "json").decode(messages(values)).bad] == [0, 1, 2]
 
 
 def test_avro_that_carries_nan_is_a_bad_message() -> None:
@@ -368,7 +374,7 @@ def test_avro_that_carries_nan_is_a_bad_message() -> None:
     [value] = subject.encode([Measured(1, "a", 0.5)])
     half, nan = struct.pack("<d", 0.5), struct.pack("<d", math.nan)
 
-    decoded = subject.decode([value, value.replace(half, nan)])
+    decoded = subject.decode(messages([value, value.replace(half, nan)]))
 
     assert decoded.events == [Measured(1, "a", 0.5)]
     assert [bad.at for bad in decoded.bad] == [1]
@@ -401,7 +407,7 @@ def test_a_dead_letter_contains_the_bytes_and_fits_the_bus_limit(letter: DeadLet
     codec = Codecs(bus).of(category)
 
     [value] = codec.encode([letter])
-    [read] = codec.decode([value]).events
+    [read] = codec.decode(messages([value])).events
 
     assert len(value) < bus.message_limit(category.name) - 512
     assert (letter.key or b"").startswith(read.key or b"")
@@ -419,7 +425,7 @@ def test_a_message_that_is_not_a_dead_letter_is_rejected() -> None:
     """The codec rejects other messages in the dead-letter category."""
     codec = DeadLetterCodec(lambda: 10_000)
 
-    assert [bad.at for bad in codec.decode([b"{}", None, b"\xc1\x01rubbish", b""]).bad] == [0, 1, 2, 3]
+    assert [bad.at for bad in codec.decode(messages([b"{}", None, b"\xc1\x01rubbish", b""])).bad] == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("limit", [16_384, 65_536, 262_144])
@@ -429,7 +435,7 @@ def test_a_dead_letter_fits_a_small_message_limit(limit: int) -> None:
     codec = DeadLetterCodec(lambda: limit)
 
     [value] = codec.encode([letter])
-    [read] = codec.decode([value]).events
+    [read] = codec.decode(messages([value])).events
 
     assert len(value) < limit - 512
     assert read.truncated_bytes == 320_000 - len(read.key or b"") - len(read.value or b"")

@@ -26,6 +26,7 @@ from support.stores import (
 import penstock as ps
 from penstock.processors.declare.stores import WriteMode
 from penstock.processors.shard.position import StatePosition
+from penstock.processors.shard.shard import HeldOutput
 from penstock.state.protocols import Outbox, RemoteState
 from penstock.state.remote import StoreFenced, remote_states
 
@@ -44,7 +45,9 @@ def test_a_zombie_changes_nothing(url: str, opened: Opened, write: str, writing:
     """Every write of an older owner is refused with an error."""
     processor = aggregator(ps.monoids.Count())
     zombie = opened(url, processor, writing)
-    zombie.save_with_outbox({A: b"\x01"}, Outbox({}, StatePosition({"hits": 1}), [("pages", b"a", b"1")]))
+    zombie.save_with_outbox(
+        {A: b"\x01"}, Outbox({}, StatePosition({"hits": 1}), [HeldOutput("pages", b"a", b"1", -1, None)])
+    )
     owner = opened(url, processor, writing)
     before = owner.fetch([A]), owner.outbox()
 

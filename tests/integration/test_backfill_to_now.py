@@ -225,7 +225,7 @@ class World:
             found += [
                 event
                 for batch in polled.batches
-                for event in Codecs(self.bus).of(category).decode(batch.values()).events
+                for event in Codecs(self.bus).of(category).decode(batch.messages).events
             ]
             polled = scanner.poll(1.0)
         scanner.close()

@@ -99,8 +99,8 @@ class World:
         for category in processor.outputs():
             for number, offset in begin[category.name].items():
                 end = self.bus.ends(category.name)[number]
-                values = [one.value() for one in self.bus.slice(Bucket(category.name, number), offset, end)]
-                written += Codecs(self.bus).of(category).decode(values).events
+                messages = list(self.bus.slice(Bucket(category.name, number), offset, end))
+                written += Codecs(self.bus).of(category).decode(messages).events
         return written
 
     def archive(self, warehouse: Warehouse | None = None) -> None:

@@ -98,7 +98,7 @@ class World:
             number: [
                 event
                 for batch in read_offset_range(self.bus, OffsetRange(Bucket(self.category.name, number), 0, end))
-                for event in codec.decode(batch.values()).events
+                for event in codec.decode(batch.messages).events
             ]
             for number, end in found.ends.items()
             if end

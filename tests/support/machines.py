@@ -117,5 +117,5 @@ def write(bus: MemoryBus, category: ps.Category[Any], events: Sequence[Any]) -> 
 def read(bus: MemoryBus, category: ps.Category[Any]) -> list[Any]:
     """Return all records of a category."""
     ends = bus.describe(category.name).ends
-    values = [m.value() for number, end in ends.items() for m in bus.slice(Bucket(category.name, number), 0, end)]
-    return list(Codecs(bus).of(category).decode(values).events)
+    messages = [m for number, end in ends.items() for m in bus.slice(Bucket(category.name, number), 0, end)]
+    return list(Codecs(bus).of(category).decode(messages).events)

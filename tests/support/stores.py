@@ -13,8 +13,10 @@ from penstock.processors.declare.stores import WriteMode
 from penstock.processors.keyed_state.changes import Changes
 from penstock.processors.keyed_state.key_layout import encode_window_key
 from penstock.processors.shard.position import StatePosition
+from penstock.processors.shard.shard import HeldOutput
 from penstock.state.protocols import Outbox, RemoteState, ShardIdentity
 from penstock.state.remote import RemoteStates, remote_states
+from penstock.transport.messages import BY_KEY
 
 from .databases import Postgres, Redis
 from .proxy import Proxy, Target
@@ -22,7 +24,13 @@ from .proxy import Proxy, Target
 EVER = -(2**63)
 A, B, C = (encode_window_key(key, EVER) for key in "abc")
 OUTBOX = Outbox(
-    {"hits": 4}, StatePosition({"hits": 9}), [("pages", b"a", b"1"), ("pages", None, b"2"), ("pages", b"b", None)]
+    {"hits": 4},
+    StatePosition({"hits": 9}),
+    [
+        HeldOutput("pages", b"a", b"1", BY_KEY, None),
+        HeldOutput("pages", None, b"2", 3, [("source", b"web"), ("source", None)]),
+        HeldOutput("pages", b"b", None, BY_KEY, None),
+    ],
 )
 LIMIT_S = 30.0
 OVERWRITING, APPENDING = WriteMode.READ_MERGE_WRITE, WriteMode.APPEND

@@ -176,7 +176,7 @@ class Site:
         """Return what was written."""
         [category] = self.processor.outputs()
         found = [
-            message.value()
+            message
             for number, end in self.bus.ends(category.name).items()
             for message in self.bus.slice(Bucket(category.name, number), 0, end)
         ]

@@ -19,10 +19,10 @@ from fastavro.types import Schema as AvroSchema
 from msgspec import inspect as shapes
 
 from ...processors.declare.categories import AnyCategory
+from ...processors.declare.codecs import Decoded, Message
 from ...processors.declare.record_check import RecordCheck
 from ...processors.declare.records import Record, fields_of, plain, without_null
 from ...processors.errors import DeclarationError
-from ...processors.shard.batches import Decoded
 from ..tables.schemas import Schemas, UnknownSchema
 from .decoded import MissingEventTime, UndecodableValue, decode_singly, reject_out_of_range
 
@@ -128,8 +128,9 @@ class AvroCodec:
         self._schemas.add(self._fingerprint, schema_of(self._record))
         return self._fingerprint
 
-    def decode(self, values: Sequence[bytes | None]) -> Decoded:
+    def decode(self, messages: Sequence[Message]) -> Decoded:
         """Decode a batch."""
+        values = [message.value() for message in messages]
         return reject_out_of_range(decode_singly(values, self._decode_one), self._read_check)
 
     def _decode_one(self, value: bytes) -> Any:

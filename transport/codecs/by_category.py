@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from ...processors.declare.categories import AnyCategory
+from ...processors.declare.codecs import Codec
 from ...processors.declare.dead_letters import DeadLetter
 from ..bus import Bus
 from ..tables.schemas import Schemas
 from .avro import AvroCodec
-from .codec import Codec
 from .dead_letters import DeadLetterCodec
 from .json_codec import JsonCodec
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
+from ...processors.declare.codecs import Decoded, Message
 from ...processors.declare.dead_letters import DeadLetter
-from ...processors.shard.batches import Decoded
 from ..messages import CERTAINLY_FITS_BYTES, MESSAGE_LIMIT
 from .decoded import UndecodableValue, decode_singly
 
@@ -45,9 +45,9 @@ class DeadLetterCodec:
         whole = _encode(_fitting(letter, MESSAGE_LIMIT))
         return whole if len(whole) <= CERTAINLY_FITS_BYTES else _encode(_fitting(letter, self._limit()))
 
-    def decode(self, values: Sequence[bytes | None]) -> Decoded:
+    def decode(self, messages: Sequence[Message]) -> Decoded:
         """Decode a batch."""
-        return decode_singly(values, decode_dead_letter)
+        return decode_singly([message.value() for message in messages], decode_dead_letter)
 
 
 def _fitting(letter: DeadLetter, limit: int) -> DeadLetter:

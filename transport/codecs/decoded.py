@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
+from ...processors.declare.codecs import Decoded, Undecodable
 from ...processors.declare.record_check import RecordCheck
-from ...processors.shard.batches import Decoded, Undecodable
 
 
 def reject_out_of_range(decoded: Decoded, check: RecordCheck) -> Decoded:

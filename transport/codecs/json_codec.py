@@ -9,8 +9,8 @@ import msgspec
 import numpy as np
 
 from ...processors.declare.categories import AnyCategory
+from ...processors.declare.codecs import Decoded, Message
 from ...processors.declare.record_check import RecordCheck, has_whole_numbers
-from ...processors.shard.batches import Decoded
 from .decoded import MissingEventTime, decode_singly, reject_out_of_range
 
 _WIDE_DIGITS = 19
@@ -38,8 +38,9 @@ class JsonCodec:
         # One call for the batch: a newline within a string is escaped in JSON, so the only newlines are between records.
         return self._encoder.encode_lines(records).split(b"\n")[:-1]
 
-    def decode(self, values: Sequence[bytes | None]) -> Decoded:
+    def decode(self, messages: Sequence[Message]) -> Decoded:
         """Decode a batch at once; if that fails, message by message."""
+        values = [message.value() for message in messages]
         try:
             lines = b"\n".join(values)  # type: ignore[arg-type]  # an empty message is a TypeError here
             if _lines_are_whole(lines, len(values)):

@@ -28,18 +28,23 @@ class KafkaWriter:
         """Queue messages; waits while the client's queue is full."""
         produce, failed = self._producer.produce, self._record_failure
         with _translated_callbacks(f"Writing to {category}"):
-            for key, value, bucket in messages:
+            for message in messages:
+                key, value, bucket, headers = message
                 try:
-                    produce(category, value, key, bucket, failed)
+                    if headers is None:  # about every message; keyword arguments take time
+                        produce(category, value, key, bucket, failed)
+                    else:
+                        produce(category, value, key, bucket, failed, headers=list(headers))
                 except BufferError:
-                    self._produce_when_not_full(category, key, value, bucket)
+                    self._produce_when_not_full(category, message)
             self._producer.poll(0)
 
-    def _produce_when_not_full(self, category: str, key: bytes | None, value: bytes | None, bucket: int) -> None:
+    def _produce_when_not_full(self, category: str, message: Outgoing) -> None:
+        key, value, bucket, headers = message
         while True:
             self._producer.poll(ROOM_WAIT_S)
             try:
-                self._producer.produce(category, value, key, bucket, self._record_failure)
+                self._producer.produce(category, value, key, bucket, self._record_failure, headers=list(headers or ()))
             except BufferError:
                 continue
             return

@@ -71,7 +71,7 @@ class MemoryBus:
                     f"Category {name} has {topic.spec.buckets} buckets; the number can only grow, not change to {buckets}. Nothing was changed. Use a "
                     "greater number."
                 )
-            topic.logs.extend(BucketLog() for _ in range(buckets - topic.spec.buckets))
+            topic.logs.extend(map(BucketLog, range(topic.spec.buckets, buckets)))
             topic.spec = replace(topic.spec, buckets=buckets)
 
         self._network.request("resize", resize)

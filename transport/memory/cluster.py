@@ -59,7 +59,7 @@ class Cluster:
     def add(self, spec: CategorySpec) -> None:
         """Add a category."""
         self.topics[spec.name] = Topic(
-            spec, f"topic-{next(self._topic_ids)}", [BucketLog() for _ in range(spec.buckets)]
+            spec, f"topic-{next(self._topic_ids)}", [BucketLog(number) for number in range(spec.buckets)]
         )
 
     def topic(self, name: str) -> Topic:

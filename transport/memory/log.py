@@ -11,6 +11,7 @@ from bisect import bisect_left
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
+from ...processors.declare.codecs import Headers
 from ..messages import Outgoing
 
 
@@ -35,10 +36,11 @@ class StoredMessage:
 
     Args:
         at: the offset.
-        payload: key, value and bucket.
+        payload: key, value and headers.
         arrived_ms: its timestamp (milliseconds since 1970, UTC).
         outcome: the outcome of its transaction; None without a transaction.
         is_sent: whether the timestamp is the writer's instead of the arrival time.
+        number: the number of the bucket.
     """
 
     at: int
@@ -46,6 +48,7 @@ class StoredMessage:
     arrived_ms: int
     outcome: TransactionOutcome | None = None
     is_sent: bool = False
+    number: int = 0
 
     def key(self) -> bytes | None:
         """Return the key."""
@@ -54,6 +57,14 @@ class StoredMessage:
     def value(self) -> bytes | None:
         """Return the payload."""
         return self.payload.value
+
+    def headers(self) -> Headers | None:
+        """Return the headers; None without headers."""
+        return self.payload.headers
+
+    def partition(self) -> int:
+        """Return the number of the bucket."""
+        return self.number
 
     def offset(self) -> int:
         """Return the offset."""
@@ -65,9 +76,14 @@ class StoredMessage:
 
 
 class BucketLog:
-    """The messages of one bucket in order, and its first and next offset."""
+    """The messages of one bucket in order, and its first and next offset.
 
-    def __init__(self) -> None:
+    Args:
+        number: the number of the bucket.
+    """
+
+    def __init__(self, number: int) -> None:
+        self._number = number
         self.start = 0
         self.end = 0
         self._messages: list[StoredMessage] = []
@@ -76,7 +92,7 @@ class BucketLog:
     def append(self, message: Outgoing, arrived_ms: int, writer: str | None = None, *, is_sent: bool = False) -> None:
         """Store a message, in the open transaction of a writer or without one."""
         outcome = None if writer is None else self._open.setdefault(writer, (TransactionOutcome(), self.end))[0]
-        self._messages.append(StoredMessage(self.end, message, arrived_ms, outcome, is_sent))
+        self._messages.append(StoredMessage(self.end, message, arrived_ms, outcome, is_sent, self._number))
         self.end += 1
 
     def mark(self, writer: str, state: MessageState) -> None:

@@ -12,11 +12,12 @@ from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
+from ...processors.declare.codecs import Message
 from ..bus import Bus
 from ..category_spec import CategorySpec
 from ..errors import BusUnreachable, ForeignMessage
 from ..internal_topics import create_missing_categories
-from ..messages import Bucket, Message, Outgoing, Polled, Position
+from ..messages import Bucket, Outgoing, Polled, Position
 
 READ_WAIT_S = 1.0
 SILENCE_LIMIT_S = 120.0
