@@ -32,7 +32,7 @@ ROWS = {
     "exactly once / at most once, with a changelog": (
         DEATHS,
         KILLS,
-        "unit/test_lost_states.py::test_nothing_comes_twice_whatever_state_is_lost",
+        "unit/test_lost_states.py::test_no_output_repeats_whatever_state_is_lost",
     ),
     "exactly once / exactly once, local": (DEATHS, KILLS, LOST_DISKS, ZOMBIES),
     "exactly once / exactly once, remote": (
@@ -136,7 +136,7 @@ ROWS = {
         "unit/test_expired.py::test_another_machine_restores_the_backup",
         "unit/test_expired.py::test_the_last_worker_continues_with_its_state",
         "unit/test_expired.py::test_a_worker_without_state_does_not_start_from_the_beginning",
-        "unit/test_lost_states.py::test_a_changelog_tells_also_where_the_groups_positions_are_gone",
+        "unit/test_lost_states.py::test_a_changelog_replaces_expired_positions_of_the_group",
     ),
     "a message that does not decode": (
         "unit/test_worker.py::test_an_undecodable_message_becomes_a_dead_letter",
@@ -152,11 +152,11 @@ ROWS = {
         EVERY_EVENT,
     ),
     "an event of a lookup join whose key has no row": (
-        "unit/test_lookups.py::test_each_event_meets_the_row_of_its_key",
-        "unit/test_lookups.py::test_events_without_a_row_may_stop_the_worker",
+        "unit/test_lookups.py::test_each_event_is_joined_with_the_row_of_its_key",
+        "unit/test_lookups.py::test_events_without_a_row_can_stop_the_worker",
     ),
     "a batch of a lookup join whose rows cannot be fetched": (
-        "unit/test_lookups.py::test_without_an_answer_the_worker_stops_where_it_was",
+        "unit/test_lookups.py::test_an_unreachable_source_stops_the_worker_by_default",
     ),
     "an event time more than a day (`max_future`) after the event's arrival in Kafka": (
         "unit/test_worker.py::test_a_future_event_becomes_a_dead_letter_and_does_not_move_the_watermark",

@@ -1,4 +1,4 @@
-"""How a Kafka cluster is reached, and what is told of one that does not let us in."""
+"""Settings of Kafka clients, and reports of outages and refused connections."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from penstock.transport.kafka.catalog import topic_of
 from penstock.transport.kafka.client_log import outage_reporter
 
 
-def test_settings_for_other_machines_name_no_file_of_this_one(tmp_path: Path) -> None:
-    """What certificates and keys in PEM say goes along; what is no file stays as it is."""
+def test_self_contained_settings_embed_the_files_that_they_name(tmp_path: Path) -> None:
+    """Certificates and keys in PEM files become values; a value that names no file stays unchanged."""
     for name in ("ca", "mine", "key"):
         (tmp_path / name).write_text(f"-----BEGIN {name}-----")
     given = {
@@ -42,15 +42,15 @@ def test_settings_for_other_machines_name_no_file_of_this_one(tmp_path: Path) ->
         }
 
 
-def test_a_certificate_that_is_not_in_pem_is_told(tmp_path: Path) -> None:
-    """Before anything is sent to anybody."""
+def test_a_certificate_that_is_not_pem_is_refused(tmp_path: Path) -> None:
+    """The error names the setting."""
     (tmp_path / "ca").write_bytes(b"\xff\xfe")
     with pytest.raises(SettingsRefused, match=r"ssl\.ca\.location"):
         KafkaSettings("broker:1", {"ssl.ca.location": str(tmp_path / "ca")}).self_contained()
 
 
-def test_a_refusal_and_an_outage_are_each_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    """However often the client tries again."""
+def test_an_outage_and_a_refusal_are_each_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Further attempts of the client add no lines."""
     caplog.set_level(logging.WARNING, "penstock.kafka")
     report = outage_reporter("broker:1")
     for _ in range(3):
@@ -62,8 +62,8 @@ def test_a_refusal_and_an_outage_are_each_one_line_of_the_log(caplog: pytest.Log
     assert refusal.startswith("Kafka at broker:1 refuses this client: SASL authentication error: no. Check")
 
 
-def test_a_large_message_has_a_dead_letter_that_the_client_takes() -> None:
-    """Also at the size that it just takes: the letter is told from the client's own limit, which it checks before it sends."""
+def test_the_dead_letter_of_a_large_message_fits_the_clients_limit() -> None:
+    """The dead letter of a message near the limit is truncated; a smaller message is kept completely."""
     settings = KafkaSettings("127.0.0.1:1")
     letters = DeadLetterCodec(lambda: settings.message_limit - 100)
     producer = Producer(settings.for_writer())
@@ -80,8 +80,8 @@ def test_a_large_message_has_a_dead_letter_that_the_client_takes() -> None:
     assert 990_000 < kept[1] < 999_900
 
 
-def test_batches_are_no_larger_than_what_the_client_sends() -> None:
-    """Nor smaller than messages that are sent without asking."""
+def test_the_batch_limit_follows_the_clients_settings() -> None:
+    """A larger `batch.size` or a smaller `message.max.bytes` lowers it, down to a minimum."""
 
     def batch(**further: str) -> int:
         named = {name.replace("_", "."): value for name, value in further.items()}
@@ -93,8 +93,8 @@ def test_batches_are_no_larger_than_what_the_client_sends() -> None:
     assert batch(batch_size="1") == 16_384
 
 
-def test_a_category_is_made_safe_where_there_are_brokers_enough() -> None:
-    """With three brokers none is lost with one of them; with fewer, the cluster's own replication holds."""
+def test_a_topic_has_three_replicas_if_the_cluster_has_three_brokers() -> None:
+    """The loss of one of three brokers loses no event; with fewer brokers, the cluster's default replication applies."""
     spec = CategorySpec("events", 4)
     safe, plain = topic_of(spec, 3), topic_of(spec, 2)
     of_safe, of_plain = dict(safe.config or {}), dict(plain.config or {})

@@ -1,4 +1,4 @@
-"""What the cache of a lookup promises: no row older than declared, no more keys than declared, the least used gone first."""
+"""The cache of a lookup: limits of age and number of keys, and eviction of the least recently used key."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ LIMITS = ps.lookups.Cached(max_keys=3, ttl=timedelta(seconds=10), missing_ttl=ti
 KEYS = st.lists(st.sampled_from("abcdef"), unique=True, max_size=5)
 
 
-class CacheAsAList(RuleBasedStateMachine):
-    """The cache does as a list of (key, row, since when) that is kept in order of use."""
+class CacheComparison(RuleBasedStateMachine):
+    """Compares the cache with a list of (key, row, time of the fetch) in order of use."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,29 +36,29 @@ class CacheAsAList(RuleBasedStateMachine):
 
     @rule(keys=KEYS, found=st.dictionaries(st.sampled_from("abcdef"), st.integers(0, 9)))
     def look_up(self, keys: list[str], found: dict[str, int]) -> None:
-        """As a batch does: what is lacking is fetched and remembered, found or not."""
+        """Look up a batch: fetch missing keys and cache each result, found or not."""
         known = self.cache.get(keys)
-        remembered = {key: row for key, row, since_s in self.model if key in keys and self.is_fresh(row, since_s)}
-        assert known.rows == remembered
-        assert known.missing == [key for key in keys if key not in remembered]
-        used = sorted((one for one in self.model if one[0] in remembered), key=lambda one: keys.index(one[0]))
-        self.model = [one for one in self.model if one[0] not in keys] + used
+        cached = {key: row for key, row, since_s in self.model if key in keys and self.is_fresh(row, since_s)}
+        assert known.rows == cached
+        assert known.missing == [key for key in keys if key not in cached]
+        used = sorted((entry for entry in self.model if entry[0] in cached), key=lambda entry: keys.index(entry[0]))
+        self.model = [entry for entry in self.model if entry[0] not in keys] + used
 
         self.cache.put(known.missing, found)
         self.model += [(key, found.get(key), self.now_s) for key in known.missing]
         self.model = self.model[-3:]
 
     @invariant()
-    def it_is_bounded(self) -> None:
+    def has_at_most_max_keys(self) -> None:
         assert len(self.cache._entries) <= LIMITS.max_keys
 
 
-TestCacheAsAList = CacheAsAList.TestCase
-TestCacheAsAList.settings = settings(max_examples=50, stateful_step_count=15, deadline=None)
+TestCacheComparison = CacheComparison.TestCase
+TestCacheComparison.settings = settings(max_examples=50, stateful_step_count=15, deadline=None)
 
 
-def test_a_row_that_does_not_fit_is_entries_as_briefly_as_none() -> None:
-    """It is as likely to be mended."""
+def test_an_invalid_row_expires_as_early_as_a_missing_row() -> None:
+    """`missing_ttl` applies, since the source may soon be corrected."""
     now_s = 0.0
     cache = Cache(LIMITS, lambda: now_s)
     cache.put(["a"], {"a": ps.lookups.InvalidRow("a is no row")})
@@ -68,7 +68,7 @@ def test_a_row_that_does_not_fit_is_entries_as_briefly_as_none() -> None:
 
 
 @pytest.mark.parametrize("limit", [{"max_keys": 0}, {"ttl": timedelta()}, {"missing_ttl": timedelta(seconds=-1)}])
-def test_a_cache_of_nothing_is_refused(limit: dict[str, Any]) -> None:
-    """With what to declare instead."""
+def test_cache_limits_must_be_greater_than_zero(limit: dict[str, Any]) -> None:
+    """The error shows how to declare no cache."""
     with pytest.raises(DeclarationError, match="cache = None"):
         ps.lookups.Cached(**limit)

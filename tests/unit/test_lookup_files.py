@@ -1,4 +1,4 @@
-"""What tables in files promise: the rows of the file as it is, or, while that cannot be read, those it had; and errors with a place."""
+"""Lookup tables in files: reloads, the previous rows after a failed load, and errors with line numbers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HEADER = "code,name,lines"
 
 
 class City(ps.Record, frozen=True):
-    """What is known of a city."""
+    """A city."""
 
     name: str
     lines: int | None
@@ -28,14 +28,14 @@ class City(ps.Record, frozen=True):
 
 
 class Visit(ps.Record, frozen=True):
-    """Somebody comes to a city."""
+    """A visit to a city."""
 
     code: str
     at: ps.EventTime
 
 
 class Visited(Visit, frozen=True):
-    """With its name."""
+    """A visit with the city's name."""
 
     name: str | None
 
@@ -46,14 +46,14 @@ visited = ps.Category("visited", Visited, key="code", event_time="at", buckets=1
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """A file of one city."""
+    """A CSV file with one city."""
     path = tmp_path / "cities.csv"
     path.write_text(f"{HEADER}\nr,Rome,3\n", encoding="utf-8")
     return path
 
 
-def replaced(path: Path, text: str) -> None:
-    """Put another file in the place of one."""
+def replace_file(path: Path, text: str) -> None:
+    """Replace a file atomically."""
     new = path.with_suffix(".new")
     new.write_text(text, encoding="utf-8")
     new.replace(path)
@@ -72,8 +72,8 @@ class Name(ps.LookupJoin):
         yield Visited(event.code, event.at, row.name if row else None)
 
 
-def test_a_file_is_loaded_again_when_it_is_another(path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Written anew or replaced; one that does not load, or is gone, leaves the older rows in use, is told once, and is counted."""
+def test_a_changed_file_is_loaded_again(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """After a failed load, the previous rows stay in use; each failure is logged once and counted."""
     driver = Driver(Name, sources={Name: ps.lookups.CsvTable(path, City, key="code")})
 
     def name() -> str | None:
@@ -84,26 +84,26 @@ def test_a_file_is_loaded_again_when_it_is_another(path: Path, caplog: pytest.Lo
     with path.open("a", encoding="utf-8") as file:
         file.write("b,Bern,2\n")
     assert name() == "Rome"
-    replaced(path, f"{HEADER}\nr,Roma,3\n")
+    replace_file(path, f"{HEADER}\nr,Roma,3\n")
     assert name() == "Roma"
-    replaced(path, f"{HEADER}\nr,Rom,many\n")
+    replace_file(path, f"{HEADER}\nr,Rom,many\n")
     assert (name(), name()) == ("Roma", "Roma")
     path.unlink()
     assert (name(), name()) == ("Roma", "Roma")
-    replaced(path, f"{HEADER}\nr,Rom,4\n")
+    replace_file(path, f"{HEADER}\nr,Rom,4\n")
     assert name() == "Rom"
 
-    told = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    assert [text.startswith(f"{path} line 2 is not a valid City: Expected `int") for text in told] == [True, False]
-    assert all("The 1 rows of the previous version stay in use" in text for text in told)
+    warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert [text.startswith(f"{path} line 2 is not a valid City: Expected `int") for text in warnings] == [True, False]
+    assert all("The 1 rows of the previous version stay in use" in text for text in warnings)
     counts = driver.metrics(Name).lookups
     assert counts is not None
     assert counts.failed_loads == 2
     assert "2 failed table loads" in str(driver.metrics(Name))
 
 
-def test_a_table_that_is_held_whole_needs_no_cache(path: Path) -> None:
-    """A change is seen by the next batch, whatever is declared."""
+def test_a_table_in_a_file_does_not_use_the_cache(path: Path) -> None:
+    """The next batch uses a changed file, even if a cache is declared."""
 
     class Cached(Name):
         """With a cache."""
@@ -112,14 +112,14 @@ def test_a_table_that_is_held_whole_needs_no_cache(path: Path) -> None:
 
     driver = Driver(Cached, sources={Cached: ps.lookups.CsvTable(path, City, key="code")})
     driver.send(visits, [Visit("r", 1)])
-    replaced(path, f"{HEADER}\nr,Roma,3\n")
+    replace_file(path, f"{HEADER}\nr,Roma,3\n")
     driver.send(visits, [Visit("r", 2)])
 
-    assert [one.name for one in driver.read(visited)] == ["Rome", "Roma"]
+    assert [visit.name for visit in driver.read(visited)] == ["Rome", "Roma"]
 
 
-def test_an_empty_cell_is_none_where_that_can_be_and_otherwise_the_default(path: Path) -> None:
-    """An empty text is one only where None is not possible."""
+def test_an_empty_cell_is_none_or_the_default(path: Path) -> None:
+    """A required text field, which accepts neither, is an empty text."""
     path.write_text("﻿code,name,lines,metro,founded\nr,,,,\nb,Bern,2,TRUE,1191\n\n", encoding="utf-8")
     rows = ps.lookups.CsvTable(path, City, key="code").open()
 
@@ -129,15 +129,15 @@ def test_an_empty_cell_is_none_where_that_can_be_and_otherwise_the_default(path:
     }
 
 
-def test_a_cell_may_hold_what_ends_lines_elsewhere(path: Path) -> None:
-    """Within quotes; and lines may end as they do on other systems."""
+def test_a_quoted_cell_may_contain_line_breaks(path: Path) -> None:
+    """Lines may also end with a carriage return and a line feed."""
     path.write_bytes('code,name,lines\r\nr,"Ro\r\nme, \u2028 ""x""",3\r\n'.encode())
 
     assert ps.lookups.CsvTable(path, City, key="code").open().fetch(["r"]) == {"r": City('Ro\r\nme, \u2028 "x"', 3)}
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         (b"", "has no column 'code', 'name', 'lines', which the key needs"),
         (b"code,lines\nr,3\n", "has no column 'name', which City needs. It has: code, lines"),
@@ -156,32 +156,30 @@ def test_a_cell_may_hold_what_ends_lines_elsewhere(path: Path) -> None:
         (b'code,name,lines\nr,"Rome,3\n', "is not a CSV file in UTF-8"),
     ],
 )
-def test_a_file_that_cannot_be_understood_is_refused_before_the_first_event(
-    path: Path, content: bytes, told: str
-) -> None:
-    """With the place, and what is wrong with it."""
+def test_an_invalid_csv_file_is_refused_before_the_first_event(path: Path, content: bytes, message: str) -> None:
+    """The error contains the line and the reason."""
     path.write_bytes(content)
 
-    with pytest.raises(ps.lookups.LookupRefused, match=told):
+    with pytest.raises(ps.lookups.LookupRefused, match=message):
         Driver(Name, sources={Name: ps.lookups.CsvTable(path, City, key="code")})
 
 
 @pytest.mark.parametrize("kind", [ps.lookups.CsvTable, ps.lookups.ParquetTable])
-def test_a_file_that_is_not_there_is_refused(kind: Any, tmp_path: Path) -> None:
-    """Before the first event."""
+def test_a_missing_file_is_refused(kind: Any, tmp_path: Path) -> None:
+    """The error contains the path and the system's reason."""
     with pytest.raises(ps.lookups.LookupRefused, match=r"cities cannot be read: No such file"):
         kind(tmp_path / "cities", City, key="code").open()
 
 
 @pytest.mark.parametrize("kind", [ps.lookups.CsvTable, ps.lookups.ParquetTable])
-def test_rows_are_structs(kind: Any) -> None:
-    """Or they are refused when they are declared."""
+def test_the_row_type_must_be_a_struct(kind: Any) -> None:
+    """The declaration of another type is refused."""
     with pytest.raises(DeclarationError, match=r"cannot be read as <class 'dict'>"):
         kind("cities", dict, key="code")
 
 
-def test_a_parquet_file_may_have_whole_numbers_as_keys(tmp_path: Path) -> None:
-    """They are found as texts."""
+def test_a_parquet_file_may_have_integer_keys(tmp_path: Path) -> None:
+    """They are looked up as text."""
     path = tmp_path / "cities.parquet"
     pq.write_table(pa.table({"code": pa.array([7, 8], pa.int16()), "name": ["Rome", "Bern"], "lines": [3, None]}), path)
 
@@ -190,7 +188,7 @@ def test_a_parquet_file_may_have_whole_numbers_as_keys(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("columns", "told"),
+    ("columns", "message"),
     [
         ({"code": ["r", None], "name": ["Rome", "Bern"], "lines": [1, 2]}, "row 1 has the key None"),
         ({"code": [1.5], "name": ["Rome"], "lines": [1]}, "row 0 has the key 1.5"),
@@ -199,16 +197,16 @@ def test_a_parquet_file_may_have_whole_numbers_as_keys(tmp_path: Path) -> None:
         ({"name": ["Rome"], "lines": [1]}, "has no column 'code'"),
     ],
 )
-def test_a_parquet_file_that_does_not_fit_is_refused(tmp_path: Path, columns: dict[str, Any], told: str) -> None:
-    """With the row."""
+def test_an_invalid_parquet_file_is_refused(tmp_path: Path, columns: dict[str, Any], message: str) -> None:
+    """The error names the row or the missing column."""
     path = tmp_path / "cities.parquet"
     pq.write_table(pa.table(columns), path)
 
-    with pytest.raises(ps.lookups.LookupRefused, match=told):
+    with pytest.raises(ps.lookups.LookupRefused, match=message):
         ps.lookups.ParquetTable(path, City, key="code").open()
 
 
-def test_what_is_no_parquet_file_is_refused(path: Path) -> None:
-    """As such."""
+def test_a_file_of_another_format_is_refused_as_a_parquet_table(path: Path) -> None:
+    """The error says that the file is not readable as Parquet."""
     with pytest.raises(ps.lookups.LookupRefused, match="is not a readable Parquet file"):
         ps.lookups.ParquetTable(path, City, key="code").open()

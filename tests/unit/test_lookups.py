@@ -1,4 +1,4 @@
-"""What a lookup promises its events: the right row, and a stated fate where there is none or it cannot be had."""
+"""Lookup joins: each event gets the row of its key; the declaration selects the action for missing rows and outages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from penstock.transport.messages import End, Polled
 
 
 class Departure(ps.Record, frozen=True):
-    """A plane leaves."""
+    """A departure of a plane."""
 
     flight: str
     at: ps.EventTime
@@ -26,14 +26,14 @@ class Departure(ps.Record, frozen=True):
 
 
 class Airport(ps.Record, frozen=True):
-    """What is known of an airport."""
+    """An airport."""
 
     name: str
     feet: int
 
 
 class Located(ps.Record, frozen=True):
-    """A departure with the name of where it was."""
+    """A departure with the name of its airport."""
 
     flight: str
     at: ps.EventTime
@@ -46,12 +46,12 @@ AIRPORTS = {"JFK": Airport("Kennedy", 13), "LGA": Airport("La Guardia", 22)}
 
 
 class Flaky:
-    """A source that fails when it is asked to, and notes what it was asked for."""
+    """A source with scripted failures; it records the requested keys."""
 
     def __init__(self, rows: Mapping[str, Any], failures: Sequence[Exception] = ()) -> None:
         self.rows = dict(rows)
         self.failures = list(failures)
-        self.asked: list[set[str]] = []
+        self.requested: list[set[str]] = []
 
     def open(self) -> Flaky:
         return self
@@ -59,7 +59,7 @@ class Flaky:
     def fetch(self, keys: Sequence[str]) -> dict[str, Any]:
         if not keys:
             return {}
-        self.asked.append(set(keys))
+        self.requested.append(set(keys))
         if self.failures:
             raise self.failures.pop(0)
         return {key: self.rows[key] for key in keys if key in self.rows}
@@ -86,7 +86,7 @@ class Locate(ps.LookupJoin):
 
 
 def like(**attributes: Any) -> type[ps.LookupJoin]:
-    """Return the same with other choices."""
+    """Return `Locate` with other attributes."""
     return type("Locate", (Locate,), attributes)
 
 
@@ -95,19 +95,19 @@ def leaves(flight: str, origin: str | None) -> Departure:
 
 
 def names(driver: Driver) -> list[tuple[str, str | None]]:
-    return [(one.flight, one.airport) for one in driver.read(located)]
+    return [(event.flight, event.airport) for event in driver.read(located)]
 
 
-def test_each_event_meets_the_row_of_its_key() -> None:
-    """One without a row, or without a key, is joined with None."""
+def test_each_event_is_joined_with_the_row_of_its_key() -> None:
+    """An event without a key, or without a row, is joined with None."""
     driver = Driver(Locate)
     driver.send(departures, [leaves("1", "JFK"), leaves("2", "XXX"), leaves("3", "LGA"), leaves("4", None)])
 
     assert names(driver) == [("1", "Kennedy"), ("2", None), ("3", "La Guardia"), ("4", None)]
 
 
-def test_a_batch_is_one_request_for_its_different_keys() -> None:
-    """And none where the cache knows all, also of what has no row; until that is too old."""
+def test_a_batch_makes_one_request_for_its_distinct_keys() -> None:
+    """Cached keys are not requested until they expire; keys without a row are cached, too."""
     cached = ps.lookups.Cached(ttl=timedelta(minutes=10), missing_ttl=timedelta(minutes=1))
     source, kind = Flaky(AIRPORTS), like(cache=cached)
     driver = Driver(kind, sources={kind: source})
@@ -116,14 +116,14 @@ def test_a_batch_is_one_request_for_its_different_keys() -> None:
         driver.advance(pause_s)
         driver.send(departures, events)
 
-    assert source.asked == [{"JFK", "XXX"}, {"XXX"}, {"JFK", "XXX"}]
+    assert source.requested == [{"JFK", "XXX"}, {"XXX"}, {"JFK", "XXX"}]
     counts = driver.metrics(kind).lookups
     assert counts is not None
     assert (counts.keys, counts.cached, counts.missing) == (8, 3, 4)
 
 
-def test_without_a_cache_each_batch_asks_anew() -> None:
-    """What changed outside is seen by the next batch."""
+def test_without_a_cache_each_batch_requests_its_rows() -> None:
+    """The next batch uses a row that has changed in the source."""
     source = Flaky(AIRPORTS)
     driver = Driver(Locate, sources={Locate: source})
     driver.send(departures, [leaves("1", "JFK")])
@@ -133,8 +133,8 @@ def test_without_a_cache_each_batch_asks_anew() -> None:
     assert names(driver) == [("1", "Kennedy"), ("2", "Idlewild")]
 
 
-def test_events_without_a_row_may_be_left_out() -> None:
-    """They are counted, and shown."""
+def test_events_without_a_row_can_be_dropped() -> None:
+    """The metrics count and show them."""
     kind = like(on_miss=ps.lookups.OnMiss.DROP)
     driver = Driver(kind)
     driver.send(departures, [leaves("1", "JFK"), leaves("2", "XXX"), leaves("3", None)])
@@ -145,8 +145,8 @@ def test_events_without_a_row_may_be_left_out() -> None:
     assert driver.dead_letters(kind) == []
 
 
-def test_events_without_a_row_may_be_set_aside() -> None:
-    """With the key and where it was looked for; what raises stops all the same."""
+def test_events_without_a_row_can_become_dead_letters() -> None:
+    """The reason names the key and the source. An exception still stops the worker."""
     kind = like(on_miss=ps.lookups.OnMiss.DEAD_LETTER)
     driver = Driver(kind)
     driver.send(departures, [leaves("1", "JFK"), leaves("2", "XXX"), leaves("3", "LGA")])
@@ -160,8 +160,8 @@ def test_events_without_a_row_may_be_set_aside() -> None:
     assert len(driver.dead_letters(kind)) == 2
 
 
-def test_events_without_a_row_may_stop_the_worker() -> None:
-    """All before is saved; and it says how it could go on. What raises may be set aside all the same."""
+def test_events_without_a_row_can_stop_the_worker() -> None:
+    """Earlier events are saved, and the error names the alternative. Exceptions can still become dead letters."""
     kind = like(on_miss=ps.lookups.OnMiss.STOP, on_error=ps.ErrorPolicy.DEAD_LETTER)
     driver = Driver(kind)
     with pytest.raises(EventRejected, match=r"offset 2: there is no row for key 'XXX'.*on_miss = OnMiss.DEAD_LETTER"):
@@ -172,14 +172,14 @@ def test_events_without_a_row_may_stop_the_worker() -> None:
     assert [letter.reason for letter in driver.dead_letters(kind)] == ["Locate raised ValueError: broken"]
 
 
-def test_a_row_that_does_not_fit_is_the_fate_of_its_events_alone() -> None:
-    """As if `join` had raised it; so is a key that is none."""
+def test_an_invalid_row_affects_only_the_events_of_its_key() -> None:
+    """It counts as an exception in `join`. A key of another type is an error in `key_of`."""
     unfit = ps.lookups.InvalidRow("the row of 'XXX' is not a valid Airport: Expected `int`")
     kind = like(on_error=ps.ErrorPolicy.DEAD_LETTER, cache=ps.lookups.Cached())
     driver = Driver(
         kind, sources={kind: ps.lookups.MemoryTable({**AIRPORTS, "XXX": unfit, "LOW": Airport("Atlantis", -1)})}
     )
-    numbered: Any = Departure("4", 1_000, 5)  # type: ignore[arg-type]  # as a user might
+    numbered: Any = Departure("4", 1_000, 5)  # type: ignore[arg-type]  # a user's mistake
     driver.send(departures, [leaves("1", "XXX"), leaves("2", "LOW"), leaves("3", "JFK")])
     with pytest.raises(TypeError, match=r"key_of returned 5 for Departure.*must return a str"):
         list(driver._processors[kind].process(numbered))  # type: ignore[attr-defined]
@@ -191,16 +191,16 @@ def test_a_row_that_does_not_fit_is_the_fate_of_its_events_alone() -> None:
     ]
 
 
-def test_without_an_answer_the_worker_stops_where_it_was() -> None:
-    """By default: all before is saved, nothing is skipped, and the next start asks again."""
+def test_an_unreachable_source_stops_the_worker_by_default() -> None:
+    """Earlier events are saved, no event is skipped, and the next start requests the rows again."""
     source = Flaky(AIRPORTS)
     driver = Driver(Locate, sources={Locate: source})
     driver.send(departures, [leaves("1", "JFK")])
     source.failures = [ps.lookups.LookupUnreachable("The airports gave no answer within 5 s.")]
     with pytest.raises(EventRejected) as stopped:
         driver.send(departures, [b"{broken", leaves("2", "JFK")])
-    for said in ("departures/0 at offset 1", "no answer within 5 s", "OnUnreachable.WAIT", "nothing was skipped"):
-        assert said in str(stopped.value)
+    for part in ("departures/0 at offset 1", "no answer within 5 s", "OnUnreachable.WAIT", "nothing was skipped"):
+        assert part in str(stopped.value)
     assert driver.dead_letters(Locate) == []
     driver.run()
 
@@ -208,8 +208,8 @@ def test_without_an_answer_the_worker_stops_where_it_was() -> None:
     assert len(driver.dead_letters(Locate)) == 1
 
 
-def test_an_answer_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
-    """Nothing is lost or doubled; it is said once, and each attempt is counted."""
+def test_a_worker_can_wait_for_an_unreachable_source(caplog: pytest.LogCaptureFixture) -> None:
+    """It joins each event once, logs each outage once, and counts each failed request."""
     kind = like(on_unreachable=ps.lookups.OnUnreachable.WAIT, output_semantics=ps.Semantics.EXACTLY_ONCE)
     source = Flaky(AIRPORTS)
     driver = Driver(kind, sources={kind: source})
@@ -232,8 +232,8 @@ class Sent(Departure, frozen=True):
 others = ps.Category("others", Sent, key="flight", event_time="at", buckets=2)
 
 
-def test_what_waits_does_not_let_a_bucket_seem_read() -> None:
-    """Several inputs and buckets: each event is given once, however often an answer was missing."""
+def test_waiting_events_of_several_inputs_and_buckets_are_joined_once() -> None:
+    """A bucket with waiting events does not count as read, however many requests fail."""
     two = ps.Category("two", Departure, key="flight", event_time="at", buckets=2)
     kind = like(reads=(two, others), on_unreachable=ps.lookups.OnUnreachable.WAIT)
     source = Flaky(AIRPORTS)
@@ -243,13 +243,13 @@ def test_what_waits_does_not_let_a_bucket_seem_read() -> None:
         driver.send(two, [leaves(f"a{number}", "JFK"), leaves(f"b{number}", "LGA")])
         driver.send(others, [Sent(f"c{number}", 1_000, "JFK")])
 
-    assert sorted(one for one, _ in names(driver)) == sorted(
+    assert sorted(flight for flight, _ in names(driver)) == sorted(
         f"{side}{number}" for side in "abc" for number in range(20)
     )
 
 
-def test_a_bucket_that_is_told_to_end_with_what_waits_is_not_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bus may tell of a bucket's end with its last events; both are read again."""
+def test_a_bucket_that_ends_with_waiting_events_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bus may report a bucket's end together with its last events."""
     take = memory.readers.MemoryScanner.take
 
     def eager(scanner: memory.readers.MemoryScanner) -> Polled:
@@ -265,8 +265,8 @@ def test_a_bucket_that_is_told_to_end_with_what_waits_is_not_passed_over(monkeyp
 
 
 @pytest.mark.parametrize("error", [ps.lookups.LookupRefused("There is no such table."), KeyError("airports")])
-def test_what_cannot_be_looked_up_stops_the_worker(error: Exception) -> None:
-    """Also where answers are waited for: waiting mends nothing of a refusal, or of a source that raises."""
+def test_other_errors_of_a_source_stop_the_worker(error: Exception) -> None:
+    """Also with `OnUnreachable.WAIT`, which applies only to unreachable sources."""
     kind = like(on_unreachable=ps.lookups.OnUnreachable.WAIT)
     driver = Driver(kind, sources={kind: Flaky(AIRPORTS, [error])})
     with pytest.raises(EventRejected, match=r"airports|no such table"):
@@ -276,28 +276,28 @@ def test_what_cannot_be_looked_up_stops_the_worker(error: Exception) -> None:
     assert names(driver) == [("1", "Kennedy")]
 
 
-class Away(Flaky):
-    """A source that cannot be asked at all."""
+class Unreachable(Flaky):
+    """A source that is never reachable."""
 
     def fetch(self, keys: Sequence[str]) -> dict[str, Any]:
         raise ps.lookups.LookupUnreachable("The airports are away.")
 
 
-def test_before_the_first_event_it_is_tried_whether_there_is_an_answer() -> None:
-    """Who waits for answers waits for the first one, too."""
+def test_the_source_must_be_reachable_at_the_start_unless_the_worker_waits() -> None:
+    """With `OnUnreachable.WAIT`, the worker starts without the source."""
     kind = like(on_unreachable=ps.lookups.OnUnreachable.WAIT)
     with pytest.raises(ps.PenstockError, match="are away"):
-        Driver(Locate, sources={Locate: Away({})})
+        Driver(Locate, sources={Locate: Unreachable({})})
 
-    Driver(kind, sources={kind: Away({})})
+    Driver(kind, sources={kind: Unreachable({})})
 
 
-def test_a_processor_may_open_more_and_lets_go_of_its_source() -> None:
-    """Closing is repeatable; and a source is opened when it is needed, should `open` have been forgotten."""
+def test_a_processor_that_overrides_open_still_opens_and_closes_its_source() -> None:
+    """Closing is idempotent. The source opens at its first use if `open` does not call the base method."""
     source = Flaky(AIRPORTS)
 
     class More(Locate):
-        """Loads something else."""
+        """Overrides `open` without calling the base method."""
 
         def open(self) -> None:
             self.loaded = True
@@ -313,7 +313,7 @@ def test_a_processor_may_open_more_and_lets_go_of_its_source() -> None:
 
 
 @pytest.mark.parametrize(
-    ("attributes", "told"),
+    ("attributes", "message"),
     [
         ({"source": None}, "Declare `source = …`"),
         ({"source": "airports.csv"}, "Declare `source = …`"),
@@ -323,17 +323,17 @@ def test_a_processor_may_open_more_and_lets_go_of_its_source() -> None:
         ({"on_unreachable": True}, "`on_unreachable = True`"),
     ],
 )
-def test_lookups_that_cannot_work_are_refused(attributes: dict[str, Any], told: str) -> None:
-    """With what to change."""
-    with pytest.raises(DeclarationError, match=told):
+def test_an_invalid_lookup_is_refused(attributes: dict[str, Any], message: str) -> None:
+    """The error names the attribute to change."""
+    with pytest.raises(DeclarationError, match=message):
         Driver(like(**attributes))
 
 
 def test_a_lookup_needs_a_source() -> None:
-    """Or it is told where one is to be declared."""
+    """The error names the attribute to declare."""
 
     class Nowhere(ps.LookupJoin):
-        """Says not where."""
+        """Declares no source."""
 
         reads = departures
 

@@ -1,4 +1,4 @@
-"""The bus in memory as a broker that was killed: markers of transactions are missing, and what the next writer does about it."""
+"""The memory bus with lost transaction markers, as after a broker's crash, and recovery by the next writer."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ LIMIT_S = 10.0
 
 
 class Owner:
-    """A member of a group that owns whatever it is given."""
+    """A group member that accepts any bucket."""
 
     def assigned(self, buckets: Sequence[Bucket]) -> None:
-        """Take buckets."""
+        """Accept assigned buckets."""
 
     def revoked(self, buckets: Sequence[Bucket]) -> None:
-        """Let go of buckets."""
+        """Ignore revoked buckets."""
 
     def lost(self, buckets: Sequence[Bucket]) -> None:
-        """Let go of buckets."""
+        """Ignore lost buckets."""
 
 
 class Brokers:
@@ -42,16 +42,16 @@ class Brokers:
         self.bus.cluster.transactions.skips_marker = lambda _: self.lose
 
     def writer(self) -> MemoryTransactionalWriter:
-        """Open a writer of one identity."""
+        """Open a writer with the same transactional ID as before."""
         return self.bus.transactional_writer("writer", self.reader, LIMIT_S, ["out"])
 
-    def found(self) -> list[bytes | None]:
-        """Return what readers of committed data find."""
+    def committed_messages(self) -> list[bytes | None]:
+        """Return the messages that readers of committed data receive."""
         return [message.value() for message in self.bus.slice(OUT, 0, 100)]
 
 
 def _leave_open(brokers: Brokers) -> None:
-    """Commit a message and a position, of which no marker is written."""
+    """Commit a message and a position, but lose the marker."""
     writer = brokers.writer()
     writer.send("out", [Outgoing(b"k", b"left open")])
     brokers.lose = True
@@ -59,18 +59,18 @@ def _leave_open(brokers: Brokers) -> None:
     brokers.lose = False
 
 
-def test_without_a_marker_readers_wait_in_front() -> None:
-    """Of what the transaction wrote, and of what others write behind it."""
+def test_readers_wait_at_a_transaction_without_a_marker() -> None:
+    """They receive neither its messages nor later messages of other writers."""
     brokers = Brokers()
     _leave_open(brokers)
     brokers.bus.append("out", Outgoing(b"k", b"behind"))
 
-    assert brokers.found() == []
+    assert brokers.committed_messages() == []
     assert brokers.bus.stable_ends("out") == {0: 0}
 
 
-def test_the_next_marker_of_a_writer_commits_what_was_left_open() -> None:
-    """As it is with a broker: this is what opening a writer has to prevent."""
+def test_the_next_marker_of_a_writer_commits_its_open_transaction() -> None:
+    """A Kafka broker does the same, so a new writer must first abort the open transaction."""
     brokers = Brokers()
     writer = brokers.writer()
     writer.send("out", [Outgoing(b"k", b"left open")])
@@ -83,23 +83,23 @@ def test_the_next_marker_of_a_writer_commits_what_was_left_open() -> None:
     later.send("out", [Outgoing(b"k", b"again")])
     later.commit([])
 
-    assert brokers.found() == [b"left open", b"again"]
+    assert brokers.committed_messages() == [b"left open", b"again"]
 
 
-def test_the_next_writer_aborts_what_was_left_open() -> None:
-    """Messages and positions: readers go on, and nothing comes twice."""
+def test_a_new_writer_aborts_the_open_transaction_of_its_predecessor() -> None:
+    """The abort includes messages and positions; readers continue, and no message appears twice."""
     brokers = Brokers()
     _leave_open(brokers)
     writer = brokers.writer()
     writer.send("out", [Outgoing(b"k", b"again")])
     writer.commit([Position(IN, 8)])
 
-    assert brokers.found() == [b"again"]
+    assert brokers.committed_messages() == [b"again"]
     assert brokers.bus.committed("group", "in") == {0: 8}
 
 
-def test_what_another_identity_left_open_is_not_touched() -> None:
-    """Only its own next writer ends it, or whoever opens one in its name."""
+def test_a_writer_does_not_abort_transactions_of_another_id() -> None:
+    """Only a writer with the same transactional ID aborts an open transaction."""
     brokers = Brokers()
     _leave_open(brokers)
     brokers.bus.transactional_writer("other", None, LIMIT_S, ["out"]).close()
@@ -111,8 +111,8 @@ def test_what_another_identity_left_open_is_not_touched() -> None:
 
 
 @pytest.mark.parametrize(("uses_arrival_time", "stamp"), [(True, (2, 5_000)), (False, (1, 1_000))])
-def test_a_message_has_the_time_that_its_category_asks_for(uses_arrival_time: bool, stamp: tuple[int, int]) -> None:
-    """The bus's, when it arrives, or its writer's, when it was sent."""
+def test_a_message_has_the_timestamp_type_of_its_category(uses_arrival_time: bool, stamp: tuple[int, int]) -> None:
+    """`LogAppendTime` is the bus's time of arrival; `CreateTime` is the writer's time."""
     brokers = Brokers()
     brokers.now_ms = 5_000
     brokers.bus.cluster.topic("out").uses_arrival_time = uses_arrival_time

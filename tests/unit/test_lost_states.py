@@ -1,4 +1,4 @@
-"""What has no event of its own (timers, windows, sessions, early results, what waits for a partner) is written once, whatever state is lost."""
+"""Outputs that no event causes directly (of timers, windows, sessions, early results, joins) are written once, whatever state is lost."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from penstock.transport.messages import Outgoing
 
 EVENTS = events(160)
 REPEATABLE = ("timers", "closing", "sessions", "sliding", "windowed", "ordered")
-"""Kinds that write something when no event comes, but always the same between the same two events."""
+"""Kinds that write outputs without an event, but always the same outputs between the same two events."""
 UNREPEATABLE = ("clock", "early", "joining", "injected")
-"""Kinds for which that depends on the clock, on another input, or on promises: each is tried in every gap."""
+"""Kinds whose outputs depend on the clock, on another input, or on upstream watermarks; each crashes at every step."""
 ROWS = ((MOST, MOST), (EXACT, MOST), (EXACT, EXACT))
 SUBJECTS = [Subject(kind, *pair) for kind in (*REPEATABLE, *UNREPEATABLE) for pair in ROWS]
 IDLE_S = 61.0
 
 
 class Trial:
-    """A subject in memory, and where it is in its events.
+    """A subject on a memory bus, and its progress through the events.
 
     Args:
-        subject: which.
+        subject: the processor under test.
     """
 
     def __init__(self, subject: Subject) -> None:
@@ -40,7 +40,7 @@ class Trial:
         self._sent = 0
 
     def send(self, count: int) -> None:
-        """Write further events, to several inputs in turn, each with the other one silent; and promise what a promised watermark needs."""
+        """Write further events to one input after another, and the watermarks that an upstream watermark needs."""
         some = EVENTS[self._sent : self._sent + count]
         self._sent += count
         inputs = self.processor.inputs()
@@ -52,18 +52,18 @@ class Trial:
                 injector.advance(complete_ms(self._sent))
 
     def pass_time(self, crash: Crash | None = None) -> None:
-        """Let an input become idle and an interval end, with a death in the checkpoint that follows."""
+        """Let an input become idle and an interval end, with an optional crash in the next checkpoint."""
         self.driver.clock.advance(IDLE_S)
         self.driver.send(self.processor.inputs()[0], [] if crash is None else [crash])
         self.driver.run()
 
     def outputs(self) -> Counter[Any]:
-        """Return what was written so far."""
+        """Return the outputs so far."""
         return Counter(self.driver.read(self.processor.outputs()[0]))
 
 
 def outputs_of(subject: Subject, crash: Crash | None = None, disk: Disk | None = None) -> Counter[Any]:
-    """Return what a subject writes; with a death in a checkpoint that no event has caused, and states lost there and later."""
+    """Return a subject's outputs; optionally crash in a checkpoint without events, and lose state then and later."""
     trial = Trial(subject)
     trial.send(60)
     older = copy_of(trial.driver, trial.processor)
@@ -80,19 +80,19 @@ def outputs_of(subject: Subject, crash: Crash | None = None, disk: Disk | None =
 
 
 @cache
-def truth_of(subject: Subject) -> Counter[Any]:
-    """Return what a subject writes where nothing dies."""
+def expected_outputs(subject: Subject) -> Counter[Any]:
+    """Return a subject's outputs without a crash."""
     return outputs_of(subject)
 
 
 def lose(trial: Trial, disk: Disk | None, older: Any) -> None:
-    """Kill the worker and let another go on with this disk; nothing without one."""
+    """Replace the worker by one with this disk; without a disk, do nothing."""
     if disk is not None:
         restart(trial.driver, trial.processor, disk, older)
 
 
 def cases() -> list[Any]:
-    """Give each subject with gaps of its checkpoints."""
+    """Return each subject with crashes at steps of its checkpoints."""
     return [
         pytest.param(subject, before, id=f"{subject}-{before.value if before else 'end'}".replace(" ", "_"))
         for subject in SUBJECTS
@@ -102,28 +102,28 @@ def cases() -> list[Any]:
 
 @pytest.mark.parametrize("disk", Disk)
 @pytest.mark.parametrize(("subject", "before"), cases())
-def test_nothing_comes_twice_whatever_state_is_lost(subject: Subject, before: Step | None, disk: Disk) -> None:
-    """Exactly once it is as without a death; at most once some may be missing."""
-    truth, found = truth_of(subject), outputs_of(subject, Crash(before), disk)
+def test_no_output_repeats_whatever_state_is_lost(subject: Subject, before: Step | None, disk: Disk) -> None:
+    """With exactly-once outputs, none is missing; with at-most-once outputs, some may be."""
+    expected, outputs = expected_outputs(subject), outputs_of(subject, Crash(before), disk)
 
-    assert truth
+    assert expected
     if subject.output is EXACT:
-        assert found == truth
-    assert found <= truth
+        assert outputs == expected
+    assert outputs <= expected
 
 
 @pytest.mark.parametrize("disk", Disk)
 @pytest.mark.parametrize("subject", [Subject(kind, *pair) for kind in UNREPEATABLE for pair in ROWS], ids=str)
-def test_a_changelog_tells_also_where_the_groups_positions_are_gone(subject: Subject, disk: Disk) -> None:
-    """They expire when a group is idle for long; what was committed with them is in the changelog."""
-    truth, found = (outputs_after(subject, *how) for how in ((Disk.SAME, False), (disk, True)))
+def test_a_changelog_replaces_expired_positions_of_the_group(subject: Subject, disk: Disk) -> None:
+    """Kafka expires the positions of an idle group; the changelog contains the committed positions, too."""
+    expected, outputs = (outputs_after(subject, *how) for how in ((Disk.SAME, False), (disk, True)))
 
-    assert truth
-    assert found == truth
+    assert expected
+    assert outputs == expected
 
 
 def outputs_after(subject: Subject, disk: Disk, forgets: bool) -> Counter[Any]:
-    """Return what a subject writes, with a restart on a disk, and a group that is forgotten before that or not."""
+    """Return a subject's outputs with a restart on a disk; `forgets` deletes its group before the restart."""
     trial = Trial(subject)
     trial.send(60)
     older = copy_of(trial.driver, trial.processor)
@@ -139,10 +139,10 @@ def outputs_after(subject: Subject, disk: Disk, forgets: bool) -> Counter[Any]:
     return trial.outputs()
 
 
-@pytest.mark.parametrize("goes_on", [False, True])
+@pytest.mark.parametrize("has_more_events", [False, True])
 @pytest.mark.parametrize("disk", Disk)
-def test_nothing_comes_twice_where_what_was_read_ends_with_no_event(disk: Disk, goes_on: bool) -> None:
-    """A bucket is read up to behind the marker of a transaction: no event brings a state there that is built again."""
+def test_no_output_repeats_if_the_last_offset_read_is_a_marker(disk: Disk, has_more_events: bool) -> None:
+    """The position is after an abort marker, so no event advances a rebuilt state to that position."""
     processor = Subject("aggregator", EXACT, EXACT).make("x", ps.CheckpointInterval(events=1_000))
     driver = Driver(processor)
     older = copy_of(driver, processor)
@@ -155,7 +155,7 @@ def test_nothing_comes_twice_where_what_was_read_ends_with_no_event(disk: Disk, 
         else:
             source.abort()
     _save(driver)
-    if goes_on:
+    if has_more_events:
         driver._write(processor.inputs()[0], EVENTS[8:12])
     restart(driver, processor, disk, older)
     _save(driver)
@@ -166,7 +166,7 @@ def test_nothing_comes_twice_where_what_was_read_ends_with_no_event(disk: Disk, 
 
 
 def _save(driver: Driver) -> None:
-    """Let all be read, and saved."""
+    """Read and save all events."""
     driver.run()
     driver.clock.advance(IDLE_S)
     driver.run()

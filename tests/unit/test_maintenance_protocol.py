@@ -1,4 +1,4 @@
-"""The protocol of maintenance operations: one that dies before any step is finished by repeating it."""
+"""The protocol of maintenance operations: repeating an operation that was killed before any step finishes it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Scenario:
         prepare: lets it read the first events.
         perform: plans and performs the operation.
         finish: lets it read the remaining events, and returns all outputs.
-        truth: returns the right outputs.
+        truth: returns the expected outputs.
     """
 
     before: type[ps.Processor]
@@ -153,14 +153,14 @@ def _buckets_of(step: MaintenanceStep) -> list[int | None]:
     return [0, 1] if step in PER_BUCKET else [None]
 
 
-DEATHS = [(name, step, bucket) for name, steps in STEPS.items() for step in steps for bucket in _buckets_of(step)]
+KILLS = [(name, step, bucket) for name, steps in STEPS.items() for step in steps for bucket in _buckets_of(step)]
 
 
-@pytest.mark.parametrize(("name", "step", "bucket"), DEATHS, ids=str)
-def test_a_dead_operation_is_finished_by_repeating_it(
+@pytest.mark.parametrize(("name", "step", "bucket"), KILLS, ids=str)
+def test_repeating_a_killed_operation_finishes_it(
     machine: Machine, name: str, step: MaintenanceStep, bucket: int | None
 ) -> None:
-    """No worker starts meanwhile. Afterwards outputs are as if it had not died."""
+    """No worker starts in between. The outputs are the same as without the kill."""
     scenario = SCENARIOS[name]
     scenario.prepare(machine)
     with pytest.raises(Killed):
@@ -177,20 +177,20 @@ def test_a_dead_operation_is_finished_by_repeating_it(
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS)
-def test_the_deaths_cover_every_gap(machine: Machine, scenario: Scenario) -> None:
-    """A step that is added to an operation needs a death of its own."""
+def test_the_kills_cover_every_step(machine: Machine, scenario: Scenario) -> None:
+    """A new step of an operation needs a kill of its own."""
     gaps: list[MaintenanceGap] = []
     scenario.prepare(machine)
     scenario.perform(machine, gaps.append)
     name = next(name for name, other in SCENARIOS.items() if other is scenario)
-    died = {step for other, step, _ in DEATHS if other == name}
+    killed = {step for other, step, _ in KILLS if other == name}
 
-    assert {gap.before for gap in gaps} == died | {MaintenanceStep.RECORD_START}
+    assert {gap.before for gap in gaps} == killed | {MaintenanceStep.RECORD_START}
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS)
-def test_before_its_start_is_recorded_nothing_changes(machine: Machine, scenario: Scenario) -> None:
-    """Workers go on, and the operation may be performed later."""
+def test_an_operation_changes_nothing_before_its_start_is_recorded(machine: Machine, scenario: Scenario) -> None:
+    """Workers continue, and the operation can be performed later."""
     scenario.prepare(machine)
     with pytest.raises(Killed):
         scenario.perform(machine, dying(MaintenanceStep.RECORD_START))
@@ -202,8 +202,8 @@ def test_before_its_start_is_recorded_nothing_changes(machine: Machine, scenario
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS)
-def test_a_running_worker_stops_it(machine: Machine, scenario: Scenario) -> None:
-    """Nothing is recorded, and the worker goes on."""
+def test_an_operation_is_refused_while_a_worker_runs(machine: Machine, scenario: Scenario) -> None:
+    """Nothing is recorded, and the worker continues."""
     scenario.prepare(machine)
     with machine.working(scenario.before) as worker:
         worker.run_once()
@@ -223,7 +223,7 @@ FINISHES: dict[int, list[OperationKind]] = {0: [AUTO], 1: [AUTO, EMPTY, KEEP, Bo
 
 @pytest.mark.parametrize("index", range(len(KINDS)))
 def test_only_some_operations_finish_another(machine: Machine, index: int) -> None:
-    """Those that leave nothing of it behind: itself, and resets that replace all of its states."""
+    """The same operation does, and so does a reset that replaces all of its states."""
     kind, processor = KINDS[index], resets.Totals
     finished = FINISHES.get(index, [kind])
     for unfinished in KINDS:

@@ -1,4 +1,4 @@
-"""What the manifest of a backup promises whoever reads it."""
+"""Concurrent decoding of backup manifests."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ assert read == [manifest] * 8, read
 """
 
 
-def test_manifests_are_first_read_by_several_threads_at_once() -> None:
-    """A worker that is given several buckets opens them side by side; what a process meets first happens once in each."""
+def test_several_threads_can_decode_the_first_manifest_of_a_process() -> None:
+    """A worker opens several buckets in parallel. Each repetition needs a new process, since only the first decoding matters."""
     for _ in range(12):
         ended = subprocess.run([sys.executable, "-c", FIRST_READ], capture_output=True, check=False, text=True)
 
