@@ -170,8 +170,8 @@ ROWS = {
         "unit/test_placement.py::test_an_event_outside_of_its_keys_bucket_stops_the_worker",
     ),
     "more rejected events than `dead_letter_limit` allows": (
-        "unit/test_rejections.py::test_a_stream_of_another_codec_is_not_drained_into_the_dead_letters",
-        "unit/test_rejections.py::test_more_than_half_of_the_last_thousand_are_too_many",
+        "unit/test_rejections.py::test_a_stream_of_another_codec_does_not_become_dead_letters",
+        "unit/test_rejections.py::test_a_worker_stops_if_more_than_half_of_the_last_thousand_events_are_bad",
     ),
     "a message of a table (`ps.TableJoin`) with a key and no value": (
         "unit/test_tables.py::test_a_message_without_a_value_deletes_the_row",
@@ -226,7 +226,7 @@ SENTENCES = {
         "unit/test_states_behind_outputs.py::test_an_older_state_loses_no_new_event",
         "unit/test_states_behind_outputs.py::test_a_changelog_that_starts_after_the_outputs_loses_no_new_event",
         "unit/test_states_behind_outputs.py::test_updates_are_written_once_although_commit_markers_take_offsets",
-        "unit/test_meeting.py::test_an_input_that_is_ahead_waits_at_its_border",
+        "unit/test_meeting.py::test_an_input_ahead_of_the_others_waits_at_its_stop_offset",
     ),
     "a worker whose remote store went back refuses to continue": (
         "contract/test_remote_fencing.py::test_a_store_that_lost_saves_is_noticed",
@@ -261,7 +261,7 @@ SENTENCES = {
         "unit/test_worker.py::test_an_undecodable_message_becomes_a_dead_letter",
     ),
     "The decision depends on the rejected events, not on batch boundaries": (
-        "unit/test_rejections.py::test_where_it_stops_does_not_depend_on_batches",
+        "unit/test_rejections.py::test_the_dead_letter_limit_does_not_depend_on_batches",
     ),
     "Integers have 64 bits, signed, and floats are finite": (
         "contract/test_codecs.py::test_integers_have_64_bits",
@@ -273,7 +273,7 @@ SENTENCES = {
         "unit/test_values.py::test_a_nonfinite_output_stops_the_worker_before_its_batch_is_sent",
     ),
     "Stateless processors do not check": (
-        "unit/test_placement.py::test_a_stateless_processor_takes_events_from_any_bucket",
+        "unit/test_placement.py::test_a_stateless_processor_accepts_events_in_any_bucket",
     ),
     "every attribute of a processor has its declared type, and no attribute is a near miss of a known name": (
         "unit/test_misspelled_declarations.py::test_a_value_of_another_type_is_refused",

@@ -27,21 +27,21 @@ def batch(bucket: Bucket, arrived: Sequence[int], begin: int = 0) -> RawBatch:
     return RawBatch(bucket, [StoredMessage(begin + at, Outgoing(None, b""), time) for at, time in enumerate(arrived)])
 
 
-def given_on(polled: Polled) -> list[tuple[str, int, int]]:
+def merged_events(polled: Polled) -> list[tuple[str, int, int]]:
     """Return the events to process: input, offset and arrival."""
     return [
-        (one.bucket.category, message.offset(), message.timestamp()[1])
-        for one in polled.batches
-        for message in one.messages
+        (batch.bucket.category, message.offset(), message.timestamp()[1])
+        for batch in polled.batches
+        for message in batch.messages
     ]
 
 
 @given(left=ARRIVALS, right=ARRIVALS, size=st.integers(1, 9), at_once=st.integers(1, 5))
-def test_each_input_keeps_its_order_and_neither_runs_ahead(
+def test_each_input_keeps_its_order_and_inputs_are_merged_by_arrival(
     left: list[int], right: list[int], size: int, at_once: int
 ) -> None:
     """An event is processed after all earlier events of the other input, up to the size of a run."""
-    met = InputMerger(["left", "right"], SteeredClock(0))
+    merger = InputMerger(["left", "right"], SteeredClock(0))
     found: list[tuple[str, int, int]] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(input_merger, "MIN_RUN", at_once)
@@ -49,33 +49,33 @@ def test_each_input_keeps_its_order_and_neither_runs_ahead(
             parts = [(LEFT, left[begin : begin + size]), (RIGHT, right[begin : begin + size])]
             batches = [batch(bucket, part, begin) for bucket, part in parts if part]
             ends = [End(bucket, begin) for bucket, part in parts if not part]
-            found += given_on(met.merge(Polled(batches, ends)))
-        found += given_on(met.merge(Polled([], [End(LEFT, len(left)), End(RIGHT, len(right))])))
+            found += merged_events(merger.merge(Polled(batches, ends)))
+        found += merged_events(merger.merge(Polled([], [End(LEFT, len(left)), End(RIGHT, len(right))])))
 
     for name, arrived in (("left", left), ("right", right)):
         assert [(offset, time) for category, offset, time in found if category == name] == list(enumerate(arrived))
     if at_once == 1:
-        came = {
+        latest_arrivals = {
             "left": [max(left[: n + 1]) for n in range(len(left))],
             "right": [max(right[: n + 1]) for n in range(len(right))],
         }
-        times = [came[name][offset] for name, offset, _ in found]
+        times = [latest_arrivals[name][offset] for name, offset, _ in found]
         assert times == sorted(times)
 
 
-def test_an_input_that_is_neither_here_nor_at_its_end_is_waited_for_a_moment() -> None:
-    """Then the present batch is processed; an input at its end never delays the others."""
+def test_the_merger_waits_briefly_for_an_input_without_a_batch() -> None:
+    """After the limit, it processes the other input's batch. An input at its end never delays the others."""
     clock = SteeredClock(0)
-    met = InputMerger(["left", "right"], clock)
+    merger = InputMerger(["left", "right"], clock)
 
-    assert given_on(met.merge(Polled([batch(LEFT, [5])], []))) == []
+    assert merged_events(merger.merge(Polled([batch(LEFT, [5])], []))) == []
     clock.advance(input_merger.MAX_WAIT_S / 2)
-    assert given_on(met.merge(Polled([], []))) == []
+    assert merged_events(merger.merge(Polled([], []))) == []
     clock.advance(input_merger.MAX_WAIT_S / 2)
-    assert given_on(met.merge(Polled([], []))) == [("left", 0, 5)]
-    assert given_on(met.merge(Polled([batch(RIGHT, [7])], [End(LEFT, 1)]))) == [("right", 0, 7)]
-    ended = met.merge(Polled([batch(LEFT, [9], 1)], [End(RIGHT, 1)]))
-    assert (given_on(ended), ended.ended) == ([("left", 1, 9)], [End(RIGHT, 1)])
+    assert merged_events(merger.merge(Polled([], []))) == [("left", 0, 5)]
+    assert merged_events(merger.merge(Polled([batch(RIGHT, [7])], [End(LEFT, 1)]))) == [("right", 0, 7)]
+    ended = merger.merge(Polled([batch(LEFT, [9], 1)], [End(RIGHT, 1)]))
+    assert (merged_events(ended), ended.ended) == ([("left", 1, 9)], [End(RIGHT, 1)])
 
 
 class Valve:
@@ -93,42 +93,42 @@ class Valve:
         self.paused.difference_update(buckets)
 
 
-def test_what_is_far_ahead_is_not_read_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_input_far_ahead_is_paused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reading resumes at half of the limit; a dropped bucket is not paused any more."""
     monkeypatch.setattr(input_merger, "MAX_QUEUED", 10)
     monkeypatch.setattr(input_merger, "MIN_RUN", 1)
-    met, valve = InputMerger(["left", "right"], SteeredClock(0)), Valve()
+    merger, valve = InputMerger(["left", "right"], SteeredClock(0)), Valve()
 
     def after(*batches: RawBatch) -> set[Bucket]:
-        met.merge(Polled(batches, []))
-        met.limit_queues(valve)  # type: ignore[arg-type]  # as much of a reader as it needs
+        merger.merge(Polled(batches, []))
+        merger.limit_queues(valve)  # type: ignore[arg-type]  # the two methods of a reader that the merger calls
         return set(valve.paused)
 
     assert after(batch(LEFT, range(10))) == {LEFT}
     assert after(batch(RIGHT, [4])) == {LEFT}
     assert after(batch(RIGHT, [8], 1)) == set()
     assert after(batch(LEFT, range(20, 40), 10)) == {LEFT}
-    met.drop([LEFT])
-    assert given_on(met.merge(Polled([batch(LEFT, [1])], [End(RIGHT, 2)]))) == [("left", 0, 1)]
+    merger.drop([LEFT])
+    assert merged_events(merger.merge(Polled([batch(LEFT, [1])], [End(RIGHT, 2)]))) == [("left", 0, 1)]
 
 
-def test_an_input_that_is_ahead_waits_at_its_border() -> None:
-    """Until the other inputs have reached their stop offsets; a stop offset without an event before it is reported as an end."""
-    met = InputMerger(["left", "right"], SteeredClock(0))
-    met.catch_up([Position(LEFT, 0), Position(RIGHT, 2)], {"left": 3})
+def test_an_input_ahead_of_the_others_waits_at_its_stop_offset() -> None:
+    """It waits until the other inputs reach theirs. A gap in the offsets up to the stop offset is reported as an end."""
+    merger = InputMerger(["left", "right"], SteeredClock(0))
+    merger.catch_up([Position(LEFT, 0), Position(RIGHT, 2)], {"left": 3})
 
-    first = met.merge(Polled([batch(LEFT, [1]), batch(RIGHT, [0, 0], 2)], []))
-    second = met.merge(Polled([batch(LEFT, [2, 9], 1), batch(LEFT, [9], 4)], []))
-    then = met.merge(Polled([], [End(LEFT, 5), End(RIGHT, 4)]))
+    first = merger.merge(Polled([batch(LEFT, [1]), batch(RIGHT, [0, 0], 2)], []))
+    second = merger.merge(Polled([batch(LEFT, [2, 9], 1), batch(LEFT, [9], 4)], []))
+    then = merger.merge(Polled([], [End(LEFT, 5), End(RIGHT, 4)]))
 
-    assert (given_on(first), first.ended) == ([("left", 0, 1)], [])
-    assert (given_on(second), second.ended) == ([("left", 1, 2), ("left", 2, 9)], [])
-    assert given_on(then) == [("right", 2, 0), ("right", 3, 0), ("left", 4, 9)]
+    assert (merged_events(first), first.ended) == ([("left", 0, 1)], [])
+    assert (merged_events(second), second.ended) == ([("left", 1, 2), ("left", 2, 9)], [])
+    assert merged_events(then) == [("right", 2, 0), ("right", 3, 0), ("left", 4, 9)]
 
-    met.drop([LEFT, RIGHT])
-    met.catch_up([Position(LEFT, 0), Position(RIGHT, 2)], {"left": 3})
-    gap = met.merge(Polled([batch(LEFT, [1, 1]), batch(LEFT, [1], 4), batch(RIGHT, [0], 2)], []))
-    assert (given_on(gap), gap.ended) == ([("left", 0, 1), ("left", 1, 1)], [End(LEFT, 3)])
+    merger.drop([LEFT, RIGHT])
+    merger.catch_up([Position(LEFT, 0), Position(RIGHT, 2)], {"left": 3})
+    gap = merger.merge(Polled([batch(LEFT, [1, 1]), batch(LEFT, [1], 4), batch(RIGHT, [0], 2)], []))
+    assert (merged_events(gap), gap.ended) == ([("left", 0, 1), ("left", 1, 1)], [End(LEFT, 3)])
 
 
 class Step(ps.Record, frozen=True):
@@ -166,8 +166,8 @@ class Balance(ps.Stateful):
         return by, [Ahead("k", event.at, by)]
 
 
-def test_a_worker_with_much_to_catch_up_reads_its_inputs_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By arrival: neither input is read completely before the other."""
+def test_a_worker_with_a_backlog_reads_its_inputs_in_parallel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It merges them by arrival and reads neither input completely before the other."""
     monkeypatch.setattr(input_merger, "MAX_QUEUED", 2_000)
     driver = Driver(Balance)
     writer, codecs = driver.bus.writer(), Codecs(driver.bus)
@@ -178,7 +178,7 @@ def test_a_worker_with_much_to_catch_up_reads_its_inputs_side_by_side(monkeypatc
             writer.send(category.name, [Outgoing(b"k", value) for value in encoded])
         driver.clock.advance(1.0)
     driver.run()
-    balances = [one.by for one in driver.read(aheads)]
+    balances = [difference.by for difference in driver.read(aheads)]
 
     assert len(balances) == 80_000
     assert max(map(abs, balances)) <= 1_000 + input_merger.MIN_RUN

@@ -1,4 +1,4 @@
-"""What a migration of states promises: each key goes on with what a function made of its state, or all is as it was."""
+"""State migration: a function converts the state of each key, or nothing changes."""
 
 from __future__ import annotations
 
@@ -49,16 +49,16 @@ from penstock.transport.tables.maintenance_protocol import (
 
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let what is written go in several batches."""
+    """Write converted states in several batches."""
     monkeypatch.setattr(staging, "BATCH_ENTRIES", 8)
 
 
-# Each key goes on.
+# Each key continues with its converted state.
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-def test_each_key_goes_on_with_what_the_function_made_of_its_state(machine: Machine, kind: Kind) -> None:
-    """Its timers, its held events, its windows and event time are as they were."""
+def test_each_key_continues_with_its_converted_state(machine: Machine, kind: Kind) -> None:
+    """Timers, held events, windows and event time do not change."""
     begun(machine, kind)
     planned = migrate(machine, kind)
     outputs = ended(machine, kind.now)
@@ -70,8 +70,8 @@ def test_each_key_goes_on_with_what_the_function_made_of_its_state(machine: Mach
 
 
 @pytest.mark.parametrize("kind", [NUMBERS, LOGGED], ids=["not logged", "logged"])
-def test_it_holds_without_the_disk(machine: Machine, kind: Kind) -> None:
-    """The new states are the newest backups."""
+def test_migrated_states_survive_the_loss_of_the_disk(machine: Machine, kind: Kind) -> None:
+    """The newest backups contain the converted states."""
     begun(machine, kind)
     migrate(machine, kind)
     machine.lose(kind.now)
@@ -79,8 +79,8 @@ def test_it_holds_without_the_disk(machine: Machine, kind: Kind) -> None:
     assert ended(machine, kind.now, worker_backups(machine)) == undisturbed(kind)
 
 
-def test_a_changelog_gives_the_new_states(machine: Machine) -> None:
-    """Also without backups."""
+def test_a_changelog_restores_the_converted_states(machine: Machine) -> None:
+    """It does so without backups, too."""
     begun(machine, LOGGED)
     migrate(machine, LOGGED, backups=False)
     machine.lose(LOGGED.now)
@@ -88,34 +88,36 @@ def test_a_changelog_gives_the_new_states(machine: Machine) -> None:
     assert ended(machine, LOGGED.now) == undisturbed(LOGGED)
 
 
-def test_none_drops_a_key(machine: Machine) -> None:
-    """It begins anew; others go on."""
+def test_a_function_that_returns_none_drops_the_key(machine: Machine) -> None:
+    """A dropped key restarts without state; the other keys continue."""
     begun(machine, NUMBERS)
     planned = plan_migration(NumbersSeen, environment(machine))
     by = function(lambda key, state: None if key == "c3" else seen(key, state))
     counts = perform_migration(planned, environment(machine), by)
     write(machine.bus, orders, [Purchase("c3", EVENTS[-1].at, 1000), Purchase("c4", EVENTS[-1].at, 1001)])
     machine.run(NumbersSeen)
-    said = {one.customer: one.said for one in read(machine.bus, Numbers.outputs()[0]) if one.said.startswith("100")}
+    texts = {
+        line.customer: line.said for line in read(machine.bus, Numbers.outputs()[0]) if line.said.startswith("100")
+    }
 
     assert (counts.keys, counts.dropped) == (20, 1)
-    assert said["c3"] == "1000 is 1"
-    assert not said["c4"].endswith(" is 1")
+    assert texts["c3"] == "1000 is 1"
+    assert not texts["c4"].endswith(" is 1")
 
 
-def test_windows_that_are_dropped_tell_nothing(machine: Machine) -> None:
-    """Their timers find nothing; other windows of the key are as they were."""
+def test_dropped_windows_write_no_output(machine: Machine) -> None:
+    """Their timers are ignored; the key's later windows are written."""
     kind, dropped = KINDS["windows"], {f"c{n}" for n in range(10)}
     begun(machine, kind)
     migrate(machine, kind._replace(by=lambda key, state: None if key in dropped else {"numbers": state}))
-    outputs, truth = ended(machine, kind.now), undisturbed(kind)
+    outputs, expected = ended(machine, kind.now), undisturbed(kind)
 
-    assert [one for one in outputs if one[0] not in dropped] == [one for one in truth if one[0] not in dropped]
-    assert 0 < sum(one[0] in dropped for one in outputs) < sum(one[0] in dropped for one in truth)
+    assert [row for row in outputs if row[0] not in dropped] == [row for row in expected if row[0] not in dropped]
+    assert 0 < sum(row[0] in dropped for row in outputs) < sum(row[0] in dropped for row in expected)
 
 
-def test_a_join_holds_what_its_records_are_now(machine: Machine) -> None:
-    """The function is given both sides, as they are held."""
+def test_a_migration_converts_the_held_records_of_a_join(machine: Machine) -> None:
+    """The function receives the held records of both sides."""
     created(machine.bus, [Paid])
     write(machine.bus, orders, EVENTS[:150])
     machine.run(Paid)
@@ -129,16 +131,16 @@ def test_a_join_holds_what_its_records_are_now(machine: Machine) -> None:
     now = type("PaidNow", (Paid,), {"left": left, "right": payments, "name": "paid"})
 
     def with_shop(_: str, sides: Any) -> Any:
-        return [[[at, met, {**event, "shop": "here"}] for at, met, event in sides[0]], sides[1]]
+        return [[[at, matched, {**event, "shop": "here"}] for at, matched, event in sides[0]], sides[1]]
 
     migrate(machine, Kind(Paid, now, with_shop))
     found = [msgspec.msgpack.decode(value) for value in machine.state(now).values()]
 
-    assert {held[2]["shop"] for left_side, _ in found for held in left_side} == {"here"}
+    assert {record[2]["shop"] for left_side, _ in found for record in left_side} == {"here"}
 
 
-def test_a_prepared_checkpoint_is_settled_first(machine: Machine) -> None:
-    """What its group has committed is part of the state; what it has not is none."""
+def test_a_migration_first_completes_or_rolls_back_a_prepared_checkpoint(machine: Machine) -> None:
+    """The state includes a prepared checkpoint only if its group has committed it."""
     kind = KINDS["exactly-exactly"]
     begun(machine, kind)
     committed = machine.bus.committed("numbers", "orders")
@@ -156,7 +158,7 @@ def test_a_prepared_checkpoint_is_settled_first(machine: Machine) -> None:
 
 
 def buckets_of_keys(machine: Machine) -> dict[bytes, int]:
-    """Return in which bucket each customer is."""
+    """Return the bucket of each customer."""
     found = {}
     for number, end in machine.bus.describe("orders").ends.items():
         for message in machine.bus.slice(Bucket("orders", number), 0, end):
@@ -164,11 +166,11 @@ def buckets_of_keys(machine: Machine) -> dict[bytes, int]:
     return found
 
 
-# Where the states are.
+# Sources of the states.
 
 
-def test_a_state_that_is_only_in_a_backup_is_taken_from_there(machine: Machine) -> None:
-    """What its group has read since is read again, for the state alone."""
+def test_a_state_that_only_a_backup_contains_is_restored_from_it(machine: Machine) -> None:
+    """The events after the backup are read again to update the state; they produce no output."""
     begun(machine, NUMBERS, 100)
     machine.back_up(Numbers)
     write(machine.bus, orders, EVENTS[100:150])
@@ -181,8 +183,8 @@ def test_a_state_that_is_only_in_a_backup_is_taken_from_there(machine: Machine) 
     assert ended(machine, NumbersSeen) == undisturbed(NUMBERS)
 
 
-def test_a_backup_is_brought_up_from_the_changelog(machine: Machine) -> None:
-    """Where reading the events again would not give the same state."""
+def test_a_changelog_brings_a_backup_up_to_date(machine: Machine) -> None:
+    """Events are not read again, since a second processing could produce another state."""
     begun(machine, LOGGED, 100)
     machine.back_up(LOGGED.before)
     write(machine.bus, orders, EVENTS[100:150])
@@ -195,8 +197,8 @@ def test_a_backup_is_brought_up_from_the_changelog(machine: Machine) -> None:
     assert sum(found) == 150
 
 
-def test_a_backup_that_is_further_than_this_machine_counts(machine: Machine, tmp_path: Path) -> None:
-    """As where buckets have moved to another one."""
+def test_a_backup_newer_than_the_local_state_replaces_it(machine: Machine, tmp_path: Path) -> None:
+    """Buckets that moved to another machine have such backups."""
     begun(machine, NUMBERS, 100)
     other = Machine(tmp_path / "other", machine.bus, machine.place)
     write(machine.bus, orders, EVENTS[100:150])
@@ -208,8 +210,8 @@ def test_a_backup_that_is_further_than_this_machine_counts(machine: Machine, tmp
     assert ended(machine, NumbersSeen) == undisturbed(NUMBERS)
 
 
-def test_a_state_that_is_nowhere_is_named(machine: Machine) -> None:
-    """And nothing is changed."""
+def test_a_missing_state_stops_the_migration(machine: Machine) -> None:
+    """The error names the bucket, and nothing changes."""
     begun(machine, NUMBERS)
     machine.lose(Numbers)
     with pytest.raises(
@@ -220,8 +222,8 @@ def test_a_state_that_is_nowhere_is_named(machine: Machine) -> None:
     assert newest_maintenance(machine.bus, "numbers") is None
 
 
-def test_a_state_of_before_on_another_machine_is_not_used(machine: Machine, tmp_path: Path) -> None:
-    """Neither by the code of before, nor by that of now; with backups that has the right one by itself."""
+def test_an_outdated_state_on_another_machine_is_not_used(machine: Machine, tmp_path: Path) -> None:
+    """Old code and new code refuse it; with backups, new code restores the converted state itself."""
     other = Machine(tmp_path / "other", machine.bus, machine.place)
     begun(other, NUMBERS)
     other.back_up(Numbers)
@@ -236,11 +238,11 @@ def test_a_state_of_before_on_another_machine_is_not_used(machine: Machine, tmp_
     assert ended(other, NumbersSeen, worker_backups(other)) == undisturbed(NUMBERS)
 
 
-# Types of one name.
+# Types with the same name.
 
 
-def test_fields_may_change_under_one_name(machine: Machine) -> None:
-    """Which its shape does not tell: values are looked at. Once they fit, there is nothing to do."""
+def test_a_migration_converts_a_type_that_keeps_its_name(machine: Machine) -> None:
+    """The shapes are equal, so the plan checks the stored values. A second migration finds no work."""
     begun(machine, AGAIN)
     assert migrate(machine, AGAIN).shards
     assert not migrate(machine, AGAIN).shards
@@ -248,8 +250,8 @@ def test_fields_may_change_under_one_name(machine: Machine) -> None:
     assert ended(machine, AGAIN.now) == undisturbed(NUMBERS)
 
 
-def test_values_that_fit_are_changed_only_when_asked_for(machine: Machine) -> None:
-    """By a function that leaves the type."""
+def test_valid_values_are_converted_only_with_force(machine: Machine) -> None:
+    """The function keeps the type and changes the values."""
     begun(machine, NUMBERS)
     before = machine.state(Numbers)
     doubled = Kind(Numbers, Numbers, lambda _, state: 2 * state)
@@ -263,8 +265,8 @@ def test_values_that_fit_are_changed_only_when_asked_for(machine: Machine) -> No
     }
 
 
-def test_a_reset_does_not_lead_back_to_values_of_another_type(machine: Machine) -> None:
-    """Though that is called the same: it reads the events again."""
+def test_a_reset_ignores_backups_with_values_of_another_type(machine: Machine) -> None:
+    """It rebuilds the state from events, although the types have the same name."""
     created(machine.bus, [NumbersSeen])
     write(machine.bus, orders, EVENTS[:100])
     machine.run(NumbersSeen)
@@ -279,8 +281,8 @@ def test_a_reset_does_not_lead_back_to_values_of_another_type(machine: Machine) 
     assert {shard.method for shard in planned.shards} == {ResetMethod.REBUILT}
 
 
-def test_later_moves_remember_since_when_values_are_as_they_are(machine: Machine) -> None:
-    """A reset leaves it as it is; after a resize it is so of all that is split."""
+def test_later_operations_keep_the_record_of_the_converted_type(machine: Machine) -> None:
+    """A reset keeps the record; a resize extends it to each new bucket."""
     begun(machine, AGAIN)
     migrate(machine, AGAIN)
     perform_reset(plan_reset(AGAIN.now, environment(machine), Edge.LATEST, None), environment(machine))
@@ -294,8 +296,8 @@ def test_later_moves_remember_since_when_values_are_as_they_are(machine: Machine
     assert after_resize.lineage.converted == ConvertedType("Seen by customer", dict.fromkeys(range(6), 2))
 
 
-def test_a_resize_splits_the_new_states(machine: Machine, tmp_path: Path) -> None:
-    """Not those of before, which lie on another machine and are as far."""
+def test_a_resize_splits_the_converted_states(machine: Machine, tmp_path: Path) -> None:
+    """It ignores outdated states of another machine with the same position."""
     other = Machine(tmp_path / "other", machine.bus, machine.place)
     begun(other, AGAIN)
     other.back_up(AGAIN.before)

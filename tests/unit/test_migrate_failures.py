@@ -1,4 +1,4 @@
-"""Migrations that fail, die or are refused: nothing changes, or the repeated command finishes them."""
+"""State migrations that fail, crash or are refused: nothing changes, or the repeated command finishes them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ from penstock.transport.tables.maintenance_protocol import (
 
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let what is written go in several batches."""
+    """Write converted states in several batches."""
     monkeypatch.setattr(staging, "BATCH_ENTRIES", 8)
 
 
@@ -66,10 +66,10 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
         (MaintenanceStep.RECORD_END, None),
     ],
 )
-def test_it_may_be_finished_on_another_machine(
+def test_another_machine_can_finish_a_killed_migration(
     machine: Machine, tmp_path: Path, step: MaintenanceStep, bucket: int | None
 ) -> None:
-    """From the backups; what is new there is not changed a second time."""
+    """It reads the backups, and converts no state twice."""
     begun(machine, LOGGED)
     machine.back_up(LOGGED.before)
     with pytest.raises(Killed):
@@ -80,8 +80,8 @@ def test_it_may_be_finished_on_another_machine(
     assert ended(other, LOGGED.now) == undisturbed(LOGGED)
 
 
-def test_what_was_made_for_another_try_is_not_used(machine: Machine, tmp_path: Path) -> None:
-    """One that died here when all was made, and was given again and taken back on another machine."""
+def test_a_migration_does_not_reuse_staged_states_of_an_earlier_attempt(machine: Machine, tmp_path: Path) -> None:
+    """The earlier attempt died after staging; a repetition on another machine failed and was rolled back."""
     begun(machine, NUMBERS)
     machine.back_up(Numbers)
     with pytest.raises(Killed):
@@ -94,8 +94,8 @@ def test_what_was_made_for_another_try_is_not_used(machine: Machine, tmp_path: P
     assert all(msgspec.msgpack.decode(value)["orders"] > 1000 for value in machine.state(NumbersSeen).values())
 
 
-def test_before_it_is_noted_nothing_is_done(machine: Machine) -> None:
-    """The processor of before goes on."""
+def test_a_migration_changes_nothing_before_its_start_is_recorded(machine: Machine) -> None:
+    """The old code continues."""
     begun(machine, NUMBERS)
     with pytest.raises(Killed):
         migrate(machine, NUMBERS, dying(MaintenanceStep.RECORD_START))
@@ -103,8 +103,8 @@ def test_before_it_is_noted_nothing_is_done(machine: Machine) -> None:
     assert ended(machine, Numbers) == undisturbed(NUMBERS)
 
 
-def test_one_that_is_broken_off_is_taken_back(machine: Machine) -> None:
-    """As long as no new state is in place."""
+def test_an_interrupted_migration_is_rolled_back(machine: Machine) -> None:
+    """A rollback is possible until the first converted state is installed."""
     begun(machine, NUMBERS)
     with pytest.raises(KeyboardInterrupt):
         migrate(machine, NUMBERS, dying(MaintenanceStep.STAGE_STATE, 2, KeyboardInterrupt))
@@ -115,7 +115,7 @@ def test_one_that_is_broken_off_is_taken_back(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize(
-    ("by", "said"),
+    ("by", "message"),
     [
         (raising, r"upgrade\.py:upgraded raised KeyError: 'price', for key 'c7' of numbers. Its saved state is 3\. "),
         (lambda key, state: {"orders": "many"}, r"returned \{'orders': 'many'\}, which is not of the type .*`int`"),
@@ -125,17 +125,17 @@ def test_one_that_is_broken_off_is_taken_back(machine: Machine) -> None:
     ],
     ids=["raises", "another field type", "a field too few", "not to be saved", "too large"],
 )
-def test_a_function_that_fails_is_told_for_which_key(by: Callable[[str, Any], Any], said: str) -> None:
-    """With what is saved of it."""
-    retyping = StateConversion(NumbersSeen, function(by))
-    with pytest.raises(UserFunctionFailed, match=f"{said}.*Nothing was changed") as failed:
-        list(retyping.convert([(b"c7", msgspec.msgpack.encode(3))]))
+def test_the_error_of_a_failed_function_names_the_key(by: Callable[[str, Any], Any], message: str) -> None:
+    """The error also shows the key's saved state."""
+    conversion = StateConversion(NumbersSeen, function(by))
+    with pytest.raises(UserFunctionFailed, match=f"{message}.*Nothing was changed") as failed:
+        list(conversion.convert([(b"c7", msgspec.msgpack.encode(3))]))
 
     assert "for key 'c7'" in str(failed.value)
 
 
 def test_a_function_that_fails_changes_nothing(machine: Machine) -> None:
-    """Nor leaves it anything behind."""
+    """Its staged states are deleted."""
     begun(machine, NUMBERS)
     with pytest.raises(UserFunctionFailed):
         migrate(machine, NUMBERS._replace(by=raising))
@@ -145,19 +145,19 @@ def test_a_function_that_fails_changes_nothing(machine: Machine) -> None:
     assert ended(machine, Numbers) == undisturbed(NUMBERS)
 
 
-def test_a_failed_try_after_another_move_leaves_that_noted(machine: Machine) -> None:
-    """What a state has to be of then is still known."""
+def test_a_failed_migration_keeps_the_record_of_the_previous_operation(machine: Machine) -> None:
+    """The record still states the current type of the states."""
     begun(machine, NUMBERS)
     migrate(machine, NUMBERS)
-    noted = newest_maintenance(machine.bus, "numbers")
+    recorded = newest_maintenance(machine.bus, "numbers")
     with pytest.raises(UserFunctionFailed):
         migrate(machine, Kind(NumbersSeen, Numbers, lambda _, state: state))
 
-    assert newest_maintenance(machine.bus, "numbers") == noted
+    assert newest_maintenance(machine.bus, "numbers") == recorded
 
 
-def test_it_leads_there_and_back(machine: Machine) -> None:
-    """A second migration follows on the first."""
+def test_a_second_migration_can_reverse_the_first(machine: Machine) -> None:
+    """It restores the old type, and the outputs do not change."""
     begun(machine, NUMBERS)
     migrate(machine, NUMBERS)
     migrate(machine, Kind(NumbersSeen, Numbers, lambda _, state: state["orders"]))
@@ -165,11 +165,11 @@ def test_it_leads_there_and_back(machine: Machine) -> None:
     assert ended(machine, Numbers) == undisturbed(NUMBERS)
 
 
-# Refused.
+# Refused migrations.
 
 
-def test_not_while_a_worker_runs(machine: Machine) -> None:
-    """Nothing is changed, and it goes on."""
+def test_a_migration_is_refused_while_a_worker_runs(machine: Machine) -> None:
+    """Nothing changes, and the worker continues."""
     begun(machine, NUMBERS)
     planned = plan_migration(NumbersSeen, environment(machine))
     with machine.working(Numbers) as worker:
@@ -182,8 +182,8 @@ def test_not_while_a_worker_runs(machine: Machine) -> None:
     assert ended(machine, Numbers) == undisturbed(NUMBERS)
 
 
-def test_not_when_it_has_gone_on_since(machine: Machine) -> None:
-    """What was shown is what is done, or nothing."""
+def test_an_outdated_migration_plan_is_refused(machine: Machine) -> None:
+    """A migration performs the displayed plan or nothing."""
     begun(machine, NUMBERS, 100)
     planned = plan_migration(NumbersSeen, environment(machine))
     write(machine.bus, orders, EVENTS[100:150])
@@ -200,7 +200,7 @@ elsewhere = ps.Category("elsewhere", Purchase, key="customer", event_time="at", 
 
 
 @pytest.mark.parametrize(
-    ("before", "now", "said"),
+    ("before", "now", "message"),
     [
         (Numbers, type("Keyed", (NumbersSeen,), {"name": "numbers", "reads": by_number}), "More than the type"),
         (Numbers, type("Moved", (NumbersSeen,), {"name": "numbers", "reads": elsewhere}), "contains events of orders"),
@@ -215,20 +215,20 @@ elsewhere = ps.Category("elsewhere", Purchase, key="customer", event_time="at", 
     ],
     ids=["key", "input", "window", "no window", "kind", "monoid"],
 )
-def test_more_than_a_type_is_refused(
-    machine: Machine, before: type[ps.Processor], now: type[ps.Processor], said: str
+def test_a_migration_refuses_changes_beyond_the_type(
+    machine: Machine, before: type[ps.Processor], now: type[ps.Processor], message: str
 ) -> None:
-    """With what to do instead."""
+    """The error names the alternatives."""
     created(machine.bus, [now])
     state = RocksStateFolder(machine.states).open(ShardIdentity(now.name, 0, before.state_shape() or ""))
     state.save_position(StatePosition({"orders": 0}))
     state.close()
-    with pytest.raises(MaintenanceRefused, match=f"{said}.*Nothing was changed.*`name`.*penstock bootstrap"):
+    with pytest.raises(MaintenanceRefused, match=f"{message}.*Nothing was changed.*`name`.*penstock bootstrap"):
         plan_migration(now, environment(machine))
 
 
-def test_what_keeps_no_state_has_none_to_migrate(machine: Machine) -> None:
-    """Nor does a processor that has read nothing yet."""
+def test_a_processor_without_state_has_nothing_to_migrate(machine: Machine) -> None:
+    """A stateless processor is refused; the plan of a processor that has read no event is empty."""
     created(machine.bus, [Numbers])
     copies = type("Copies", (ps.Stateless,), {"reads": orders, "process": lambda self, event: []})
     with pytest.raises(MaintenanceRefused, match="has no state"):
@@ -237,27 +237,27 @@ def test_what_keeps_no_state_has_none_to_migrate(machine: Machine) -> None:
     assert not plan_migration(NumbersSeen, environment(machine)).shards
 
 
-# Tried first.
+# Dry runs.
 
 
-def test_a_trial_changes_nothing_and_needs_no_rest(machine: Machine) -> None:
-    """A worker may run meanwhile."""
+def test_a_dry_run_changes_nothing_while_a_worker_runs(machine: Machine) -> None:
+    """It reports the number of keys, failures of the function, and examples."""
     begun(machine, NUMBERS)
     with machine.working(Numbers) as worker:
         worker.run_once()
-        planned, looked = plan_migration(NumbersSeen, environment(machine)), list[int]()
-        counts = try_migration(planned, environment(machine), function(seen), looked.append)
+        planned, checked = plan_migration(NumbersSeen, environment(machine)), list[int]()
+        counts = try_migration(planned, environment(machine), function(seen), checked.append)
         with pytest.raises(UserFunctionFailed, match="KeyError"):
             try_migration(planned, environment(machine), function(raising))
         first = migration_examples(planned, environment(machine), function(seen), 1)
-    assert (counts.keys, counts.dropped, sum(looked)) == (20, 0, 20)
+    assert (counts.keys, counts.dropped, sum(checked)) == (20, 0, 20)
     assert first == [Example(first[0].key, first[0].before, seen(first[0].key, first[0].before))]
 
     assert ended(machine, Numbers) == undisturbed(NUMBERS)
 
 
-def test_a_trial_looks_into_backups(machine: Machine) -> None:
-    """Where the states are not here."""
+def test_a_dry_run_reads_backups(machine: Machine) -> None:
+    """It reads them if this machine has no states."""
     begun(machine, NUMBERS)
     machine.back_up(Numbers)
     machine.lose(Numbers)
@@ -267,7 +267,7 @@ def test_a_trial_looks_into_backups(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("upgraded", "name a function as FILE:FUNCTION"),
         ("{}/none.py:upgraded", r"The file .*none\.py does not exist"),
@@ -277,23 +277,23 @@ def test_a_trial_looks_into_backups(machine: Machine) -> None:
         ("{}/broken.py:upgraded", r"broken\.py cannot be imported: line 2: NameError"),
     ],
 )
-def test_a_function_is_named_by_its_file(tmp_path: Path, text: str, said: str) -> None:
-    """What cannot be one is told before anything is looked at."""
+def test_an_invalid_function_reference_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    """A reference is FILE:FUNCTION, and the function takes a key and a state."""
     (tmp_path / "upgrade.py").write_text(
         "NUMBER = 1\ndef one(state): ...\ndef upgraded(key, state): return state + 1\n"
     )
     (tmp_path / "broken.py").write_text("\nnothing_of_that_name\n")
-    with pytest.raises(AppFileError, match=said):
+    with pytest.raises(AppFileError, match=message):
         load_function(text.format(tmp_path))
 
     assert load_function(f"{tmp_path}/upgrade.py:upgraded").call("key", 1) == 2
 
 
-def test_what_a_function_raises_is_told_with_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However its file was named."""
+def test_the_error_of_a_failed_function_names_the_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does so for relative and absolute paths of the file."""
     monkeypatch.chdir(tmp_path)
     Path("upgrade.py").write_text("\ndef upgraded(key, state):\n    return state['orders']\n")
     for named in ("upgrade.py", "./upgrade.py", f"{tmp_path}/upgrade.py"):
-        retyping = StateConversion(NumbersSeen, load_function(f"{named}:upgraded"))
+        conversion = StateConversion(NumbersSeen, load_function(f"{named}:upgraded"))
         with pytest.raises(UserFunctionFailed, match="raised line 3: TypeError"):
-            list(retyping.convert([(b"c7", msgspec.msgpack.encode(3))]))
+            list(conversion.convert([(b"c7", msgspec.msgpack.encode(3))]))

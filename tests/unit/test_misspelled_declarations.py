@@ -28,7 +28,7 @@ results = ps.Category("results", Result, key="key", event_time="at")
 
 
 class Plain(ps.Stateful):
-    """Declares nothing special, and has helpers of its own."""
+    """A valid declaration with its own helpers."""
 
     reads, writes, state = events, results, int
     threshold = 3
@@ -38,7 +38,7 @@ class Plain(ps.Stateful):
         """Read something."""
 
     def closed(self) -> bool:
-        """Tell something."""
+        """Return something."""
         return True
 
     def process(self, event: Event, state: int | None, context: ps.Context) -> tuple[int, list[Result]]:
@@ -124,7 +124,7 @@ def test_a_misspelled_method_is_refused() -> None:
 @pytest.mark.parametrize(
     "made",
     [
-        lambda: ps.CheckpointInterval(events="1000"),  # type: ignore[arg-type]  # the mistakes that are looked for, here and below
+        lambda: ps.CheckpointInterval(events="1000"),  # type: ignore[arg-type]  # the mistakes under test, here and below
         lambda: ps.CheckpointInterval(time=5),  # type: ignore[arg-type]
         lambda: ps.watermarks.BoundedOutOfOrderness(5),  # type: ignore[arg-type]
         lambda: ps.watermarks.Confidence("0.9"),  # type: ignore[arg-type]

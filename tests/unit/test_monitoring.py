@@ -275,7 +275,7 @@ def test_a_silent_worker_owns_no_bucket_and_has_no_throughput() -> None:
 
 
 def test_a_worker_without_a_report_for_an_hour_is_omitted() -> None:
-    """Also by an observer that has status its reports."""
+    """An observer that has already read its reports omits it, too."""
     world = World()
     world.report(report(NOW_MS, end_reason="No space left."))
     with world.observer() as observer:

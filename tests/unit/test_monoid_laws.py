@@ -32,7 +32,7 @@ from penstock.processors.monoids import (
 )
 
 INTS = st.integers(-(2**70), 2**70)
-# Sums of floats are promised to nine digits; of numbers far apart in size or that cancel out, nothing near that is left.
+# Float sums are exact to nine digits, but not for numbers that differ widely in size or cancel each other out.
 FLOATS = st.floats(-1e4, 1e4).map(lambda number: round(number, 6))
 ANY_FLOATS = st.floats()
 NAMES = st.text(max_size=3)
@@ -84,7 +84,7 @@ def test_any_grouping_gives_one_result(
 ) -> None:
     """Folding all observations equals folding parts of them, some through bytes, and combining the parts in order."""
     parts: list[list[Any]] = data.draw(st.lists(st.lists(observation, max_size=4), max_size=4))
-    whole = reduce(monoid.fold, [seen for part in parts for seen in part], monoid.identity())
+    whole = reduce(monoid.fold, [observation for part in parts for observation in part], monoid.identity())
     folded = [monoid.decode(monoid.encode(reduce(monoid.fold, part, monoid.identity()))) for part in parts]
     from_right = monoid.identity()
     for partial in reversed(folded):
@@ -111,7 +111,7 @@ def test_full_sketches_of_distinct_keep_the_laws_exactly() -> None:
 
 
 def test_full_sketches_of_quantiles_associate_within_their_error() -> None:
-    """Merging is by chance, yet stays within the ranks that `same` allows; another distribution does not."""
+    """Merging is randomized; its results stay within the ranks that `same` allows, unlike another distribution."""
     monoid, chance = Quantiles(), random.Random(7)
     a, b, c = (
         reduce(monoid.fold, (chance.gauss(mean, 1) for _ in range(20_000)), monoid.identity()) for mean in (0, 1, 5)
@@ -123,7 +123,7 @@ def test_full_sketches_of_quantiles_associate_within_their_error() -> None:
 
 
 class _MeanOfMeans(Monoid[float | None]):
-    """Forgets how many observations each mean stands for."""
+    """Does not store the number of observations behind each mean."""
 
     def identity(self) -> float | None:
         return None
@@ -152,7 +152,7 @@ class _Product(Monoid[int]):
 
 
 class _Outgrows(Monoid[int]):
-    """Right, but beyond 64 bits before long."""
+    """Keeps the laws, but soon exceeds 64 bits."""
 
     combine = staticmethod(operator.mul)
 
@@ -161,7 +161,7 @@ class _Outgrows(Monoid[int]):
 
 
 class _BreaksWhenLarge(Monoid[int]):
-    """Right for single observations."""
+    """Keeps the laws for single observations only."""
 
     def identity(self) -> int:
         return 0
@@ -171,7 +171,7 @@ class _BreaksWhenLarge(Monoid[int]):
 
 
 class _RightOnly(Monoid[int]):
-    """Takes the left for the identity wherever it is small."""
+    """Treats a small left argument as the identity."""
 
     def identity(self) -> int:
         return 0
@@ -181,7 +181,7 @@ class _RightOnly(Monoid[int]):
 
 
 class _Names(Monoid[list[str]]):
-    """A list that is right; those below break it."""
+    """A correct list; its subclasses break laws."""
 
     def identity(self) -> list[str]:
         return []
@@ -199,7 +199,7 @@ class _ChangesLeft(_Names):
         return left
 
 
-class _AppendsWhatItReads(_Names):
+class _AppendsToItsInput(_Names):
     def combine(self, left: list[str], right: list[str]) -> list[str]:
         for name in right:
             left.append(name)  # noqa: PERF402 - the mistake under test
@@ -245,7 +245,7 @@ class _ClaimsCommutativity(_Names):
 
 
 class _TupleForgotten(Monoid[tuple[int, ...]]):
-    """Comes back as a list."""
+    """Its tuple is decoded as a list."""
 
     def identity(self) -> tuple[int, ...]:
         return ()
@@ -271,7 +271,7 @@ class _Unserialisable(Monoid[complex]):
         (_Outgrows(), [2**40, 2**41, 2**42, 2**43], "encoding"),
         (_BreaksWhenLarge(), [2, 2, 2, 2, 2, 2], "associativity"),
         (_ChangesLeft(), ["a", "b"], "unchanged arguments"),
-        (_AppendsWhatItReads(), ["a", "b"], "unchanged arguments"),
+        (_AppendsToItsInput(), ["a", "b"], "unchanged arguments"),
         (_ChangesRight(), ["a", "b"], "unchanged arguments"),
         (_SharedIdentity(), ["a", "b"], "fresh identity"),
         (_KeepsObservation(), [["a"], ["b"]], "unchanged observation"),
@@ -314,13 +314,13 @@ def test_long_values_are_cut_short() -> None:
 
 @given(st.lists(st.integers(-9, 9), min_size=3, max_size=40, unique=True))
 def test_no_sample_hides_a_mean_of_means(observations: Sequence[int]) -> None:
-    """Three different observations suffice, wherever in the sample they stand."""
+    """Three different observations at any positions of the sample suffice."""
     with pytest.raises(BrokenLaw):
         check_laws(_MeanOfMeans(), observations)
 
 
 def test_a_sample_is_spread_over_all_observations() -> None:
-    """However many observations there are, the last of them are tried as well, and the work stays bounded."""
+    """The check also tries the last of many observations, and its work stays bounded."""
     tried: list[int] = []
 
     class Recording(Sum):
@@ -333,13 +333,13 @@ def test_a_sample_is_spread_over_all_observations() -> None:
     assert set(tried) == {0, 2_000, 4_000, 6_000, 8_000}
 
 
-def test_a_users_own_sameness_decides() -> None:
-    """Where partials need not be equal to mean the same, `same` says so."""
+def test_the_check_uses_a_monoids_own_same() -> None:
+    """`same` can accept different partials with the same meaning."""
     check_laws(_ClaimsCommutativity(), ["a", "b"], same=lambda left, right: sorted(left) == sorted(right))
 
 
 def test_rounding_of_floats_breaks_no_law() -> None:
-    """The last digits of float sums depend on grouping, in a user's own monoid as well."""
+    """The last digits of float sums depend on the grouping, also in a user's monoid."""
 
     class Total(Monoid[dict[str, list[float]]]):
         def identity(self) -> dict[str, list[float]]:

@@ -1,4 +1,4 @@
-"""What each ready-made monoid computes, and how near."""
+"""The results of each built-in monoid and their accuracy."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def of_all(monoid: Monoid[Any], *observations: object) -> Any:
 
 
 def result(monoid: Monoid[Any], *observations: object) -> Any:
-    """Return what a user sees of all observations."""
+    """Return the result of all observations."""
     return monoid.value(of_all(monoid, *observations))
 
 
@@ -67,7 +67,7 @@ def result(monoid: Monoid[Any], *observations: object) -> Any:
     ids=repr,
 )
 def test_results_are_exact(monoid: Monoid[Any], observations: list[object], expected: object) -> None:
-    """What is not a sketch is exact, for numbers beyond 64 bits too."""
+    """All monoids except sketches are exact, also for numbers beyond 64 bits."""
     partial = of_all(monoid, *observations)
 
     assert monoid.value(partial) == expected
@@ -102,7 +102,7 @@ def test_top_k_of_merged_partials_is_the_top_k_of_all(parts: list[list[tuple[str
 
 @pytest.mark.parametrize("key", ["1", 1, -(2**63), b"1", ("a", 1, ("b", 2))])
 def test_keys_of_maps_keep_their_types(key: object) -> None:
-    """MessagePack, unlike JSON, brings an int key back as an int."""
+    """MessagePack, unlike JSON, decodes an int key as an int."""
     monoid = MapOf[Any, int](Count())
 
     (decoded,) = monoid.decode(monoid.encode({key: 1}))
@@ -125,21 +125,21 @@ def test_distinct_is_within_its_stated_error(actual: int, lg_k: int) -> None:
 
 
 @pytest.mark.parametrize(("lg_k", "stated"), [(10, 0.032), (12, 0.016), (14, 0.0081), (16, 0.0041)])
-def test_distinct_errs_as_its_documentation_says(lg_k: int, stated: float) -> None:
-    """The table in the docstring is that of the library."""
+def test_distinct_has_the_documented_error(lg_k: int, stated: float) -> None:
+    """The table in the docstring equals the library's figures."""
     assert Distinct(lg_k).relative_error == pytest.approx(stated, rel=0.03)
     assert Distinct(lg_k).relative_error == pytest.approx(1.04 / 2 ** (lg_k / 2), rel=0.01)
 
 
-def test_distinct_estimates_are_those_of_a_stream_that_was_never_merged() -> None:
-    """One worker and many workers give one number, beyond the size at which a sketch counts exactly."""
+def test_merged_distinct_estimates_equal_the_estimate_of_one_stream() -> None:
+    """One worker and many workers produce the same number, also beyond the size at which a sketch counts exactly."""
     monoid, observations = Distinct(lg_k=8), range(5_000)
     parts = [of_all(monoid, *observations[start::7]) for start in range(7)]
 
     assert monoid.value(reduce(monoid.combine, parts)) == result(monoid, *observations)
 
 
-def test_distinct_tells_values_apart_that_look_alike() -> None:
+def test_distinct_distinguishes_similar_values() -> None:
     """Empty text counts, neighbours beyond 64 bits differ, and so do types; repeats do not."""
     different = [
         "",
@@ -165,7 +165,7 @@ def test_distinct_tells_values_apart_that_look_alike() -> None:
 
 @pytest.mark.parametrize(("k", "stated"), [(200, 0.0133), (1000, 0.0028), (5000, 0.0006)])
 def test_quantiles_are_within_their_stated_rank_error(k: int, stated: float) -> None:
-    """Merged from parts, each quantile is that of a rank within twice the 99% error; the ends are exact."""
+    """After merging, the rank of each quantile is within twice the 99% error; the minimum and maximum are exact."""
     monoid, size = Quantiles(k=k), 20_000
     observations = random.Random(11).sample(range(size), size)
     ranks = [step / 10 for step in range(11)]
@@ -178,7 +178,7 @@ def test_quantiles_are_within_their_stated_rank_error(k: int, stated: float) -> 
 
 
 def test_quantiles_of_few_observations_are_exact() -> None:
-    """Up to k observations no coin is tossed: the smallest observation with at least that share at or below it."""
+    """Up to k observations, a quantile is the smallest observation with at least that share at or below it."""
     monoid = Quantiles(ranks=(0, 0.5, 0.9, 1))
 
     assert result(monoid, 4, nan, 1, 3, 2) == [1, 2, 4, 4]
@@ -187,8 +187,8 @@ def test_quantiles_of_few_observations_are_exact() -> None:
     assert monoid.value(of_all(monoid, 1, 2, 3), [0.1]) == [1]
 
 
-def test_quantiles_are_the_same_only_if_they_hold_the_same_observations() -> None:
-    """Below k the comparison is exact: number and every observation."""
+def test_small_quantile_sketches_are_the_same_only_for_the_same_observations() -> None:
+    """Below k, the comparison is exact: it includes the number and each observation."""
     monoid = Quantiles()
 
     assert monoid.same(of_all(monoid, 1, 2, 3), of_all(monoid, 3, 2, 1))
@@ -199,12 +199,12 @@ def test_quantiles_are_the_same_only_if_they_hold_the_same_observations() -> Non
 
 @pytest.mark.parametrize(("old", "new"), [(Distinct(8), Distinct(12)), (Quantiles(k=20), Quantiles(k=200))], ids=repr)
 def test_sketches_merge_with_those_of_other_settings(old: Monoid[Any], new: Monoid[Any]) -> None:
-    """A job that was restarted with other accuracy goes on from its saved partials."""
+    """A processor that restarts with another accuracy continues from its saved partials."""
     saved = new.decode(old.encode(of_all(old, *range(1_000))))
     merged = new.combine(saved, of_all(new, *range(1_000, 2_000)))
-    seen = merged.n if isinstance(new, Quantiles) else new.value(merged).estimate
+    count = merged.n if isinstance(new, Quantiles) else new.value(merged).estimate
 
-    assert seen == pytest.approx(2_000, rel=0.2)
+    assert count == pytest.approx(2_000, rel=0.2)
 
 
 @pytest.mark.parametrize(
@@ -224,8 +224,8 @@ def test_sketches_merge_with_those_of_other_settings(old: Monoid[Any], new: Mono
     ],
     ids=repr,
 )
-def test_an_observation_that_cannot_be_folded_leaves_no_trace(monoid: Monoid[Any], good: object, bad: object) -> None:
-    """The engine may reject an event and go on: half of it is not counted."""
+def test_a_failed_fold_changes_nothing(monoid: Monoid[Any], good: object, bad: object) -> None:
+    """A worker can reject the event and continue; no part of the observation is counted."""
     accumulator = of_all(monoid, good, good)
     before = monoid.encode(accumulator)
     with pytest.raises((TypeError, ValueError)):
@@ -236,7 +236,7 @@ def test_an_observation_that_cannot_be_folded_leaves_no_trace(monoid: Monoid[Any
 
 @pytest.mark.parametrize("monoid", [Sum(), Mean(), Quantiles(), MapOf(Sum()), TupleOf(Sum())], ids=repr)
 def test_an_observation_of_the_wrong_type_is_not_lifted(monoid: Monoid[Any]) -> None:
-    """The first observation of a window is as suspect as the second."""
+    """The first observation of a window is checked like each later one."""
     with pytest.raises((TypeError, ValueError, AttributeError)):
         monoid.lift("1")
 
@@ -258,8 +258,8 @@ def test_impossible_settings_are_refused(make: Any, message: str) -> None:
         make()
 
 
-def test_monoids_travel_to_other_processes() -> None:
-    """Spark and worker processes take a copy by pickling."""
+def test_monoids_can_be_pickled() -> None:
+    """Spark and worker processes receive pickled copies."""
     monoid = MapOf[str, Any](TupleOf(Count(), Sum(), Min(), Distinct(), Quantiles()))
     copied = pickle.loads(pickle.dumps(monoid))  # noqa: S301 - our own bytes
     partial = of_all(copied, {"a": (0, 1, 2, "b", 3)})
@@ -275,7 +275,7 @@ def test_monoids_travel_to_other_processes() -> None:
     ids=repr,
 )
 def test_containers_commute_if_their_content_does(monoid: Monoid[Any], commutes: bool) -> None:
-    """Order must be kept where any part needs it."""
+    """A container keeps the order if any part needs it."""
     assert monoid.commutative is commutes
 
 
@@ -296,8 +296,8 @@ def test_containers_commute_if_their_content_does(monoid: Monoid[Any], commutes:
         (2**70, 2**70 + 1, False),
     ],
 )
-def test_values_are_alike_but_for_rounding(left: object, right: object, expected: bool) -> None:
-    """Only floats are compared with a margin, at any depth."""
+def test_values_are_compared_with_a_rounding_margin(left: object, right: object, expected: bool) -> None:
+    """Only floats have a margin, at any depth."""
     assert alike(left, right) is expected
     assert alike(right, left) is expected
 
@@ -311,7 +311,7 @@ def test_of_equal_observations_the_first_is_kept() -> None:
 
 
 def test_sketches_of_other_observations_are_not_the_same() -> None:
-    """Equal counts of different observations, and a part of them, are told apart in both directions."""
+    """Sketches with equal counts or with a part of the observations differ, in both directions."""
     monoid = MapOf[str, Any](Distinct())
     some, others, more = ({"a": of_all(Distinct(), *names)} for names in ("ab", "cd", "abc"))
 
@@ -321,7 +321,7 @@ def test_sketches_of_other_observations_are_not_the_same() -> None:
 
 
 def test_full_sketches_of_other_distributions_are_not_the_same() -> None:
-    """Equal number and ends do not suffice: the ranks between them are compared."""
+    """Equal numbers, minima and maxima do not suffice: the comparison includes the ranks between them."""
     monoid, size = Quantiles(), 10_000
     even = of_all(monoid, *range(size))
     bent = of_all(monoid, *(at * at / (size - 1) for at in range(size)))

@@ -1,4 +1,4 @@
-"""What ordered delivery promises: what a processor gives depends on its events alone, not on how they came."""
+"""Ordered delivery: outputs depend on the events alone, not on their order of arrival."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BOUND = 20
 
 
 class Move(ps.Record, frozen=True):
-    """A piece is moved."""
+    """A move of a piece."""
 
     piece: str
     at: ps.EventTime
@@ -36,7 +36,7 @@ class Other(Move, frozen=True):
 
 
 class Path(ps.Record, frozen=True):
-    """All the moves of a piece so far."""
+    """The moves of a piece so far."""
 
     piece: str
     at: ps.EventTime
@@ -50,7 +50,7 @@ paths = ps.Category("paths", Path, key="piece", event_time="at", buckets=1)
 
 
 class Paths(ps.Stateful):
-    """Follows each piece; one that has not moved for a while is begun anew."""
+    """Collects the moves of each piece; a pause deletes them."""
 
     reads, writes, state = moves, paths, tuple[int, ...]
     ordered = True
@@ -74,13 +74,13 @@ MOVES = st.lists(st.builds(Move, st.sampled_from("ab"), st.integers(0, 100), st.
 END = Move("end", 1_000, 0)
 
 
-def expected(given_moves: Sequence[Move]) -> dict[str, list[Path]]:
-    """Return what each piece gives, its moves in order of time; of one time, in the order that they are delivered in."""
+def expected(sent_moves: Sequence[Move]) -> dict[str, list[Path]]:
+    """Return the outputs of each piece, computed from moves in delivery order."""
     found: dict[str, list[Path]] = defaultdict(list)
     for piece in "ab":
         done: list[int] = []
         last = None
-        for move in (move for move in given_moves if move.piece == piece):
+        for move in (move for move in sent_moves if move.piece == piece):
             if last is not None and last + 30 <= move.at:
                 found[piece].append(Path(piece, last + 30, []))
                 done = []
@@ -93,14 +93,14 @@ def expected(given_moves: Sequence[Move]) -> dict[str, list[Path]]:
 
 
 def paths_of(arrived: Sequence[Move], cuts: Sequence[tuple[int, bool]]) -> dict[str, list[Path]]:
-    """Return what each piece gives, in batches with a checkpoint, and perhaps a restart, at each of these cuts."""
+    """Return the outputs of each piece, with a checkpoint and an optional restart at each cut."""
     saved, outputs = MemoryShardState(), list[Any]()
     overlay = Overlay(saved, lambda _, later: later)
-    core = open_operator(Paths(), overlay)
+    operator = open_operator(Paths(), overlay)
     for (begin, restarts), (end, _) in pairwise([(0, False), *sorted(cuts), (len(arrived), False)]):
-        core = open_operator(Paths(), overlay) if restarts else core
-        outputs += core.feed(moves, arrived[begin:end], stop_at_error=True).outputs
-        overlay.add(core.drain().changes)
+        operator = open_operator(Paths(), overlay) if restarts else operator
+        outputs += operator.feed(moves, arrived[begin:end], stop_at_error=True).outputs
+        overlay.add(operator.drain().changes)
         saved.save(overlay.snapshot())
         overlay.finish({})
     found: dict[str, list[Path]] = defaultdict(list)
@@ -110,37 +110,37 @@ def paths_of(arrived: Sequence[Move], cuts: Sequence[tuple[int, bool]]) -> dict[
     return found
 
 
-@given(given_moves=MOVES, data=st.data(), cuts=st.lists(st.tuples(st.integers(0, 41), st.booleans()), max_size=4))
-def test_any_order_within_the_bound_gives_the_same(
-    given_moves: list[Move], data: st.DataObject, cuts: list[tuple[int, bool]]
+@given(sent_moves=MOVES, data=st.data(), cuts=st.lists(st.tuples(st.integers(0, 41), st.booleans()), max_size=4))
+def test_any_arrival_order_within_the_bound_produces_the_same_outputs(
+    sent_moves: list[Move], data: st.DataObject, cuts: list[tuple[int, bool]]
 ) -> None:
-    """However the events were held up, batched and cut by restarts: the same outputs of each key, in the same order."""
-    delays = data.draw(st.lists(st.integers(0, BOUND), min_size=len(given_moves), max_size=len(given_moves)))
-    held_up = sorted(zip(given_moves, delays, strict=True), key=lambda held: held[0].at + held[1])
-    in_time = paths_of([*sorted(given_moves, key=lambda move: move.at), END], [])
+    """Delays, batches and restarts change neither the outputs of a key nor their order."""
+    delays = data.draw(st.lists(st.integers(0, BOUND), min_size=len(sent_moves), max_size=len(sent_moves)))
+    delayed = sorted(zip(sent_moves, delays, strict=True), key=lambda pair: pair[0].at + pair[1])
+    in_time = paths_of([*sorted(sent_moves, key=lambda move: move.at), END], [])
 
-    assert paths_of([*(move for move, _ in held_up), END], cuts) == in_time
+    assert paths_of([*(move for move, _ in delayed), END], cuts) == in_time
 
 
-@given(given_moves=st.lists(st.builds(Move, st.sampled_from("ab"), st.integers(0, 100), st.just(1)), max_size=40))
-def test_events_come_in_order_of_time_with_timers_between(given_moves: list[Move]) -> None:
-    """Equal events count as often as they came."""
-    arrived = sorted(given_moves, key=lambda move: move.at)
+@given(sent_moves=st.lists(st.builds(Move, st.sampled_from("ab"), st.integers(0, 100), st.just(1)), max_size=40))
+def test_events_and_timers_are_delivered_in_event_time_order(sent_moves: list[Move]) -> None:
+    """Equal events are delivered as often as they arrive."""
+    arrived = sorted(sent_moves, key=lambda move: move.at)
 
     assert paths_of([*arrived, END], []) == expected(arrived)
 
 
-def test_late_events_are_counted_and_left_out_or_put_aside() -> None:
-    """They would come out of order."""
+def test_late_events_are_counted_and_dropped_or_written_to_the_late_category() -> None:
+    """Their delivery would break the order."""
 
-    class DryRunPool(Paths):
+    class WithLateCategory(Paths):
         late = late_moves
 
-    for processor, aside in ((Paths, []), (DryRunPool, [Move("a", 5, 2)])):
+    for processor, late in ((Paths, []), (WithLateCategory, [Move("a", 5, 2)])):
         driver = Driver(processor)
-        if aside:
-            driver.send(moves, [Move("a", 0, 1), Move("a", 50, 1), *aside, END])
-            assert driver.read(late_moves) == aside
+        if late:
+            driver.send(moves, [Move("a", 0, 1), Move("a", 50, 1), *late, END])
+            assert driver.read(late_moves) == late
         else:
             driver.send(moves, [Move("a", 0, 1), Move("a", 50, 1), Move("a", 5, 2), END])
         assert (driver.metrics(processor).late, driver.metrics(processor).dropped) == (1, 1)
@@ -150,8 +150,8 @@ def test_late_events_are_counted_and_left_out_or_put_aside() -> None:
 @pytest.mark.parametrize(
     "step", [Step.FLUSH_OUTPUTS, Step.PREPARE_STATE, Step.COMMIT_TRANSACTION, Step.APPLY_STATE, None]
 )
-def test_held_events_outlive_a_crash(step: Step | None) -> None:
-    """Each is delivered once."""
+def test_held_events_survive_a_crash(step: Step | None) -> None:
+    """Each held event is delivered once."""
     arrived = [Move("ab"[n % 2], n * 7 - (n % 3) * 6, n % 3) for n in range(30)] + [END]
     whole = Driver(Paths)
     whole.send(moves, arrived)
@@ -162,14 +162,14 @@ def test_held_events_outlive_a_crash(step: Step | None) -> None:
         assert driver.read(paths) == whole.read(paths)
 
 
-def test_an_event_that_raises_in_its_turn_stops_and_is_named() -> None:
-    """It is still held."""
+def test_an_exception_for_a_held_event_stops_the_worker() -> None:
+    """The error names the event, which stays in the buffer."""
     with pytest.raises(ProcessorFailed, match=r"ValueError: -1, for the buffered event Move.*stays in the buffer"):
         Driver(Paths).send(moves, [Move("a", 0, -1), END])
 
 
 @pytest.mark.parametrize(
-    ("attributes", "told"),
+    ("attributes", "message"),
     [
         ({"late": ps.OnLate.INTO_WINDOW}, "no windows"),
         ({"late": others}, "the record type of the input"),
@@ -177,9 +177,9 @@ def test_an_event_that_raises_in_its_turn_stops_and_is_named() -> None:
         ({"on_error": ps.ErrorPolicy.DEAD_LETTER}, "long after its message was read"),
     ],
 )
-def test_what_cannot_be_in_order_is_refused(attributes: dict[str, Any], told: str) -> None:
-    """With what to change."""
+def test_declarations_that_contradict_ordered_delivery_are_refused(attributes: dict[str, Any], message: str) -> None:
+    """The error names the setting to change."""
     wrong: type[ps.Stateful] = type("Wrong", (Paths,), attributes)
 
-    with pytest.raises(DeclarationError, match=told):
+    with pytest.raises(DeclarationError, match=message):
         wrong.check()

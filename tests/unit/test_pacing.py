@@ -1,4 +1,4 @@
-"""The number of events in a turn of a worker's loop."""
+"""The number of events in one iteration of a worker's loop."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class Slow(ps.Stateless):
         return ()
 
 
-def test_a_slow_processor_is_given_few_events_at_a_time() -> None:
-    """After the first events, the loop turns often enough to report, to save, and to release buckets."""
+def test_a_slow_processor_gets_small_batches() -> None:
+    """After the first batch, the loop iterates often enough to report, to save, and to release buckets."""
     slow = Slow()
     bus = MemoryBus(slow.clock.now_ms)
     for category in (readings, dead_letters_of(Slow)):
@@ -52,14 +52,14 @@ def test_a_slow_processor_is_given_few_events_at_a_time() -> None:
     create_missing_categories(bus, WATERMARKS)
     for at in range(2_000):
         bus.append("readings", Outgoing(b"m", b'{"meter":"m","at":%d}' % at))
-    place, read = WorkerConfig(bus, MemoryStateFolder(), "one"), [0]
+    config, read = WorkerConfig(bus, MemoryStateFolder(), "one"), [0]
     worker = Worker(
         slow,
-        place,
+        config,
         InlineExecutor(),
         InlineExecutor(),
         clock=slow.clock,
-        after_turn=lambda it: read.append(it.metrics.events_in),
+        after_turn=lambda worker: read.append(worker.metrics.events_in),
     )
     while read[-1] < 2_000:
         worker.run_once()
@@ -70,24 +70,24 @@ def test_a_slow_processor_is_given_few_events_at_a_time() -> None:
     assert bus.committed("slow", "readings")[0] > FIRST_BATCH
 
 
-def test_a_quick_one_gets_all_that_a_poll_gives() -> None:
-    """Within a few turns; when the processor becomes slow, the next poll is small."""
-    pace = BatchSizer(10_000)
-    seen = []
+def test_a_fast_processor_gets_batches_of_the_maximum_size() -> None:
+    """The size grows within a few iterations, and shrinks at once when the processor becomes slow."""
+    sizer = BatchSizer(10_000)
+    sizes = []
     for _ in range(4):
-        pace.record(pace.at_most, 0.001)
-        seen.append(pace.at_most)
-    pace.record(10_000, 50.0)
+        sizer.record(sizer.at_most, 0.001)
+        sizes.append(sizer.at_most)
+    sizer.record(10_000, 50.0)
 
-    assert seen == [2_000, 8_000, 10_000, 10_000]
-    assert pace.at_most == 100
+    assert sizes == [2_000, 8_000, 10_000, 10_000]
+    assert sizer.at_most == 100
 
 
-def test_however_slow_one_event_is_read() -> None:
-    """A poll always returns at least one event; an empty batch changes nothing."""
-    pace = BatchSizer(10)
-    pace.record(0, 60.0)
-    assert pace.at_most == 10
+def test_a_batch_has_at_least_one_event() -> None:
+    """The slowest processor still gets one event; an empty batch does not change the size."""
+    sizer = BatchSizer(10)
+    sizer.record(0, 60.0)
+    assert sizer.at_most == 10
 
-    pace.record(1, 60.0)
-    assert pace.at_most == 1
+    sizer.record(1, 60.0)
+    assert sizer.at_most == 1

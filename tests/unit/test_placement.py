@@ -1,4 +1,4 @@
-"""What a worker does about messages that do not lie in the bucket of their key."""
+"""Key checks: messages outside the bucket of their key stop a worker."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Visit(ps.Record, frozen=True):
 
 
 class Counted(ps.Record, frozen=True):
-    """How many visits of a user there were."""
+    """The number of a user's visits."""
 
     user: str
     at: ps.EventTime
@@ -34,7 +34,7 @@ class Counted(ps.Record, frozen=True):
 
 
 class Profile(ps.Record, frozen=True):
-    """What is known of a user."""
+    """A user's profile."""
 
     user: str
     at: ps.EventTime
@@ -58,7 +58,7 @@ class Counting(ps.Stateful):
 
 
 class Adding(ps.Aggregator):
-    """The same."""
+    """Counts visits by an aggregator."""
 
     reads, writes, monoid = visits, counted, ps.monoids.Count()
 
@@ -67,7 +67,7 @@ class Adding(ps.Aggregator):
 
 
 class Joining(ps.Join):
-    """Visits with profiles."""
+    """Joins visits with profiles."""
 
     left, right, writes, before = visits, profiles, counted, timedelta(hours=1)
 
@@ -76,7 +76,7 @@ class Joining(ps.Join):
 
 
 class Knowing(ps.TableJoin):
-    """The same with the latest profile."""
+    """Joins visits with the latest profile."""
 
     stream, table, writes = visits, profiles, counted
 
@@ -85,14 +85,14 @@ class Knowing(ps.TableJoin):
 
 
 class Computed(ps.Stateful):
-    """By a key that is computed."""
+    """Counts visits by a computed key."""
 
     reads, writes, state = by_page, counted, int
     process = Counting.process
 
 
 class Passing(ps.Stateless):
-    """Keeps nothing."""
+    """Passes visits on without state."""
 
     reads, writes = visits, again
 
@@ -101,7 +101,7 @@ class Passing(ps.Stateless):
 
 
 class Unchecked(Counting):
-    """Counts visits in each bucket by itself."""
+    """Counts the visits of each bucket separately."""
 
     key_check = False
 
@@ -126,7 +126,7 @@ WRONG = [
 def test_an_event_outside_of_its_keys_bucket_stops_the_worker(
     processor: type[ps.Processor], key: bytes | None, number: int
 ) -> None:
-    """Those before it count; the error names key, message, both buckets and what to do; each start stops there again."""
+    """Earlier events count. The error names key, message, both buckets and the remedy; each restart fails at the same event."""
     driver = Driver(processor)
     name = processor.inputs()[-1 if processor is Knowing else 0].name
     right = next(user for user in map(str, range(99)) if bucket_of(user.encode(), 8) == number)
@@ -146,8 +146,8 @@ def test_an_event_outside_of_its_keys_bucket_stops_the_worker(
 
 
 @pytest.mark.parametrize(("key", "number"), WRONG)
-def test_a_stateless_processor_takes_events_from_any_bucket(key: bytes | None, number: int) -> None:
-    """It keeps nothing that could be split, and what it writes lies where it belongs."""
+def test_a_stateless_processor_accepts_events_in_any_bucket(key: bytes | None, number: int) -> None:
+    """It has no state to split, and it writes its outputs to the buckets of their keys."""
     driver = Driver(Passing)
     driver.bus.append("visits", _message(USER, key, number))
     driver.run()
@@ -155,8 +155,8 @@ def test_a_stateless_processor_takes_events_from_any_bucket(key: bytes | None, n
     assert len(driver.bus.slice(Bucket("again", BUCKET), 0, 10)) == 1
 
 
-def test_events_may_be_counted_bucket_by_bucket_where_that_is_meant() -> None:
-    """`key_check = False` says so."""
+def test_the_key_check_can_be_disabled() -> None:
+    """With `key_check = False`, a processor counts events by bucket."""
     driver = Driver(Unchecked)
     for number in range(4):
         driver.bus.append("visits", _message(USER, None, number))
@@ -167,23 +167,23 @@ def test_events_may_be_counted_bucket_by_bucket_where_that_is_meant() -> None:
 
 @settings(deadline=None)
 @given(st.lists(st.binary(max_size=300) | st.binary(max_size=12), max_size=40), st.integers(1, 1000))
-def test_many_keys_lie_where_each_of_them_does(keys: list[bytes], buckets: int) -> None:
-    """Hashed all at once or one by one, whatever their lengths."""
+def test_hashing_many_keys_equals_hashing_each_key(keys: list[bytes], buckets: int) -> None:
+    """The bucket of a key does not depend on the batch or on the length of the key."""
     assert buckets_of(keys, buckets) == [bucket_of(key, buckets) for key in keys]
 
 
-def test_keys_are_found_to_be_misplaced_among_many_that_are_remembered() -> None:
-    """Also when so many have come that those before are forgotten."""
+def test_a_misplaced_key_is_found_among_many_cached_keys() -> None:
+    """It is found even after the cache has evicted keys."""
     placement = KeyCheck(Counting)
     users = list(map(str, range(KNOWN_KEYS * 9)))
     numbers = buckets_of([user.encode() for user in users], 8)
-    here = [Visit(user, 1) for user, number in zip(users, numbers, strict=True) if number == BUCKET]
+    placed = [Visit(user, 1) for user, number in zip(users, numbers, strict=True) if number == BUCKET]
     stranger = Visit(next(user for user in "abcdefghijklmn" if bucket_of(user.encode(), 8) != BUCKET), 1)
 
-    assert len(here) > KNOWN_KEYS
-    for begin in range(0, len(here), 10_000):
-        assert placement.misplaced(visits, BUCKET, here[begin : begin + 10_000]) is None
-    found = placement.misplaced(visits, BUCKET, [*here[:50], stranger, *here[50:60]])
+    assert len(placed) > KNOWN_KEYS
+    for begin in range(0, len(placed), 10_000):
+        assert placement.misplaced(visits, BUCKET, placed[begin : begin + 10_000]) is None
+    found = placement.misplaced(visits, BUCKET, [*placed[:50], stranger, *placed[50:60]])
 
     assert found is not None
     assert (found.at, found.key) == (50, stranger.user)

@@ -116,10 +116,10 @@ class PerHour(ps.Aggregator):
 
 
 APP = [Filter, Minutes, PerHour]
-ENDS = [Call(caller, 100 * 60 * MINUTE, 5) for caller in ("a", "b", "c", "d")]  # one at least in each bucket
+ENDS = [Call(caller, 100 * 60 * MINUTE, 5) for caller in ("a", "b", "c", "d")]  # at least one call in each bucket
 
 
-def told(driver: Driver, processor: type[ps.Processor]) -> dict[int, int]:
+def published_watermarks(driver: Driver, processor: type[ps.Processor]) -> dict[int, int]:
     """Return the published watermarks of a processor's shards."""
     return {
         bucket: advance.watermark_ms
@@ -136,8 +136,10 @@ CALLS = st.lists(
 
 @given(given_calls=CALLS, cuts=st.lists(st.integers(0, 30), max_size=3))
 @settings(max_examples=40, deadline=None)
-def test_windows_downstream_hold_all_that_was_in_time_upstream(given_calls: list[Call], cuts: list[int]) -> None:
-    """However the calls are divided into runs: all calls that pass the filter in order of time are counted, in minutes and hours."""
+def test_downstream_windows_contain_all_events_that_were_in_time_upstream(
+    given_calls: list[Call], cuts: list[int]
+) -> None:
+    """Minutes and hours count every call that passes the filter, for any division into runs."""
     ordered = sorted(given_calls, key=lambda call: call.at)
     driver = Driver(APP)
     for begin, end in zip([0, *sorted(cuts)], [*sorted(cuts), len(ordered)], strict=True):
@@ -150,13 +152,13 @@ def test_windows_downstream_hold_all_that_was_in_time_upstream(given_calls: list
     for call in long:
         slot = f"taker-{call.seconds % 2}", call.at // (60 * MINUTE) * 60 * MINUTE
         per_hour[slot] = per_hour.get(slot, 0) + 1
-    assert {(one.taker, one.hour): one.calls for one in driver.read(hours)} == per_hour
-    assert sum(one.calls for one in driver.read(minutes)) == len(long)
+    assert {(row.taker, row.hour): row.calls for row in driver.read(hours)} == per_hour
+    assert sum(row.calls for row in driver.read(minutes)) == len(long)
     assert driver.metrics(Minutes).late == driver.metrics(PerHour).late == 0
 
 
-def test_a_shard_that_has_come_less_far_holds_back() -> None:
-    """Its possible outputs hold the watermark back; when it has advanced as far as the others, the window is complete."""
+def test_the_slowest_shard_holds_the_watermark_back() -> None:
+    """Its later outputs can still belong to the window, which is complete when this shard has advanced."""
     driver = Driver(APP)
     callers = {bucket_of(caller.encode(), calls.buckets): caller for caller in "abcdef"}
     slow, fast = callers[0], callers[1]
@@ -164,12 +166,12 @@ def test_a_shard_that_has_come_less_far_holds_back() -> None:
     assert driver.read(minutes) == []
     driver.send(calls, [Call(slow, 5 * MINUTE, 10)])
 
-    assert [(one.minute, one.calls) for one in driver.read(minutes)] == [(0, 2)]
-    assert told(driver, Filter) == {0: 5 * MINUTE - 10_000, 1: 10 * MINUTE - 10_000}
+    assert [(row.minute, row.calls) for row in driver.read(minutes)] == [(0, 2)]
+    assert published_watermarks(driver, Filter) == {0: 5 * MINUTE - 10_000, 1: 10 * MINUTE - 10_000}
 
 
-def test_an_idle_bucket_delays_by_no_more_than_its_time() -> None:
-    """Then it does not hold the watermark back; when it continues, it does again."""
+def test_an_idle_bucket_delays_the_watermark_only_up_to_its_limit() -> None:
+    """After the limit of idleness, the watermark advances without the bucket."""
     driver = Driver(APP)
     caller = next(caller for caller in "abcdef" if bucket_of(caller.encode(), calls.buckets) == 1)
     driver.send(calls, [Call(caller, 0, 10), Call(caller, 10 * MINUTE, 5)])
@@ -178,44 +180,44 @@ def test_an_idle_bucket_delays_by_no_more_than_its_time() -> None:
     driver.advance(2)
     driver.run()
 
-    assert [one.calls for one in driver.read(minutes)] == [1]
+    assert [row.calls for row in driver.read(minutes)] == [1]
 
 
-def test_who_is_taken_back_holds_nobody_back() -> None:
-    """A stopped processor holds the watermark back; a removed one does not."""
+def test_a_removed_upstream_processor_does_not_hold_the_watermark_back() -> None:
+    """A stopped one does, until its watermarks are deleted."""
     driver = Driver([Minutes])
     with closing(driver.bus.writer()) as writer:
-        writer.send(WATERMARKS.name, watermark_messages([_promise("fast", 10 * MINUTE), _promise("gone", 0)]))
+        writer.send(WATERMARKS.name, watermark_messages([_statement("fast", 10 * MINUTE), _statement("removed", 0)]))
     driver.send(long_calls, [Long("a", 5, 10, "taker-0")])
     assert driver.read(minutes) == []
     with closing(driver.bus.writer()) as writer:
-        writer.send(WATERMARKS.name, deletion_messages([("gone", 0)]))
+        writer.send(WATERMARKS.name, deletion_messages([("removed", 0)]))
     driver.run()
 
-    assert [one.calls for one in driver.read(minutes)] == [1]
+    assert [row.calls for row in driver.read(minutes)] == [1]
 
 
-def _promise(promiser: str, watermark_ms: int, **ends: int) -> WatermarkStatement:
+def _statement(processor: str, watermark_ms: int, **ends: int) -> WatermarkStatement:
     return WatermarkStatement(
-        promiser, 0, 1, watermark_ms, {"long_calls": {int(name[1:]): end for name, end in ends.items()}}
+        processor, 0, 1, watermark_ms, {"long_calls": {int(name[1:]): end for name, end in ends.items()}}
     )
 
 
-def test_a_promise_holds_when_its_offsets_are_read() -> None:
-    """Not before: earlier offsets may still contain earlier events."""
+def test_an_upstream_watermark_applies_when_its_offsets_are_read() -> None:
+    """It does not apply before, since unread offsets can contain earlier events."""
     board = BucketWatermarks(Bucket("long_calls", 1), [])
-    board.record(("filter", 0), _promise("filter", 10, _1=5))
-    board.record(("filter", 0), _promise("filter", 20, _1=8))
+    board.record(("filter", 0), _statement("filter", 10, _1=5))
+    board.record(("filter", 0), _statement("filter", 20, _1=8))
 
     assert [board.at(position).watermark_ms for position in (4, 5, 7, 8)] == [NEVER_MS, 10, 10, 20]
 
 
-def test_who_catches_up_goes_by_what_was_promised_on_the_way() -> None:
-    """Also if all of it was published before the shard was opened: it holds no more statements than a shard without a backlog."""
+def test_a_shard_with_a_backlog_applies_each_watermark_at_its_offsets() -> None:
+    """The shard also applies watermarks published before it opened, and stores no more of them than a shard without a backlog."""
     driver = Driver([Minutes])
     with closing(driver.bus.writer()) as writer:
         writer.send(
-            WATERMARKS.name, watermark_messages(_promise("filter", 10 * step, _1=step) for step in range(1, 31))
+            WATERMARKS.name, watermark_messages(_statement("filter", 10 * step, _1=step) for step in range(1, 31))
         )
     upstream, bucket = WatermarkSubscriber(driver.bus), Bucket("long_calls", 1)
     while not upstream.is_read:
@@ -225,8 +227,8 @@ def test_who_catches_up_goes_by_what_was_promised_on_the_way() -> None:
     assert [upstream.at(bucket, position).watermark_ms for position in (0, 1, 17, 30)] == [NEVER_MS, 10, 170, 300]
 
 
-def test_a_shard_that_has_promised_nothing_is_waited_for() -> None:
-    """The description names it, and a category without upstream watermarks."""
+def test_a_shard_without_a_watermark_holds_the_watermark_back() -> None:
+    """The description names the shard, and each category without upstream watermarks."""
     board = BucketWatermarks(Bucket("long_calls", 1), [])
     assert board.at(0).held_by == "long_calls: no processor publishes a watermark for it"
     board.record(("filter", 1), WatermarkStatement("filter", 1, 2, 10, {"long_calls": {1: 0}}))
@@ -235,14 +237,14 @@ def test_a_shard_that_has_promised_nothing_is_waited_for() -> None:
 
 
 @given(marks=st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), min_size=1, max_size=300))
-def test_many_promises_are_thinned_and_none_holds_too_early(marks: list[tuple[int, int]]) -> None:
-    """A watermark applies only when its offsets are read; at the end, the greatest one applies."""
+def test_thinned_watermarks_never_apply_too_early(marks: list[tuple[int, int]]) -> None:
+    """A watermark applies only when its offsets are read; at the end, the greatest watermark applies."""
     board, promised = BucketWatermarks(Bucket("long_calls", 0), []), []
     offset = 0
     for watermark, step in marks:
         offset += step
         promised.append((watermark, offset))
-        board.record(("filter", 0), _promise("filter", max(mark for mark, _ in promised), _0=offset))
+        board.record(("filter", 0), _statement("filter", max(mark for mark, _ in promised), _0=offset))
 
     for position in range(0, offset + 1, 7):
         found = board.at(position).watermark_ms
@@ -253,7 +255,7 @@ def test_many_promises_are_thinned_and_none_holds_too_early(marks: list[tuple[in
 @pytest.mark.parametrize(
     "step", [Step.LOG_CHANGES, Step.PREPARE_STATE, Step.COMMIT_TRANSACTION, Step.APPLY_STATE, None]
 )
-def test_windows_by_promises_come_once_whatever_dies(step: Step | None) -> None:
+def test_windows_by_upstream_watermarks_are_written_once_despite_crashes(step: Step | None) -> None:
     """Their state has a changelog, since watermarks arrive at other times when events are read again."""
     assert Step.LOG_CHANGES in steps_of(Minutes)
     events = [Call("abcd"[n % 4], n * MINUTE // 3, 10 + n % 3) for n in range(40)]
@@ -279,8 +281,8 @@ def test_windows_by_promises_come_once_whatever_dies(step: Step | None) -> None:
 
     found = driver.read(minutes)
     assert outcome == sorted(outcome)
-    assert len({(one.taker, one.minute) for one in found}) == len(found)
-    assert sum(one.calls for one in found) == 40
+    assert len({(row.taker, row.minute) for row in found}) == len(found)
+    assert sum(row.calls for row in found) == 40
 
 
 class Observed(Minutes):
@@ -289,26 +291,26 @@ class Observed(Minutes):
     watermark = ps.watermarks.BoundedOutOfOrderness()
 
 
-def test_who_dies_between_a_checkpoint_and_its_promise_promises_when_it_is_back() -> None:
-    """Complete windows downstream are written without further events."""
+def test_a_crash_between_a_checkpoint_and_its_watermark_only_delays_the_watermark() -> None:
+    """The restarted processor publishes the watermark, and downstream windows complete without further events."""
     driver = Driver([Observed, PerHour])
     takers = {bucket_of(taker.encode(), long_calls.buckets): taker for taker in map("taker-{}".format, range(20))}
     taken = [Long("a", hour * 60 * MINUTE, 10, taker) for hour in (0, 2) for taker in takers.values()]
     driver.send(long_calls, [*taken, Crash()])
     driver.run()
 
-    assert told(driver, Observed) == dict.fromkeys(range(3), 120 * MINUTE)
-    assert [(one.hour, one.calls) for one in driver.read(hours)] == [(0, 1)] * 3
+    assert published_watermarks(driver, Observed) == dict.fromkeys(range(3), 120 * MINUTE)
+    assert [(row.hour, row.calls) for row in driver.read(hours)] == [(0, 1)] * 3
 
 
-def test_an_injector_promises_for_what_comes_from_outside() -> None:
-    """Events written before the watermark are below it; it continues where it was and never goes back."""
+def test_an_injector_publishes_watermarks_for_external_events() -> None:
+    """The watermark covers events written before it. It continues after a restart and never decreases."""
     driver = Driver([Minutes])
     driver.send(long_calls, [Long("a", 5, 10, "taker-0")])
     with WatermarkWriter(driver.bus, "long_calls", "gateway") as injector:
         injector.advance(3 * MINUTE)
     driver.run()
-    assert [one.calls for one in driver.read(minutes)] == [1]
+    assert [row.calls for row in driver.read(minutes)] == [1]
     driver.send(long_calls, [Long("a", 4 * MINUTE, 10, "taker-0")])
     with WatermarkWriter(driver.bus, "long_calls", "gateway") as injector:
         with pytest.raises(WatermarkWentBack, match="cannot go back to 1970-01-01 00:01:00 UTC"):
@@ -316,7 +318,7 @@ def test_an_injector_promises_for_what_comes_from_outside() -> None:
         injector.advance(5 * MINUTE)
     driver.run()
 
-    assert [one.minute for one in driver.read(minutes)] == [0, 4 * MINUTE]
+    assert [row.minute for row in driver.read(minutes)] == [0, 4 * MINUTE]
 
 
 class Checked(Long, frozen=True):
@@ -394,8 +396,10 @@ class AfterRepartition(Minutes):
 
 @pytest.mark.parametrize("is_restarted", [False, True])
 @pytest.mark.parametrize("kind", [Check, CheckOnce, CheckAtMostOnce, CheckTaker, CheckState, ByCaller])
-def test_a_promise_that_comes_in_silence_goes_on_to_the_next(kind: type[ps.Processor], *, is_restarted: bool) -> None:
-    """Through processors of every kind, without further events; also if a processor was restarted meanwhile."""
+def test_watermarks_pass_through_processors_without_further_events(
+    kind: type[ps.Processor], *, is_restarted: bool
+) -> None:
+    """They pass through processors of every kind, also after a restart."""
     after = AfterRepartition if kind is ByCaller else AfterCheck
     driver = Driver([kind, after])
     driver.send(long_calls, [Long("a", 5, 10, "taker-0")])
@@ -405,18 +409,18 @@ def test_a_promise_that_comes_in_silence_goes_on_to_the_next(kind: type[ps.Proce
     with WatermarkWriter(driver.bus, "long_calls", "gateway") as injector:
         injector.advance(3 * MINUTE)
     driver.run()
-    assert [one.calls for one in driver.read(minutes)] == [1]
+    assert [row.calls for row in driver.read(minutes)] == [1]
     driver.send(long_calls, [Long("a", 4 * MINUTE, 10, "taker-0")])
     with WatermarkWriter(driver.bus, "long_calls", "gateway") as injector:
         injector.advance(6 * MINUTE)
     driver.run()
 
-    assert [one.minute for one in driver.read(minutes)] == [0, 4 * MINUTE]
-    assert set(told(driver, kind).values()) == {6 * MINUTE}
+    assert [row.minute for row in driver.read(minutes)] == [0, 4 * MINUTE]
+    assert set(published_watermarks(driver, kind).values()) == {6 * MINUTE}
 
 
-def test_in_silence_nothing_is_saved_again_and_again() -> None:
-    """Each advance of the watermark is one checkpoint, and none follows while it pauses."""
+def test_a_pausing_watermark_causes_no_checkpoints() -> None:
+    """Each advance of the watermark causes one checkpoint; a pause causes none."""
     driver = Driver([Check])
     driver.send(long_calls, [Long("a", 5, 10, "taker-0")])
     for step in range(1, 4):
@@ -431,22 +435,24 @@ def test_in_silence_nothing_is_saved_again_and_again() -> None:
 
 
 @pytest.mark.parametrize("later", [None, 20])
-def test_a_promise_that_did_not_get_through_is_made_again(later: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without other changes; a later statement of the shard replaces it."""
+def test_a_watermark_that_was_not_published_is_published_later(
+    later: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is retried without further events; a later watermark of the shard replaces it."""
     driver = Driver([Filter])
-    making = WatermarkPublisher(Filter(), driver.bus, InlineExecutor())
-    making.publish(1, 10_005, "", idle=False)
-    making.send_pending()
-    with monkeypatch.context() as away:
-        away.setattr(driver.bus, "ends", _no_broker)
-        making.publish(0, 10_010, "", idle=True)
-        making.publish(1, 10_010, "", idle=False)
+    publisher = WatermarkPublisher(Filter(), driver.bus, InlineExecutor())
+    publisher.publish(1, 10_005, "", idle=False)
+    publisher.send_pending()
+    with monkeypatch.context() as outage:
+        outage.setattr(driver.bus, "ends", _no_broker)
+        publisher.publish(0, 10_010, "", idle=True)
+        publisher.publish(1, 10_010, "", idle=False)
         for _ in range(3):
-            making.send_pending()
+            publisher.send_pending()
     if later is not None:
-        making.publish(0, 10_000 + later, "", idle=False)
+        publisher.publish(0, 10_000 + later, "", idle=False)
     for _ in range(3):
-        making.send_pending()
+        publisher.send_pending()
 
     found = watermarks_on(driver.bus)
     assert found["filter", 0].watermark_ms - Filter.output_watermark_ms(0) == 10_000 + (later or 10)
@@ -454,29 +460,29 @@ def test_a_promise_that_did_not_get_through_is_made_again(later: int | None, mon
     assert found["filter", 1].low_ms == 10_010
 
 
-def test_a_shard_that_is_anothers_now_is_promised_nothing_about(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Failed statements are dropped, too; an unreachable bus does not delay the end of the worker."""
+def test_no_watermark_is_published_for_a_revoked_shard(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pending watermarks of the shard are dropped. An unreachable bus does not delay the end of the worker."""
     driver = Driver([Filter])
-    making = WatermarkPublisher(Filter(), driver.bus, InlineExecutor())
-    with monkeypatch.context() as away:
-        away.setattr(driver.bus, "ends", _no_broker)
-        making.publish(0, 10, "", idle=False)
-        making.publish(1, 10, "", idle=False)
-        making.send_pending()
-        making.drop([0])
-        making.send_pending()
-    making.send_pending()
-    making.send_pending()
+    publisher = WatermarkPublisher(Filter(), driver.bus, InlineExecutor())
+    with monkeypatch.context() as outage:
+        outage.setattr(driver.bus, "ends", _no_broker)
+        publisher.publish(0, 10, "", idle=False)
+        publisher.publish(1, 10, "", idle=False)
+        publisher.send_pending()
+        publisher.drop([0])
+        publisher.send_pending()
+    publisher.send_pending()
+    publisher.send_pending()
     assert watermarks_on(driver.bus).keys() == {("filter", 1)}
-    with monkeypatch.context() as away:
-        away.setattr(driver.bus, "ends", _no_broker)
-        making.publish(1, 20, "", idle=False)
-        making.close()
+    with monkeypatch.context() as outage:
+        outage.setattr(driver.bus, "ends", _no_broker)
+        publisher.publish(1, 20, "", idle=False)
+        publisher.close()
 
     assert watermarks_on(driver.bus)["filter", 1].low_ms == 10
 
 
-class Never(Executor):
+class HangingExecutor(Executor):
     """A thread that hangs."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
@@ -489,9 +495,9 @@ def test_an_unresponsive_bus_does_not_delay_the_end_and_unpublished_watermarks_a
     """The last watermarks are published when the shards are opened again."""
     monkeypatch.setattr(watermark_publisher, "CLOSE_LIMIT_S", 0.01)
     driver = Driver([Filter])
-    making = WatermarkPublisher(Filter(), driver.bus, Never())
-    making.publish(0, 10, "", idle=False)
-    making.close()
+    publisher = WatermarkPublisher(Filter(), driver.bus, HangingExecutor())
+    publisher.publish(0, 10, "", idle=False)
+    publisher.close()
 
     assert watermarks_on(driver.bus) == {}
     assert "filter: its last watermarks were not published" in caplog.text
@@ -501,15 +507,15 @@ def _no_broker(_: str) -> NoReturn:
     raise BusUnreachable("no broker")
 
 
-def test_a_consumer_that_is_behind_waits_for_a_shard_that_is_idle_by_now() -> None:
-    """Until the consumer has read the earlier outputs, so no event is late."""
+def test_a_consumer_with_a_backlog_waits_for_a_shard_that_became_idle_later() -> None:
+    """It waits until it has read the shard's earlier outputs, so no event is late."""
     driver = Driver([Minutes])
     bucket = bucket_of(b"taker-0", long_calls.buckets)
 
     def advance(number: int, watermark_ms: int, *, idle: bool = False) -> None:
         ends = {"long_calls": dict(driver.bus.ends("long_calls"))}
-        told = WatermarkStatement("up", number, 2, watermark_ms, ends, watermark_ms, "", idle)
-        driver.bus.writer().send(WATERMARKS.name, watermark_messages([told]))
+        statement = WatermarkStatement("up", number, 2, watermark_ms, ends, watermark_ms, "", idle)
+        driver.bus.writer().send(WATERMARKS.name, watermark_messages([statement]))
 
     def put(times: range) -> None:
         write(driver.bus, long_calls, [Long("a", at, 10, "taker-0") for at in times])
@@ -525,5 +531,5 @@ def test_a_consumer_that_is_behind_waits_for_a_shard_that_is_idle_by_now() -> No
     driver.run()
 
     assert driver.bus.ends("long_calls")[bucket] == 750
-    assert [one.calls for one in driver.read(minutes)] == [10] * 20
+    assert [row.calls for row in driver.read(minutes)] == [10] * 20
     assert driver.metrics(Minutes).late == 0

@@ -21,22 +21,22 @@ NAMES = ("hours", "totals")
 
 
 class LocalFolders(Folders):
-    """Folders on this machine, without Spark; whoever uses them may be killed right before the n-th change."""
+    """Folders on this machine, without Spark. They can simulate a kill before the n-th change."""
 
     def __init__(self, root: Path, changes: int = 1_000) -> None:
         self.root = str(root)
         self._left = changes
 
     def has(self, category: str) -> bool:
-        """Tell whether a category is there."""
+        """Tell whether a category exists."""
         return Path(self.of(category)).exists()
 
     def within(self, folder: str) -> list[str]:
-        """Return the names of what is in a folder."""
+        """Return the names in a folder."""
         return sorted(path.name for path in Path(folder).iterdir()) if Path(folder).exists() else []
 
     def content(self, file: str) -> bytes | None:
-        """Return what is in a file."""
+        """Return the content of a file."""
         return Path(file).read_bytes() if Path(file).exists() else None
 
     def write(self, file: str, content: bytes) -> None:
@@ -82,14 +82,14 @@ def publish(folders: Folders, content: str, writer: RunOwner) -> None:
 
 
 def published(root: Path) -> dict[str, str]:
-    """Return what readers see of each category."""
+    """Return the published content of each category."""
     return {path.parts[-3].removeprefix("category="): path.read_text() for path in root.glob("category=*/*/*.parquet")}
 
 
 def test_a_crash_leaves_complete_categories_and_the_next_run_recovers(
     tmp_path: Path, dead: RunOwner, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A category that was being replaced is restored if it has no successor."""
+    """The next run restores a category whose replacement was interrupted."""
     for changes in count(1):
         root = tmp_path / str(changes)
         publish(LocalFolders(root), "before", RunOwner.this())
@@ -113,7 +113,7 @@ def test_a_crash_leaves_complete_categories_and_the_next_run_recovers(
 
 
 def test_folders_of_running_writers_are_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Of this process, and of other machines, which are logged."""
+    """Folders of this process and of other machines are kept; those of other machines are logged."""
     writers = [RunOwner.this(), RunOwner("elsewhere", 1, 0.0)]
     for writer in writers:
         OutputFolder(LocalFolders(tmp_path), overwrite=False, writer=writer).begin(NAMES)

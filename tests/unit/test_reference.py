@@ -30,14 +30,14 @@ def test_documented_examples_run(name: str) -> None:
     assert results.failed == 0
 
 
-def test_the_package_lists_its_public_names_alone() -> None:
+def test_the_package_lists_only_its_public_names() -> None:
     """`dir(penstock)` contains no internal package, and every class has a docstring."""
     assert dir(ps) == sorted(ps.__all__)
     assert [name for name in ps.__all__ if not inspect.getdoc(getattr(ps, name))] == []
 
 
-def test_a_misspelled_field_is_answered_with_the_right_one() -> None:
-    """An error suggests the similar name, and none without one."""
+def test_the_error_of_a_misspelled_field_suggests_the_similar_name() -> None:
+    """Without a similar name, the error suggests none."""
 
     class Click(ps.Record, frozen=True):
         """A click."""

@@ -31,7 +31,7 @@ POSITIONS = {0: {"heard": 40}, 1: {"heard": 25}}
 
 
 class Word(ps.Record, frozen=True):
-    """A word that somebody said."""
+    """A spoken word."""
 
     speaker: str
     at: ps.EventTime
@@ -42,7 +42,7 @@ heard = ps.Category("heard", Word, key="speaker", event_time="at", buckets=3)
 
 
 class Newest(ps.Aggregator):
-    """A speaker's last word in an hour, and how many there were."""
+    """A speaker's last word in an hour, and the number of words."""
 
     reads, window, store = heard, ps.windows.Tumbling(timedelta(hours=1)), ps.RemoteStore()
     monoid = ps.monoids.TupleOf(ps.monoids.Last(), ps.monoids.Count())
@@ -53,7 +53,7 @@ class Newest(ps.Aggregator):
 
 
 def in_bus_order() -> list[tuple[int, int, Word]]:
-    """Return bucket, offset and word of what was said on two days, the same speakers in each of three buckets."""
+    """Return bucket, offset and word for two days; each of three buckets has the same speakers."""
     dice = random.Random(5)
     return [
         (bucket, offset, Word(f"s{dice.randrange(3)}", START_MS + dice.randrange(2 * DAY_MS), f"w{bucket}-{offset}"))
@@ -63,7 +63,7 @@ def in_bus_order() -> list[tuple[int, int, Word]]:
 
 
 def stored(events: list[tuple[int, int, Word]], size: int) -> list[pa.RecordBatch]:
-    """Return events as batches of the archive, of several buckets in one."""
+    """Return events as batches of the archive; a batch contains several buckets."""
     columns, batches = Columns(Word), []
     for start in range(0, len(events), size):
         buckets, offsets, part = zip(*events[start : start + size], strict=True)
@@ -84,9 +84,9 @@ def test_values_include_the_events_before_each_shards_position(
     """In bus order, for any split into tasks and batches; other shards have no values."""
     monkeypatch.setattr(store_loader, "FLUSH_EVENTS", flush_events)
     step = Step(ShippedApp(AppName(Path(__file__))), "Newest", "heard", counters())
-    said = in_bus_order()
+    words = in_bus_order()
     refill = StoreLoad("postgresql://nowhere", POSITIONS, within)
-    tasks = [shard_partials(step, refill)(iter(stored(part, 7))) for part in (said[:50], said[50:])]
+    tasks = [shard_partials(step, refill)(iter(stored(part, 7))) for part in (words[:50], words[50:])]
     rows = [row for task in tasks for batch in task for row in batch.to_pylist()]
     order = SHARD_PARTIALS.names[:3]
     rows.sort(key=lambda row: [row[name] for name in order])
@@ -99,7 +99,7 @@ def test_values_include_the_events_before_each_shards_position(
     }
 
     truth: dict[tuple[int, str, int], tuple[str, int]] = {}
-    for bucket, offset, word in said:
+    for bucket, offset, word in words:
         slot = bucket, word.speaker, word.at - word.at % HOUR_MS
         if offset < POSITIONS.get(bucket, {}).get("heard", 0) and (within is None or within.contains(word.at)):
             truth[slot] = (word.word, truth.get(slot, ("", 0))[1] + 1)

@@ -1,4 +1,4 @@
-"""A worker stops before it drains its input into the dead letters."""
+"""The limit of dead letters: a worker stops before it writes its whole input to the dead letters."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Click(ps.Record, frozen=True):
 
 
 class Kept(Click, frozen=True):
-    """One that was taken."""
+    """An accepted click."""
 
 
 clicks = ps.Category("clicks", Click, key="user", event_time="at", buckets=1)
@@ -33,7 +33,7 @@ kept = ps.Category("kept", Kept, key="user", event_time="at", buckets=1)
 
 
 class Keeping(ps.Stateless):
-    """Keeps clicks, but for those that it raises for."""
+    """Copies clicks, and raises an exception for negative numbers."""
 
     reads, writes = clicks, kept
     on_error = ps.ErrorPolicy.DEAD_LETTER
@@ -45,13 +45,13 @@ class Keeping(ps.Stateless):
 
 
 class Lenient(Keeping):
-    """Sets aside any number."""
+    """Accepts any number of dead letters."""
 
     dead_letter_limit = None
 
 
 class Strict(Keeping):
-    """Stops at a few."""
+    """Stops after a few dead letters."""
 
     dead_letter_limit = ps.DeadLetterLimit(share=0.2, events=20, consecutive=15)
 
@@ -61,8 +61,8 @@ RAISES = Click("a", 1, -1)
 BROKEN = b"\x00\x01 of another codec"
 
 
-def test_a_stream_of_another_codec_is_not_drained_into_the_dead_letters() -> None:
-    """It stops at the hundredth, says what was found, and each start stops there again with none set aside."""
+def test_a_stream_of_another_codec_does_not_become_dead_letters() -> None:
+    """The worker stops at the hundredth event and names the reason; each restart stops there without new dead letters."""
     driver = Driver(Keeping)
 
     for _ in range(3):
@@ -77,8 +77,8 @@ def test_a_stream_of_another_codec_is_not_drained_into_the_dead_letters() -> Non
     assert driver.bus.committed("keeping", "clicks") == {0: 99}
 
 
-def test_a_few_bad_events_are_set_aside_as_ever() -> None:
-    """A topic that has only these, too: the limit is for streams."""
+def test_a_few_bad_events_become_dead_letters() -> None:
+    """A topic with fewer events than the limit may contain only bad events."""
     driver = Driver(Keeping)
 
     driver.send(clicks, [BROKEN] * 99)
@@ -88,8 +88,8 @@ def test_a_few_bad_events_are_set_aside_as_ever() -> None:
     assert len(driver.dead_letters(Keeping)) == 179
 
 
-def test_more_than_half_of_the_last_thousand_are_too_many() -> None:
-    """Though never many in a row."""
+def test_a_worker_stops_if_more_than_half_of_the_last_thousand_events_are_bad() -> None:
+    """It stops although the bad events are not consecutive."""
     driver = Driver(Keeping)
     driver.send(clicks, [GOOD] * 1_000)
 
@@ -99,8 +99,8 @@ def test_more_than_half_of_the_last_thousand_are_too_many() -> None:
     assert len(driver.dead_letters(Keeping)) == 500
 
 
-def test_events_that_raise_count_too() -> None:
-    """The worker stops behind the batch in which there were too many: what was processed is saved."""
+def test_events_with_exceptions_count_for_the_dead_letter_limit() -> None:
+    """The worker stops after the batch that exceeded the limit, and saves the processed events."""
     driver = Driver(Keeping)
 
     with pytest.raises(EventRejected, match=r"offset 99: the last 100 events .*below zero"):
@@ -109,8 +109,8 @@ def test_events_that_raise_count_too() -> None:
     assert driver.bus.committed("keeping", "clicks") == {0: len(driver.dead_letters(Keeping))}
 
 
-def test_any_number_is_set_aside_where_that_is_asked_for() -> None:
-    """`dead_letter_limit = None` says so."""
+def test_the_dead_letter_limit_can_be_disabled() -> None:
+    """With `dead_letter_limit = None`, any number of events become dead letters."""
     driver = Driver(Lenient)
     driver.send(clicks, [BROKEN] * 2_000)
 
@@ -118,8 +118,8 @@ def test_any_number_is_set_aside_where_that_is_asked_for() -> None:
 
 
 @given(st.lists(st.booleans(), max_size=120), st.lists(st.integers(0, 120), max_size=8))
-def test_where_it_stops_does_not_depend_on_batches(bad: list[bool], cuts: list[int]) -> None:
-    """Nor on which of them were noted by an earlier worker."""
+def test_the_dead_letter_limit_does_not_depend_on_batches(bad: list[bool], cuts: list[int]) -> None:
+    """It does not depend on restarts either."""
     limit = Strict.dead_letter_limit
     edges = [0, *sorted(min(cut, len(bad)) for cut in cuts), len(bad)]
     whole = Rejections(limit, 0).exceeded_at(len(bad), [at for at, is_bad in enumerate(bad) if is_bad])
@@ -141,7 +141,7 @@ def test_where_it_stops_does_not_depend_on_batches(bad: list[bool], cuts: list[i
 
 
 @pytest.mark.parametrize("wrong", [{"share": 2.0}, {"share": -0.1}, {"events": 0}, {"consecutive": 0}])
-def test_a_limit_that_cannot_be_is_refused(wrong: dict[str, float]) -> None:
-    """Before anything is read."""
+def test_an_impossible_dead_letter_limit_is_refused(wrong: dict[str, float]) -> None:
+    """The declaration fails before the worker reads any event."""
     with pytest.raises(DeclarationError, match="dead_letter_limit = None"):
-        ps.DeadLetterLimit(**wrong)  # type: ignore[arg-type]  # the mistakes that are looked for
+        ps.DeadLetterLimit(**wrong)  # type: ignore[arg-type]  # the mistakes under test

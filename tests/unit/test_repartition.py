@@ -1,4 +1,4 @@
-"""What repartitioning promises: the same records under another key, each once, those of one former key in order."""
+"""Repartitioning: each record once under another key, in the order of its former key."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.transport.messages import Bucket
 
 
 class Click(ps.Record, frozen=True):
-    """A user looks at a page."""
+    """A view of a page."""
 
     user: str
     page: str
@@ -21,7 +21,7 @@ class Click(ps.Record, frozen=True):
 
 
 class Tap(Click, frozen=True):
-    """The same with a finger."""
+    """A view by touch."""
 
 
 clicks = ps.Category("clicks", Click, key="user", event_time="at", buckets=4)
@@ -31,14 +31,14 @@ taps = ps.Category("taps", Tap, key="page", event_time="at", buckets=3)
 
 
 class ByPage(ps.Repartition):
-    """Clicks by page."""
+    """Writes clicks by page."""
 
     reads, writes = clicks, by_page
     output_semantics = ps.Semantics.EXACTLY_ONCE
 
 
-def test_records_lie_by_their_new_key() -> None:
-    """All of one new key in one bucket; of one former key in order."""
+def test_records_are_written_to_the_bucket_of_their_new_key() -> None:
+    """All records of a new key are in one bucket; the records of a former key keep their order."""
     events = [Click(f"u{n % 7}", f"p{n % 5}", n) for n in range(200)]
     driver = Driver(ByPage)
     driver.send(clicks, events)
@@ -46,20 +46,20 @@ def test_records_lie_by_their_new_key() -> None:
     for number, end in driver.bus.describe(by_page.name).ends.items():
         for message in driver.bus.slice(Bucket(by_page.name, number), 0, end):
             buckets.setdefault((message.key() or b"").decode(), set()).add(number)
-    given = driver.read(by_page)
+    outputs = driver.read(by_page)
 
-    assert sorted(given, key=lambda one: one.at) == events
+    assert sorted(outputs, key=lambda click: click.at) == events
     assert buckets.keys() == {f"p{n}" for n in range(5)}
     assert all(len(numbers) == 1 for numbers in buckets.values())
     assert all(
-        own == sorted(own)
-        for user, page in {(one.user, one.page) for one in events}
-        if (own := [one.at for one in given if (one.user, one.page) == (user, page)])
+        times == sorted(times)
+        for user, page in {(click.user, click.page) for click in events}
+        if (times := [click.at for click in outputs if (click.user, click.page) == (user, page)])
     )
 
 
 @pytest.mark.parametrize(
-    ("attributes", "told"),
+    ("attributes", "message"),
     [
         ({"writes": ()}, r"one category of the input's record type \(Click\)"),
         ({"writes": taps}, r"one category of the input's record type \(Click\)"),
@@ -69,14 +69,14 @@ def test_records_lie_by_their_new_key() -> None:
         ),
     ],
 )
-def test_what_changes_nothing_is_refused(attributes: dict[str, Any], told: str) -> None:
-    """So is what would change more than where records lie."""
+def test_a_repartition_must_change_only_the_key_or_the_buckets(attributes: dict[str, Any], message: str) -> None:
+    """A declaration that changes neither, or the record type, is refused."""
     wrong: type[ps.Repartition] = type("Wrong", (ByPage,), attributes)
 
-    with pytest.raises(DeclarationError, match=told):
+    with pytest.raises(DeclarationError, match=message):
         wrong.check()
 
 
-def test_another_number_of_buckets_is_enough() -> None:
-    """Of the same key."""
+def test_a_repartition_may_change_only_the_number_of_buckets() -> None:
+    """It may keep the key."""
     type("Wider", (ByPage,), {"writes": wider}).check()  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""A replay gives what the live processor gave, the same each time, and leaves no trace."""
+"""A replay repeats the outputs of the live processor, each time the same, and changes nothing on the bus."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Reading(ps.Record, frozen=True):
 
 
 class Total(ps.Record, frozen=True):
-    """A meter's total so far."""
+    """A meter's running total."""
 
     meter: str
     at: ps.EventTime
@@ -61,11 +61,11 @@ class Total(ps.Record, frozen=True):
 
 readings = ps.Category("readings", Reading, key="meter", event_time="at", buckets=2)
 totals = ps.Category("totals", Total, key="meter", event_time="at", buckets=2)
-by_size = ps.Category("by_size", Total, key=lambda one: str(one.litres % 3), event_time="at", buckets=2)
+by_size = ps.Category("by_size", Total, key=lambda total: str(total.litres % 3), event_time="at", buckets=2)
 
 
 class Totals(ps.Stateful):
-    """Adds up each meter."""
+    """Sums each meter's readings."""
 
     reads, writes, state = readings, totals, int
 
@@ -77,13 +77,13 @@ class Totals(ps.Stateful):
 
 
 class Forgiving(Totals):
-    """The same, setting mistakes aside."""
+    """Sums readings, and writes invalid readings to the dead letters."""
 
     on_error = ps.ErrorPolicy.DEAD_LETTER
 
 
 class Resized(ps.Stateless):
-    """Keys what it reads by something else."""
+    """Writes readings under another key."""
 
     reads, writes = readings, by_size
 
@@ -92,7 +92,7 @@ class Resized(ps.Stateless):
 
 
 class Alarm(ps.Stateful):
-    """Rings a minute after a reading, by the time of day."""
+    """Rings a minute after a reading, by a processing-time timer."""
 
     reads, writes, state = readings, totals, int
     deterministic = False
@@ -106,7 +106,7 @@ class Alarm(ps.Stateful):
 
 
 class Stored(ps.Aggregator):
-    """Litres by meter, in a store that others read, and told on."""
+    """Sums litres by meter in a remote store, and writes the sums to a category."""
 
     reads, writes = readings, totals
     monoid, store = ps.monoids.Sum(), ps.RemoteStore()
@@ -119,7 +119,7 @@ class Stored(ps.Aggregator):
 
 
 def sent(processor: type[ps.Processor], *litres: int) -> Driver:
-    """Run a processor on readings of one meter, a second between any two."""
+    """Run a processor on readings of one meter, one per second."""
     driver = Driver(processor, start_ms=START_MS)
     for number, amount in enumerate(litres):
         driver.send(readings, [Reading("m", number, amount)])
@@ -128,8 +128,8 @@ def sent(processor: type[ps.Processor], *litres: int) -> Driver:
 
 
 @cache
-def shopped(processor: type[ps.Processor]) -> Driver:
-    """Run a processor on a shop's stream, with a pause after each part of it. Replays leave the driver as it is."""
+def shop_driver(processor: type[ps.Processor]) -> Driver:
+    """Run a processor on a shop's stream, with a pause after each part. Replays do not change the driver, so it is cached."""
     driver = Driver(processor, start_ms=START_MS)
     names = {category.name for category in processor.inputs()}
     for part in shop.parts():
@@ -153,10 +153,10 @@ SHOP = [
 ]
 
 
-@pytest.mark.parametrize("processor", SHOP, ids=lambda one: one.__name__)
-def test_a_replay_gives_what_the_live_processor_gave(processor: type[ps.Processor]) -> None:
-    """Of each kind: late events, timers, windows and joins included, in the order of each key."""
-    driver = shopped(processor)
+@pytest.mark.parametrize("processor", SHOP, ids=lambda processor: processor.__name__)
+def test_a_replay_repeats_the_outputs_of_the_live_processor(processor: type[ps.Processor]) -> None:
+    """Late events, timers, windows and joins produce the same outputs, in the order of each key."""
+    driver = shop_driver(processor)
     replayed = Wish(processor, driver.bus).run()
 
     for category in processor.outputs():
@@ -165,29 +165,31 @@ def test_a_replay_gives_what_the_live_processor_gave(processor: type[ps.Processo
     assert replayed.outputs
 
 
-@pytest.mark.parametrize("processor", [shop.Hourly, shop.Silence, shop.Paid], ids=lambda one: one.__name__)
-def test_a_second_replay_gives_the_same_bytes(processor: type[ps.Processor], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also when the bus gives the events in other batches."""
-    driver = shopped(processor)
+@pytest.mark.parametrize("processor", [shop.Hourly, shop.Silence, shop.Paid], ids=lambda processor: processor.__name__)
+def test_a_second_replay_produces_the_same_bytes(
+    processor: type[ps.Processor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does so even if the bus returns events in other batches."""
+    driver = shop_driver(processor)
     first = Wish(processor, driver.bus).run()
     monkeypatch.setattr(memory.readers, "POLL_LIMIT", 7)
 
     assert Wish(processor, driver.bus).run().lines == first.lines
 
 
-def test_a_replay_leaves_no_trace() -> None:
-    """No category, no position, no group, no record: the bus is as it was."""
-    driver = shopped(shop.Numbered)
+def test_a_replay_changes_nothing_on_the_bus() -> None:
+    """It writes no record and no offset, and creates no category and no group."""
+    driver = shop_driver(shop.Numbered)
 
-    def seen() -> Any:
+    def contents() -> Any:
         bus = driver.bus
         committed = {name: bus.committed(shop.Numbered.name, name) for name in bus.names()}
         return [(name, bus.ends(name)) for name in bus.names()], committed, sorted(bus.cluster.groups)
 
-    before = seen()
+    before = contents()
     Wish(shop.Numbered, driver.bus).run()
 
-    assert seen() == before
+    assert contents() == before
 
 
 @pytest.mark.parametrize(
@@ -200,15 +202,15 @@ def test_a_replay_leaves_no_trace() -> None:
         (Span(9), []),
     ],
 )
-def test_the_span_is_told_by_arrival_or_by_offsets(span: Span, expected: list[int]) -> None:
-    """The end itself is not in it."""
+def test_a_range_has_arrival_times_or_offsets(span: Span, expected: list[int]) -> None:
+    """The end is exclusive."""
     driver = sent(Resized, 1, 2, 3, 4)
 
-    assert [one.litres for one in Wish(Resized, driver.bus, span).run().records] == expected
+    assert [total.litres for total in Wish(Resized, driver.bus, span).run().records] == expected
 
 
-def test_without_a_state_it_counts_from_the_beginning_of_the_span() -> None:
-    """Which is what was asked for; with that of the start, the totals are those of the live processor."""
+def test_a_replay_with_an_empty_state_starts_at_the_beginning_of_the_range() -> None:
+    """With the state at the start of the range, the totals equal those of the live processor."""
     driver = sent(Totals, 1, 2, 3, 4)
     span = Span(at(START_MS + 2000))
     empty, whole = Wish(Totals, driver.bus, span).run(), Wish(Totals, driver.bus, span, AtStart(None)).run()
@@ -216,25 +218,25 @@ def test_without_a_state_it_counts_from_the_beginning_of_the_span() -> None:
     assert [total.litres for total in empty.records] == [3, 7]
     assert [total.litres for total in whole.records] == [6, 10]
     assert (whole.taking.counts.warmed_up, whole.taking.counts.events) == (2, 2)
-    assert [one.value["litres"] for one in whole.taking.warming] == [1, 3]
+    assert [output.value["litres"] for output in whole.taking.warming] == [1, 3]
 
 
 def backed_up(place: LocalFileStore, folder: Path, saved: list[tuple[int, int]]) -> list[Manifest]:
-    """Store backups of the meter's shard: of a total, at an offset."""
+    """Store backups of the meter's shard, each with a total and an offset."""
     identity = ShardIdentity(Totals.name, bucket_of(b"m", 2), Totals.state_shape())
     owner = claim(ShardBackups(place, identity.processor, identity.bucket), identity)
-    made = []
+    manifests = []
     with closing(RocksStateFolder(folder).open(identity)) as state:
         for total, offset in saved:
             state.save_together({b"m": msgspec.msgpack.encode(total)}, StatePosition({readings.name: offset}))
             with snapshot_folder(state.folder) as snapshot:
                 state.snapshot(snapshot)
-                made.append(owner.save(snapshot, state.position()))
-    return made
+                manifests.append(owner.save(snapshot, state.position()))
+    return manifests
 
 
-def test_the_newest_backup_before_the_span_is_brought_up_to_it(tmp_path: Path) -> None:
-    """Not an older one, nor one that has read into the span; what lies between is read for the state alone."""
+def test_a_replay_restores_the_newest_backup_before_its_range(tmp_path: Path) -> None:
+    """Events between the backup and the range update the state without outputs."""
     driver = sent(Totals, 1, 2, 3, 4)
     place = LocalFileStore(tmp_path / "backups")
     backed_up(place, tmp_path, [(50, 0), (100, 1), (1000, 4)])
@@ -245,8 +247,8 @@ def test_the_newest_backup_before_the_span_is_brought_up_to_it(tmp_path: Path) -
     assert replayed.taking.counts.warmed_up == 1
 
 
-def test_a_backup_may_be_named(tmp_path: Path) -> None:
-    """One that has read into the span is taken as it is."""
+def test_a_replay_can_start_from_a_named_backup(tmp_path: Path) -> None:
+    """It uses the named backup even if the backup contains events of the range."""
     driver = sent(Totals, 1, 2, 3, 4)
     place = LocalFileStore(tmp_path / "backups")
     _, late = backed_up(place, tmp_path, [(50, 0), (1000, 4)])
@@ -255,8 +257,8 @@ def test_a_backup_may_be_named(tmp_path: Path) -> None:
     assert [total.litres for total in wish.run().records] == [1003, 1007]
 
 
-def test_a_backup_of_another_shape_is_refused(tmp_path: Path) -> None:
-    """It declares float by meter."""
+def test_a_replay_refuses_a_backup_of_another_shape(tmp_path: Path) -> None:
+    """The error names the declared shape."""
     driver = sent(Totals, 1, 2)
     place = LocalFileStore(tmp_path / "backups")
     backed_up(place, tmp_path, [(50, 0)])
@@ -264,26 +266,26 @@ def test_a_backup_of_another_shape_is_refused(tmp_path: Path) -> None:
     class Other(Totals):
         """Another type of state."""
 
-        name, state = Totals.name, float  # type: ignore[assignment]  # that is what is wrong with it
+        name, state = Totals.name, float  # type: ignore[assignment]  # the mistake under test
 
     with pytest.raises(ReplayRefused, match="declares float by meter"):
         Wish(Other, driver.bus, Span(at(START_MS)), AtStart(place), numbers=[bucket_of(b"m", 2)]).run()
 
 
-class Forgetful(BusEventSource):
+class ExpiredSource(BusEventSource):
     """A bus that has dropped the first two events of each bucket."""
 
     def first(self, bucket: Bucket) -> int:
         return 2
 
 
-def test_a_state_that_is_not_to_be_had_is_refused_with_the_choices(tmp_path: Path) -> None:
-    """No backup is old enough, or what lies between is gone."""
+def test_a_replay_without_a_restorable_state_is_refused(tmp_path: Path) -> None:
+    """It is refused if no backup is old enough, or if events after the backup have expired. The error names the alternatives."""
     driver = sent(Totals, 1, 2, 3, 4)
     place, number = LocalFileStore(tmp_path / "backups"), bucket_of(b"m", 2)
 
-    def past(running: ps.Processor) -> Forgetful:
-        return Forgetful(running, driver.bus)
+    def past(running: ps.Processor) -> ExpiredSource:
+        return ExpiredSource(running, driver.bus)
 
     span = Span(at(START_MS + 3000))
     with pytest.raises(ReplayRefused, match=r"no backup is older than the start of the span.*--state empty"):
@@ -298,28 +300,28 @@ WEEK = timedelta(days=7)
 
 
 @pytest.mark.parametrize(
-    ("since", "start", "first", "retention", "gone"),
+    ("since", "start", "first", "retention", "expired"),
     [
-        (NOW - timedelta(days=9), 0, 0, WEEK, False),  # nothing was ever dropped
+        (NOW - timedelta(days=9), 0, 0, WEEK, False),  # no event was ever deleted
         (NOW - timedelta(days=9), 5, 5, WEEK, True),
-        (NOW - timedelta(days=9), 5, 5, None, True),  # somebody removed them
-        (NOW - timedelta(days=1), 5, 5, WEEK, False),  # what was dropped is a week old
-        (NOW - timedelta(days=9), 6, 5, WEEK, False),  # something older is still there
+        (NOW - timedelta(days=9), 5, 5, None, True),  # a user deleted them
+        (NOW - timedelta(days=1), 5, 5, WEEK, False),  # the deleted events are a week old
+        (NOW - timedelta(days=9), 6, 5, WEEK, False),  # an older event is still retained
         (4, 5, 5, WEEK, True),
         (5, 5, 5, WEEK, False),
     ],
 )
-def test_what_is_expired_is_told_from_what_never_was(
-    since: datetime | int, start: int, first: int, retention: timedelta | None, gone: bool
+def test_expired_events_are_distinguished_from_quiet_times(
+    since: datetime | int, start: int, first: int, retention: timedelta | None, expired: bool
 ) -> None:
-    """A quiet bucket that dropped its old events has all of today's."""
-    assert is_expired(since, start, first, retention, NOW) is gone
+    """A quiet bucket whose old events have expired still has all events of today."""
+    assert is_expired(since, start, first, retention, NOW) is expired
 
 
-def test_a_key_is_shown_alone_and_as_it_was() -> None:
-    """With the watermark that all events of its bucket moved: the same events are late, the same windows complete."""
+def test_a_replay_of_one_key_repeats_the_keys_outputs() -> None:
+    """All events of the bucket advance the watermark, so the same events are late and the same windows complete."""
     for processor in (shop.Hourly, shop.Tale, shop.Silence, shop.Paid):
-        driver = shopped(processor)
+        driver = shop_driver(processor)
         found = Wish(processor, driver.bus, key="c7").run()
         assert found.outputs, processor
         for category in processor.outputs():
@@ -327,60 +329,60 @@ def test_a_key_is_shown_alone_and_as_it_was() -> None:
             assert ours == by_key(category, driver.read(category)).get("c7", []), processor
 
 
-def test_a_key_is_that_of_the_events_not_of_the_outputs() -> None:
-    """An output of another key is shown if it comes of the key's events."""
+def test_a_replay_of_one_key_selects_events_by_key() -> None:
+    """It returns all outputs of the selected events, also outputs with other keys."""
     driver = Driver(Resized, start_ms=START_MS)
     driver.send(readings, [Reading(meter, n, n) for n in range(6) for meter in "ab"])
 
     found = Wish(Resized, driver.bus, key="a").run()
 
-    assert [one.meter for one in found.records] == ["a"] * 6
+    assert [total.meter for total in found.records] == ["a"] * 6
     assert {output.key for output in found.outputs} == {"0", "1", "2"}
 
 
-def test_an_event_for_which_the_processor_raises_ends_the_replay() -> None:
-    """What came before it was given; it says where, and what to do."""
+def test_an_exception_in_the_processor_ends_the_replay() -> None:
+    """Earlier events are processed. The error names the event's position and the next command."""
     driver = sent(Forgiving, 1, 2, -3, 4)
-    given: list[Any] = []
+    processed: list[Any] = []
 
     with pytest.raises(ReplayStopped, match=r"readings/\d at offset 2: Totals raised ValueError: -3 litres.*--debug"):
-        Wish(Totals, driver.bus, ALL, prepare=lambda running: _spy(running, given)).run()
+        Wish(Totals, driver.bus, ALL, prepare=lambda running: _spy(running, processed)).run()
 
-    assert given == [1, 2, -3]
+    assert processed == [1, 2, -3]
 
 
-def _spy(running: Any, given: list[Any]) -> None:
+def _spy(running: Any, processed: list[Any]) -> None:
     process = running.process
 
-    def noting(event: Reading, state: Any, context: ps.Context) -> Any:
-        given.append(event.litres)
+    def recording_process(event: Reading, state: Any, context: ps.Context) -> Any:
+        processed.append(event.litres)
         return process(event, state, context)
 
-    running.process = noting
+    running.process = recording_process
 
 
-def test_where_a_worker_sets_events_aside_they_are_counted() -> None:
-    """And the rest goes on; a message that does not decode, too."""
+def test_a_replay_counts_dead_letters_and_continues() -> None:
+    """It counts exceptions and messages that do not decode."""
     driver = sent(Forgiving, 1, -2, 3)
     driver.send(readings, [b"rubbish"])
 
     replayed = Wish(Forgiving, driver.bus).run()
 
-    assert [one.litres for one in replayed.records] == [1, 4]
+    assert [total.litres for total in replayed.records] == [1, 4]
     assert (replayed.taking.counts.dead_letters, replayed.taking.counts.exceptions) == (2, 1)
 
 
 @pytest.mark.parametrize(("until_s", "rings"), [(59, False), (61, True)])
-def test_timers_by_the_time_of_day_go_by_the_time_of_the_events(until_s: int, rings: bool) -> None:
-    """And by the end of the span, however long ago that was."""
+def test_processing_time_timers_of_a_replay_use_arrival_times(until_s: int, rings: bool) -> None:
+    """A timer also fires at the end of a range in the past."""
     driver = sent(Alarm, 1)
     replayed = Wish(Alarm, driver.bus, Span(at(START_MS), at(START_MS + until_s * 1000))).run()
 
-    assert [one.litres for one in replayed.records] == ([1] if rings else [])
+    assert [total.litres for total in replayed.records] == ([1] if rings else [])
 
 
-def test_a_remote_aggregator_counts_beside_its_store() -> None:
-    """In a scratch state, which begins with nothing: there is no other."""
+def test_a_replay_of_a_remote_aggregator_does_not_use_its_store() -> None:
+    """It uses a scratch state, which is always empty at the start."""
     driver = sent(Resized, 1, 2, 3)
 
     assert Wish(Stored, driver.bus).run().records[-1] == Total("m", 0, 6)
@@ -388,20 +390,20 @@ def test_a_remote_aggregator_counts_beside_its_store() -> None:
         Wish(Stored, driver.bus, start=AtStart(None)).run()
 
 
-def test_a_promised_watermark_is_what_was_promised() -> None:
-    """As far as the bus still knows: the windows that were complete are so again."""
+def test_a_replay_uses_the_published_upstream_watermarks() -> None:
+    """The same windows are complete as in the live run, as far as the bus retains the watermarks."""
 
     class Filtered(Total, frozen=True):
-        """What the first one passes on."""
+        """An output of the first processor."""
 
     class Count(Total, frozen=True):
-        """What the second one counts."""
+        """An output of the second processor."""
 
     passed = ps.Category("passed", Filtered, key="meter", event_time="at", buckets=2)
     counted = ps.Category("counted", Count, key="meter", event_time="at", buckets=2)
 
     class Passing(ps.Stateless):
-        """Passes everything on."""
+        """Passes each reading on."""
 
         reads, writes, watermark = readings, passed, ps.watermarks.BoundedOutOfOrderness()
 
@@ -409,7 +411,7 @@ def test_a_promised_watermark_is_what_was_promised() -> None:
             yield Filtered(event.meter, event.at, event.litres)
 
     class Counting(ps.Aggregator):
-        """Counts by second, once."""
+        """Counts readings per second, at the end of each second."""
 
         reads, writes, watermark = passed, counted, ps.watermarks.UpstreamWatermark()
         monoid, window, emit = ps.monoids.Count(), ps.windows.Tumbling(timedelta(seconds=1)), ps.AtWatermark()
@@ -428,13 +430,13 @@ def test_a_promised_watermark_is_what_was_promised() -> None:
     assert by_key(counted, replayed.records) == by_key(counted, driver.read(counted))
 
 
-def test_the_warehouse_gives_the_same_as_the_bus(tmp_path: Path) -> None:
-    """By time and by offsets, whole and in part; what is not archived yet comes from the bus."""
-    driver = shopped.__wrapped__(shop.Silence)
+def test_a_replay_from_the_warehouse_equals_a_replay_from_the_bus(tmp_path: Path) -> None:
+    """Ranges can be times or offsets. Events that are not yet archived are read from the bus."""
+    driver = shop_driver.__wrapped__(shop.Silence)
     categories = list(shop.Silence.inputs())
     ends = {Bucket(c.name, n): end for c in categories for n, end in driver.bus.ends(c.name).items()}
     warehouse = open_warehouse(tmp_path)
-    Archiver(driver.bus, categories, warehouse, segment_events=50).run(lambda it: it.has_reached(ends))
+    Archiver(driver.bus, categories, warehouse, segment_events=50).run(lambda archiver: archiver.has_reached(ends))
     driver.send(shop.orders, shop.made_up(shop.Purchase, 100, 3))
 
     def past(running: ps.Processor) -> ArchiveEventSource:
@@ -447,8 +449,8 @@ def test_the_warehouse_gives_the_same_as_the_bus(tmp_path: Path) -> None:
         assert from_bus.outputs
 
 
-def test_a_category_that_is_not_archived_is_refused(tmp_path: Path) -> None:
-    """With where it was looked for."""
+def test_a_replay_refuses_a_category_that_is_not_archived(tmp_path: Path) -> None:
+    """The error names the category."""
     driver = sent(Resized, 1)
 
     def past(running: ps.Processor) -> ArchiveEventSource:
@@ -458,8 +460,8 @@ def test_a_category_that_is_not_archived_is_refused(tmp_path: Path) -> None:
         Wish(Resized, driver.bus, Span(at(START_MS)), past=past).run()
 
 
-def test_a_pace_is_kept() -> None:
-    """A tenth of the time at 10x; what lies before the span takes none."""
+def test_a_replay_keeps_the_requested_speed() -> None:
+    """At 10x, it takes a tenth of the time; events before the range are not delayed."""
     slept: list[float] = []
     clock = [100.0]
 
@@ -473,14 +475,14 @@ def test_a_pace_is_kept() -> None:
         ReplayedBatch(0, 2000, [], False),
         ReplayedBatch(0, 5000, [], False),
     ]
-    given = list(paced((one for one in played), 10.0, monotonic_s=lambda: clock[0], sleep=sleep))
+    batches = list(paced((batch for batch in played), 10.0, monotonic_s=lambda: clock[0], sleep=sleep))
 
-    assert given == played
+    assert batches == played
     assert slept == [0.1, 0.3]
 
 
-def test_a_file_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
-    """An older one stays where a replay fails."""
+def test_the_output_file_of_a_replay_is_written_atomically(tmp_path: Path) -> None:
+    """A failed replay keeps the earlier file."""
     driver = sent(Resized, 1, 2)
     path = tmp_path / "outputs.jsonl"
     outputs = Wish(Resized, driver.bus).run().outputs
@@ -502,8 +504,8 @@ def _fail_writing(path: Path, output: Output) -> None:
         raise ReplayStopped
 
 
-def test_scratch_categories_are_the_replays_own() -> None:
-    """They are made for it, and never those of anybody else."""
+def test_a_replay_creates_its_scratch_categories() -> None:
+    """It refuses existing categories."""
     driver = sent(Resized, 1, 2)
     outputs = Wish(Resized, driver.bus).run().outputs
     with ScratchCategories(Resized, "mine", driver.bus) as scratch:

@@ -37,7 +37,7 @@ class Reading(ps.Record, frozen=True):
 
 
 class Scored(Reading, frozen=True):
-    """A reading with its distance from the one before."""
+    """A reading with its difference from the previous reading."""
 
     score: float
 
@@ -66,7 +66,7 @@ class Scorer(ps.Stateful):
 
 
 class Changed(Scorer):
-    """Scores those of meter b otherwise, and none of meter c."""
+    """Scores meter b in another way, and omits meter c."""
 
     def process(self, event: Reading, state: int | None, context: ps.Context) -> tuple[int, list[Scored]]:
         state, [one] = super().process(event, state, context)
@@ -88,7 +88,7 @@ class Filter(ps.Stateless):
 
 
 class Stricter(Filter):
-    """Keeps fewer."""
+    """Keeps fewer readings."""
 
     least = 3
 
@@ -108,14 +108,14 @@ class Hours(ps.Aggregator):
 
 
 class Doubling(Hours):
-    """Adds everything twice."""
+    """Adds each reading twice."""
 
     def observe(self, event: Reading) -> int:
         return 2 * event.litres
 
 
-def lived(processor: type[ps.Processor], seconds: int = 6) -> Driver:
-    """Run a processor: each second a reading of three meters, with outputs that come a second later."""
+def live_driver(processor: type[ps.Processor], seconds: int = 6) -> Driver:
+    """Run a processor on a reading per second of each of three meters; outputs arrive a second later."""
     driver = Driver(processor, start_ms=START_MS)
     for n in range(seconds):
         driver.send(readings, [Reading(meter, n * 10_000, n + 1) for meter in "abc"])
@@ -124,7 +124,7 @@ def lived(processor: type[ps.Processor], seconds: int = 6) -> Driver:
 
 
 def against_live(changed: type[ps.Processor], driver: Driver, span: Span, **wishes: object) -> list[Comparison]:
-    """Replay a changed processor, and compare with what the live one gave."""
+    """Replay a changed processor, and compare its outputs with the live processor's."""
     ran: Ran = Wish(changed, driver.bus, span, AtStart(None), **wishes).run()  # type: ignore[arg-type]  # as given
     taking = ran.taking
     is_part = bool(wishes)
@@ -133,7 +133,7 @@ def against_live(changed: type[ps.Processor], driver: Driver, span: Span, **wish
 
 
 def counts(found: list[Comparison]) -> tuple[int, int, int, int]:
-    """Return the numbers of equal records, of those only in the live outputs, only in the replay, and of different ones."""
+    """Return the numbers of records that are equal, only in the live outputs, only in the replay, and different."""
     [one] = found
     return one.equal, one.only_left, one.only_right, one.different
 
@@ -144,14 +144,14 @@ MIDDLE = Span(at(START_MS + 2000), at(START_MS + 5000))
 def test_unchanged_code_agrees_with_the_live_processor() -> None:
     """For a part of its past, although its categories contain earlier and later outputs."""
     for processor in (Scorer, Filter, Hours):
-        [found] = against_live(processor, lived(processor), MIDDLE)
+        [found] = against_live(processor, live_driver(processor), MIDDLE)
         assert found.agrees, processor
         assert found.equal, processor
 
 
 def test_changed_code_differs_by_key_and_field() -> None:
     """Omitted outputs are on the live side only."""
-    [found] = against_live(Changed, lived(Scorer), MIDDLE)
+    [found] = against_live(Changed, live_driver(Scorer), MIDDLE)
 
     assert counts([found]) == (3, 3, 0, 3)
     assert found.examples_by_key() == {"b": 3, "c": 3}
@@ -173,7 +173,7 @@ def test_outputs_of_a_live_processor_that_was_behind_are_compared() -> None:
 
 def test_a_key_or_a_bucket_is_compared_alone() -> None:
     """Records of other keys and buckets do not count as missing."""
-    driver = lived(Scorer)
+    driver = live_driver(Scorer)
 
     assert counts(against_live(Changed, driver, MIDDLE, key="b")) == (0, 0, 0, 3)
     assert counts(against_live(Changed, driver, MIDDLE, key="c")) == (0, 3, 0, 0)
@@ -182,7 +182,7 @@ def test_a_key_or_a_bucket_is_compared_alone() -> None:
 
 def test_windows_that_continued_after_the_range_are_excluded() -> None:
     """Unless one of their updates is equal."""
-    driver = lived(Hours, 9)
+    driver = live_driver(Hours, 9)
 
     [same] = against_live(Hours, driver, MIDDLE)
     [changed] = against_live(Doubling, driver, Span(at(START_MS + 2000)))
@@ -213,14 +213,14 @@ def test_a_window_that_changed_only_before_the_range_is_excluded() -> None:
         driver.advance(0.3)
     ran = Wish(Hours, driver.bus, Span(at(START_MS + 300)), AtStart(None)).run()
 
-    assert [one.minute for one in ran.records] == [60_000]
+    assert [row.minute for row in ran.records] == [60_000]
 
 
 def test_an_input_is_idle_after_its_limit() -> None:
     """By arrival times; a single input is never idle."""
 
     class Two(Filter):
-        """Reads two."""
+        """Reads two inputs."""
 
         reads = (readings, scored)  # type: ignore[assignment]  # one or several
 

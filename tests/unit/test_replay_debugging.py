@@ -41,7 +41,7 @@ totals = ps.Category("totals", Total, key="meter", event_time="at", buckets=2)
 
 
 class Totals(ps.Stateful):
-    """Adds up, and says so when nothing came for a while."""
+    """Sums readings, and writes the total after a pause."""
 
     reads, writes, state = readings, totals, int
     watermark = ps.watermarks.BoundedOutOfOrderness()
@@ -58,7 +58,7 @@ class Totals(ps.Stateful):
 
 
 class Large(ps.Stateless):
-    """Keeps large ones."""
+    """Writes a total for each reading; a reading of zero raises an exception."""
 
     reads, writes = readings, totals
 
@@ -68,7 +68,7 @@ class Large(ps.Stateless):
 
 
 def sent(processor: type[ps.Processor], *events: tuple[str, int]) -> Driver:
-    """Write readings, a minute of event time between any two, that no processor has read."""
+    """Write readings, one per minute of event time; no processor reads them."""
     driver = Driver(processor, start_ms=START_MS)
     driver._write(readings, [Reading(meter, n * 60_000, litres) for n, (meter, litres) in enumerate(events)])
     return driver
@@ -77,7 +77,7 @@ def sent(processor: type[ps.Processor], *events: tuple[str, int]) -> Driver:
 def debugged(
     processor: type[ps.Processor], driver: Driver, keys: list[str], commands: str, span: Span = ALL
 ) -> tuple[Replayed, str]:
-    """Replay with a debugger that reads these commands; return what came of it, and what was shown."""
+    """Replay with a debugger that reads these commands; return the replay and the debugger's output."""
     shown = io.StringIO()
     debuggers: list[Debugger] = []
 
@@ -97,8 +97,8 @@ def debugged(
         raise
 
 
-def test_at_a_keys_events_the_debugger_has_event_state_and_timers() -> None:
-    """It stops in the processor's own code, once for each of them, and the replay goes on as if nothing had been."""
+def test_the_debugger_shows_event_state_and_timers_at_a_keys_events() -> None:
+    """It stops in the processor's code once per event, and the outputs equal those of a replay without it."""
     driver = sent(Totals, ("a", 1), ("a", 3), ("b", 20), ("b", 20), ("a", 5))
     commands = "p 'first', event.litres, state\nc\n" + "p 'second', event.litres, state\nc\n" + "c\n" * 9
 
@@ -114,8 +114,8 @@ def test_at_a_keys_events_the_debugger_has_event_state_and_timers() -> None:
     assert replayed.lines == Wish(Totals, driver.bus).run().lines
 
 
-def test_it_does_not_stop_before_the_span() -> None:
-    """What warms the state up is not what one wants to look at."""
+def test_the_debugger_does_not_stop_before_the_range() -> None:
+    """Events that only warm the state up are skipped."""
     driver = sent(Totals, ("a", 1), ("a", 3))
     _, shown = debugged(Totals, driver, ["a"], "p 'in', event.litres, state\nc\n", Span(1))
 
@@ -123,8 +123,8 @@ def test_it_does_not_stop_before_the_span() -> None:
     assert shown.count("process for key a") == 1
 
 
-def test_a_generator_is_stopped_in_as_well() -> None:
-    """What it does is done when it is asked for, which is while the debugger looks."""
+def test_the_debugger_stops_in_a_generator() -> None:
+    """The generator's code runs while the debugger steps, and yields its outputs once."""
     driver = sent(Large, ("a", 5))
     replayed, shown = debugged(Large, driver, ["a"], "n\nn\np 'kept', kept\nc\n")
 
@@ -132,22 +132,24 @@ def test_a_generator_is_stopped_in_as_well() -> None:
     assert len(replayed.outputs) == 1
 
 
-def test_where_it_raises_the_debugger_has_what_it_knew() -> None:
-    """Then the replay ends there, as it does without."""
+def test_the_debugger_stops_at_an_exception() -> None:
+    """It shows the local variables; then the replay ends with the exception."""
     driver = sent(Totals, ("a", 1), ("a", -3))
 
     with pytest.raises(ReplayStopped, match=r"(?s)raised ValueError: -3 litres.*\('here', -3, 1\)"):
         debugged(Totals, driver, [], "p 'here', event.litres, state\nc\n")
 
 
-def test_leaving_the_debugger_ends_the_replay() -> None:
-    """As Ctrl-C does; it is nothing that the processor raised."""
+def test_quitting_the_debugger_ends_the_replay() -> None:
+    """The replay does not report it as an exception of the processor."""
     with pytest.raises(DebuggerLeft):
         debugged(Totals, sent(Totals, ("a", 1)), ["a"], "q\n")
 
 
-def saved(tmp_path: Path, processor: type[ps.Processor], key: str | None, *events: tuple[str, int]) -> dict[str, Any]:
-    """Replay, write a test, and return what is in it."""
+def written_test(
+    tmp_path: Path, processor: type[ps.Processor], key: str | None, *events: tuple[str, int]
+) -> dict[str, Any]:
+    """Replay, write a test, and return the test's module."""
     driver = sent(processor, *events)
     gathered = Gathered(key)
     with suppress(ReplayStopped):
@@ -160,8 +162,8 @@ def saved(tmp_path: Path, processor: type[ps.Processor], key: str | None, *event
 
 @pytest.mark.parametrize("processor", [Totals, Large])
 def test_a_replay_writes_a_test_that_passes(tmp_path: Path, processor: type[ps.Processor]) -> None:
-    """And that fails when the outputs are others."""
-    written = saved(tmp_path, processor, None, ("a", 1), ("b", 20), ("a", 3), ("b", 4))
+    """The test fails for other outputs."""
+    written = written_test(tmp_path, processor, None, ("a", 1), ("b", 20), ("a", 3), ("b", 4))
     [test] = [value for name, value in written.items() if name.startswith("test_")]
 
     test()
@@ -171,24 +173,24 @@ def test_a_replay_writes_a_test_that_passes(tmp_path: Path, processor: type[ps.P
         test()
 
 
-def test_a_test_of_a_key_has_its_events_alone(tmp_path: Path) -> None:
-    """It is read by people."""
-    written = saved(tmp_path, Totals, "a", ("a", 1), ("b", 20), ("a", 3))
+def test_a_written_test_of_a_key_contains_only_its_events(tmp_path: Path) -> None:
+    """The test stays readable."""
+    written = written_test(tmp_path, Totals, "a", ("a", 1), ("b", 20), ("a", 3))
 
     assert [len(lines) for _, lines in written["EVENTS"]] == [2]
 
 
-def test_a_test_of_events_that_raise_says_so(tmp_path: Path) -> None:
-    """It ends with the event that raises, and passes as long as that does."""
-    written = saved(tmp_path, Totals, None, ("a", 1), ("a", -3), ("a", 4))
+def test_a_written_test_expects_the_exception_of_its_last_event(tmp_path: Path) -> None:
+    """It ends with the event that raises an exception, and passes while that event does so."""
+    written = written_test(tmp_path, Totals, None, ("a", 1), ("a", -3), ("a", 4))
 
     written["test_totals_repeats_its_outputs"]()
     assert sum(len(lines) for _, lines in written["EVENTS"]) == 2
     assert "pytest.raises(PenstockError, match=" in (tmp_path / "tests" / "test_it.py").read_text()
 
 
-def test_what_nobody_would_read_is_not_written(tmp_path: Path) -> None:
-    """Nor a test without events."""
+def test_a_test_with_too_many_events_is_not_written(tmp_path: Path) -> None:
+    """A test without events is not written either."""
     driver = sent(Large, *([("a", 1)] * (EVENTS + 1)))
     gathered = Gathered(None)
 

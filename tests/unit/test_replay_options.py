@@ -1,4 +1,4 @@
-"""What a user may say of a replay, and what is refused with a word on how to say it."""
+"""Options of a replay, and the errors for invalid options."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ HOUR = timedelta(hours=1)
         ("100", None, Span(100)),
     ],
 )
-def test_a_span_is_said_in_times_or_offsets(since: str, until: str | None, expected: Span) -> None:
-    """And said again to the millisecond for another process."""
+def test_a_range_is_parsed_from_times_or_offsets(since: str, until: str | None, expected: Span) -> None:
+    """Its options for another process are exact to the millisecond."""
     span = parse_replay_span(since, until, NOW)
     options = span_options(span)
 
@@ -48,7 +48,7 @@ def test_a_span_is_said_in_times_or_offsets(since: str, until: str | None, expec
 
 
 @pytest.mark.parametrize(
-    ("since", "until", "said"),
+    ("since", "until", "message"),
     [
         ("1h ago", "2h ago", "contains no events"),
         ("2027-01-01", None, "contains no events"),
@@ -58,14 +58,14 @@ def test_a_span_is_said_in_times_or_offsets(since: str, until: str | None, expec
         ("yesterday", None, "neither an offset"),
     ],
 )
-def test_a_span_that_is_none_is_refused(since: str, until: str | None, said: str) -> None:
-    """Before anything is read."""
-    with pytest.raises(typer.BadParameter, match=said):
+def test_an_invalid_range_is_refused(since: str, until: str | None, message: str) -> None:
+    """The error is raised before the replay reads any event."""
+    with pytest.raises(typer.BadParameter, match=message):
         parse_replay_span(since, until, NOW)
 
 
-def test_states_are_told_apart() -> None:
-    """A backup needs a place and is of one bucket."""
+def test_initial_states_are_parsed() -> None:
+    """A backup needs a backup store and contains one bucket."""
     assert parse_initial_state("empty", BackupLocation()) == Empty()
     assert parse_initial_state("at-start", BackupLocation()) == AtStart(None)
     backup = parse_initial_state("backup:00000001-00000002", BackupLocation("backups"))
@@ -79,8 +79,8 @@ def test_states_are_told_apart() -> None:
         parse_initial_state("full", BackupLocation())
 
 
-def test_a_key_says_which_bucket() -> None:
-    """One that was asked for beside it must be that."""
+def test_a_key_selects_its_bucket() -> None:
+    """Another bucket beside the key is refused."""
     home = bucket_of(b"c7", 3)
 
     assert select_buckets(shop.Numbered, None, None) == [0, 1, 2]
@@ -92,8 +92,8 @@ def test_a_key_says_which_bucket() -> None:
         select_buckets(shop.Numbered, None, [3])
 
 
-def test_speeds_and_sources_are_of_a_few_kinds() -> None:
-    """Whatever else is said, what may be said is told."""
+def test_invalid_speeds_and_sources_are_refused() -> None:
+    """The error names the accepted values."""
     assert (parse_speed("1x"), parse_speed("0.5 x")) == (1.0, 0.5)
     for wrong in ("fast", "0x", "-1x"):
         with pytest.raises(typer.BadParameter, match="Write 1x"):
