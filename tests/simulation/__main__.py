@@ -1,7 +1,7 @@
-"""Runs many seeds beside each other, or one again.
+"""Runs many seeds in parallel, or repeats one seed.
 
-make simulate SEEDS=10000       all profiles in turn; ends with 1 where a seed fails
-SEED=417 make simulate          one seed again, with its history, then made small
+make simulate SEEDS=10000       runs seeds of all profiles; exits with 1 if a seed fails
+SEED=417 make simulate          repeats one seed, prints its history, and reduces a failing scenario
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from typing import NamedTuple
 
-from .drawing import drawn
+from .draw import draw_scenario
 from .mutants import MUTANTS, faulty
 from .profiles import PROFILES
 from .scenario import Scenario
-from .shrinking import shrunk
+from .shrinking import shrink
 from .world import Outcome, run
 
-SHOWN = 10
-"""How many failures are shown in full."""
+MAX_REPORTED = 10
+"""The maximum number of failed seeds in the summary."""
 
 
-class Found(NamedTuple):
-    """What came of a seed."""
+class SeedResult(NamedTuple):
+    """The result of a seed."""
 
     profile: str
     seed: int
@@ -37,91 +37,91 @@ class Found(NamedTuple):
 
 
 def profile_of(seed: int) -> str:
-    """Return the profile that a seed of the nightly run has: all in turn."""
+    """Return the profile of a seed in a run of all profiles."""
     return list(PROFILES)[seed % len(PROFILES)]
 
 
-def tried(profile: str, seed: int) -> Found:
+def run_seed(profile: str, seed: int) -> SeedResult:
     """Run a seed."""
-    outcome = run(drawn(seed, PROFILES[profile]))
-    return Found(profile, seed, outcome.failure, outcome.digest)
+    outcome = run(draw_scenario(seed, PROFILES[profile]))
+    return SeedResult(profile, seed, outcome.failure, outcome.digest)
 
 
-def begin(mutant: str | None) -> None:
-    """Let the library log nothing, since the history says what happened; and have a fault back, if one is named."""
+def initialize(mutant: str | None) -> None:
+    """Disable the library's logs, which repeat the history, and bring a repaired fault back if `mutant` names one."""
     logging.disable(logging.CRITICAL)
     faulty(mutant).__enter__()  # for the rest of the process
 
 
-def all_of(profile: str | None, seeds: range, processes: int, mutant: str | None) -> Iterator[Found]:
-    """Run seeds in several processes, and give what came of each in order."""
-    pool = ProcessPoolExecutor(processes, initializer=begin, initargs=(mutant,))
+def run_seeds(profile: str | None, seeds: range, processes: int, mutant: str | None) -> Iterator[SeedResult]:
+    """Run seeds in several processes, and yield their results in order."""
+    pool = ProcessPoolExecutor(processes, initializer=initialize, initargs=(mutant,))
     try:
-        yield from pool.map(tried, [profile or profile_of(seed) for seed in seeds], seeds, chunksize=4)
+        yield from pool.map(run_seed, [profile or profile_of(seed) for seed in seeds], seeds, chunksize=4)
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def shown(scenario: Scenario, outcome: Outcome) -> str:
-    """Return a run as a person reads it."""
+def format_run(scenario: Scenario, outcome: Outcome) -> str:
+    """Return a readable history of a run."""
     return "\n".join([str(scenario), *(f"  {fault}" for fault in scenario.faults), "", *outcome.history])
 
 
-def say(text: str) -> None:
-    """Tell a person."""
+def print_line(text: str) -> None:
+    """Print a line at once."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 
 
-def again(profile: str, seed: int, *, smaller: bool) -> int:
-    """Run one seed, show it, and where it fails make it small and show that."""
-    scenario = drawn(seed, PROFILES[profile])
+def repeat_seed(profile: str, seed: int, *, reduces: bool) -> int:
+    """Run one seed and print its history; reduce a failing scenario and print that, too. Return the exit code."""
+    scenario = draw_scenario(seed, PROFILES[profile])
     outcome = run(scenario)
-    say(f"{shown(scenario, outcome)}\ndigest {outcome.digest}")
+    print_line(f"{format_run(scenario, outcome)}\ndigest {outcome.digest}")
     if outcome.failure is None:
         return 0
-    if not smaller:
+    if not reduces:
         return 1
-    small = shrunk(scenario, lambda candidate: run(candidate).failure is not None)
-    say("\n--- made small ---\n" + shown(small, run(small)))
+    small = shrink(scenario, lambda candidate: run(candidate).failure is not None)
+    print_line("\n--- reduced ---\n" + format_run(small, run(small)))
     return 1
 
 
 def main() -> int:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=1_000, help="how many")
-    parser.add_argument("--from", dest="first", type=int, default=0, help="the first")
-    parser.add_argument("--seed", type=int, help="one alone, again")
-    parser.add_argument("--profile", choices=PROFILES, help="of which kind; by default all in turn")
-    parser.add_argument("--as-it-is", action="store_true", help="make the one that fails no smaller")
-    parser.add_argument("--until-one-fails", action="store_true", help="end with the first that does")
+    parser.add_argument("--seeds", type=int, default=1_000, help="the number of seeds")
+    parser.add_argument("--from", dest="first", type=int, default=0, help="the first seed")
+    parser.add_argument("--seed", type=int, help="repeat one seed")
+    parser.add_argument("--profile", choices=PROFILES, help="the profile; by default all profiles in turn")
+    parser.add_argument("--no-shrink", action="store_true", help="do not reduce a failing scenario")
+    parser.add_argument("--stop-at-failure", action="store_true", help="stop at the first failing seed")
     parser.add_argument("--mutant", choices=MUTANTS, help="bring a repaired fault back")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
-    given = parser.parse_args()
+    options = parser.parse_args()
     if os.environ.get("PYTHONHASHSEED") != "0":
-        # Sets come in the order of hashes, which a seed has to decide, too.
-        os.execve(  # noqa: S606 - this same program
+        # The order of sets depends on hashes, which a seed must determine, too.
+        os.execve(  # noqa: S606 - this program itself
             sys.executable, [sys.executable, "-m", "simulation", *sys.argv[1:]], {**os.environ, "PYTHONHASHSEED": "0"}
         )
-    if given.seed is not None:
-        begin(given.mutant)
-        return again(given.profile or profile_of(given.seed), given.seed, smaller=not given.as_it_is)
-    seeds = range(given.first, given.first + given.seeds)
-    began_s, failed = time.monotonic(), list[Found]()
-    for done, found in enumerate(all_of(given.profile, seeds, given.processes, given.mutant), 1):
-        if found.failure is not None:
-            failed.append(found)
-            say(f"\rseed {found.seed} ({found.profile}): {found.failure[:200]}")
-            if given.until_one_fails:
+    if options.seed is not None:
+        initialize(options.mutant)
+        return repeat_seed(options.profile or profile_of(options.seed), options.seed, reduces=not options.no_shrink)
+    seeds = range(options.first, options.first + options.seeds)
+    began_s, failed = time.monotonic(), list[SeedResult]()
+    for done, result in enumerate(run_seeds(options.profile, seeds, options.processes, options.mutant), 1):
+        if result.failure is not None:
+            failed.append(result)
+            print_line(f"\rseed {result.seed} ({result.profile}): {result.failure[:200]}")
+            if options.stop_at_failure:
                 return 1
         each_s = (time.monotonic() - began_s) / done
-        sys.stderr.write(f"\r{done:,} of {given.seeds:,} seeds, {1 / each_s:.1f} a second, {len(failed)} failed ")
+        sys.stderr.write(f"\r{done:,} of {options.seeds:,} seeds, {1 / each_s:.1f} per second, {len(failed)} failed ")
     sys.stderr.write("\n")
-    by_profile = Counter(found.profile for found in failed)
-    say(f"{given.seeds:,} seeds, {len(failed)} failed {dict(by_profile) or ''}")
-    for found in failed[:SHOWN]:
-        say(f"SEED={found.seed} PROFILE={found.profile} make simulate")
+    by_profile = Counter(result.profile for result in failed)
+    print_line(f"{options.seeds:,} seeds, {len(failed)} failed {dict(by_profile) or ''}")
+    for result in failed[:MAX_REPORTED]:
+        print_line(f"SEED={result.seed} PROFILE={result.profile} make simulate")
     return 1 if failed else 0
 
 

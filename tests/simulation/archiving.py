@@ -1,4 +1,4 @@
-"""Archivers in a run: the library's own, on a warehouse that is slow, away, or left in the middle of a write."""
+"""Archivers of a run: the library's archivers on a warehouse that is slow, unreachable, or interrupted during a write."""
 
 from __future__ import annotations
 
@@ -29,42 +29,42 @@ SEGMENT_EVENTS = 16
 WRITE_EVERY = timedelta(seconds=3)
 
 
-class OneByOne(Executor):
-    """Does what it is given at once: the warehouse of a simulation is asked for one file after the other."""
+class SequentialExecutor(Executor):
+    """Runs each call at once, so the warehouse receives one request at a time."""
 
     def __init__(self, _: int = 1) -> None:
         super().__init__()
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Do it."""
+        """Run the call."""
         future: Future[Any] = Future()
         future.set_result(fn(*args, **kwargs))
         return future
 
 
 class SimulatedFiles:
-    """A process's way to the files of the warehouse: before and after each call the world may interfere.
+    """A process's access to the files of the warehouse. Faults may occur before and after each call.
 
     Args:
-        stored: what all processes share.
-        scheduler: lets others go on.
-        is_away: tells whether it does not answer.
+        stored: the files, shared by all processes.
+        scheduler: runs other tasks during a call.
+        is_unreachable: tells whether the warehouse is unreachable.
     """
 
-    def __init__(self, stored: MemoryFileStore, scheduler: Scheduler, is_away: Callable[[], bool]) -> None:
+    def __init__(self, stored: MemoryFileStore, scheduler: Scheduler, is_unreachable: Callable[[], bool]) -> None:
         self._stored = stored
         self._scheduler = scheduler
-        self._is_away = is_away
+        self._is_unreachable = is_unreachable
 
     def __getattr__(self, name: str) -> Any:
-        """Return a call of the warehouse, whichever it is."""
+        """Return a method of the warehouse with faults around it."""
         call = getattr(self._stored, name)
         if not callable(call):
             return call
 
-        def asked(*args: Any, **kwargs: Any) -> Any:
+        def request(*args: Any, **kwargs: Any) -> Any:
             self._scheduler.point(f"warehouse {name}")
-            if self._is_away():
+            if self._is_unreachable():
                 self._scheduler.sleep(1.0)
                 raise FileStoreUnreachable("The warehouse does not answer.")
             answer = call(*args, **kwargs)
@@ -73,7 +73,7 @@ class SimulatedFiles:
             self._scheduler.point(f"after warehouse {name}")
             return answer
 
-        return asked
+        return request
 
 
 def archiver(bus: Bus, categories: list[ps.Category[Any]], files: Any, clock: SimulatedClock) -> Archiver:
@@ -89,13 +89,13 @@ def archiver(bus: Bus, categories: list[ps.Category[Any]], files: Any, clock: Si
     )
 
 
-def handed_over(bus: Bus, warehouse: MemoryWarehouse, category: str) -> Mapping[int, int]:
-    """Return up to where a bootstrap, begun now, would take each bucket from the archive."""
+def bootstrap_ends(bus: Bus, warehouse: MemoryWarehouse, category: str) -> Mapping[int, int]:
+    """Return the end offset of each bucket that a bootstrap would now read from the archive."""
     return handoff_offsets(bus, warehouse, category).archive_only().ends
 
 
 def events_in(warehouse: MemoryWarehouse, category: str) -> Counter[tuple[int, int]]:
-    """Return how often each offset of each bucket is in the files that count."""
+    """Return how often the listed files contain each offset of each bucket."""
     found: Counter[tuple[int, int]] = Counter()
     for file in Listing.of(warehouse, category).files:
         offsets: list[Any] = table_of(warehouse.read(file)).column("_offset").to_pylist()
@@ -104,15 +104,15 @@ def events_in(warehouse: MemoryWarehouse, category: str) -> Counter[tuple[int, i
 
 
 def expect_no_gaps(bus: MemoryBus, warehouse: MemoryWarehouse, category: str) -> None:
-    """Expect that a bootstrap, begun now, would take each event once, whatever archivers are in the middle of."""
+    """Expect that a bootstrap would now read each event once, even during an archiver's write."""
     try:
-        _expect_once(bus, warehouse, category, handed_over(bus, warehouse, category))
+        _expect_once(bus, warehouse, category, bootstrap_ends(bus, warehouse, category))
     except BackfillRefused:
         return
 
 
 def expect_archived(bus: MemoryBus, warehouse: MemoryWarehouse, category: str) -> None:
-    """Expect each event of a category once in the warehouse: up to where it is said to be archived, and to the end."""
+    """Expect each event of a category once in the warehouse, up to the archived end offset, and all events archived."""
     ends = archived_ends(bus, warehouse, category)
     _expect_once(bus, warehouse, category, ends)
     for number in bus.ends(category):

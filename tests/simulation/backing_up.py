@@ -1,7 +1,7 @@
-"""A place of backups, and the keeping of backups there: the decisions are the library's (`WorkerBackups`), the files are not.
+"""A simulated backup store. `WorkerBackups` of the library makes the decisions; the files are simulated.
 
-place          by shard, what was backed up, by which owner; the newest counts
-BackupsOf      of one process: its way to the place, the task that backs up, and what `WorkerBackups` looks at on its disk
+SimulatedBackupStore  the backups of each shard with their owners' epochs; the newest epoch wins
+ProcessBackups        a process's access to the store, and the functions of its disk that `WorkerBackups` uses
 """
 
 from __future__ import annotations
@@ -23,111 +23,111 @@ EVERY = timedelta(seconds=5)
 
 
 class Backup(NamedTuple):
-    """What was stored once."""
+    """A stored backup."""
 
     epoch: int
     content: Content
 
 
 @dataclass
-class Place:
-    """Where backups are."""
+class SimulatedBackupStore:
+    """The backups of all shards."""
 
-    away_until_ms: float = 0.0
+    unreachable_until_ms: float = 0.0
     backups: dict[ShardIdentity, list[Backup]] = field(default_factory=dict)
     epochs: dict[ShardIdentity, int] = field(default_factory=dict)
 
     def newest(self, identity: ShardIdentity) -> Backup | None:
-        """Return the newest backup of a shard: of the latest owner that made one."""
+        """Return the newest backup of a shard: the latest backup of its latest owner."""
         return max(self.backups.get(identity, []), key=lambda backup: backup.epoch, default=None)
 
     def store(self, identity: ShardIdentity, backup: Backup) -> None:
-        """Keep a backup, in front of the owner's earlier ones."""
+        """Store a backup before the owner's earlier backups."""
         self.backups.setdefault(identity, []).insert(0, backup)
 
 
 @dataclass
-class BackupsOf:
+class ProcessBackups:
     """The backups of one process.
 
     Args:
-        place: where they are.
-        disk: the machine's.
-        scheduler: lets others go on.
-        process: whose.
+        store: the backup store.
+        disk: the machine's disk.
+        scheduler: runs other tasks during a request.
+        process: the process.
     """
 
-    place: Place
+    store: SimulatedBackupStore
     disk: Disk
     scheduler: Scheduler
     process: Process
-    location: str = "the place of backups"
+    location: str = "the backup store"
 
-    def asked(self, what: str) -> Place:
-        """Return the place, if it answers."""
-        self.scheduler.point(what)
-        if self.scheduler.now_ms < self.place.away_until_ms:
+    def request(self, name: str) -> SimulatedBackupStore:
+        """Return the store, unless it is unreachable."""
+        self.scheduler.point(name)
+        if self.scheduler.now_ms < self.store.unreachable_until_ms:
             self.scheduler.sleep(1.0)
-            raise FileStoreUnreachable("The place of backups does not answer.")
-        return self.place
+            raise FileStoreUnreachable("The backup store does not answer.")
+        return self.store
 
 
 class _Restored(NamedTuple):
-    """What is said of a restored backup."""
+    """The description of a restored backup."""
 
     id: int
     position: StatePosition
     files: tuple[()] = ()
 
 
-def database_of(shard: tuple[BackupsOf, ShardIdentity]) -> Database | None:
+def database_of(shard: tuple[ProcessBackups, ShardIdentity]) -> Database | None:
     """Return a shard's database on the disk of a process."""
     backups, identity = shard
     return backups.disk.databases.get(identity)
 
 
-def shard_of(backups: BackupsOf, identity: ShardIdentity) -> tuple[BackupsOf, ShardIdentity]:
-    """Return by what a shard is found on the disk of a process."""
+def shard_of(backups: ProcessBackups, identity: ShardIdentity) -> tuple[ProcessBackups, ShardIdentity]:
+    """Return the key of a shard on the disk of a process."""
     return backups, identity
 
 
 @contextmanager
-def seen(database: Database) -> Iterator[Content]:
-    """Open a state read-only that a worker may have open."""
+def opened_read_only(database: Database) -> Iterator[Content]:
+    """Open a state read-only, even if a worker has it open."""
     yield database.content
 
 
-def newest_position(backups: BackupsOf, identity: ShardIdentity) -> StatePosition | None:
+def newest_position(backups: ProcessBackups, identity: ShardIdentity) -> StatePosition | None:
     """Return the position of the newest backup."""
-    newest = backups.asked("look for backups").newest(identity)
+    newest = backups.request("look for backups").newest(identity)
     return None if newest is None else newest.content.position()
 
 
 def restore(
-    backups: BackupsOf,
+    backups: ProcessBackups,
     identity: ShardIdentity,
     shard: Any,
     confirm: Any,
 ) -> _Restored | None:
-    """Put the newest backup in the place of what is on the disk."""
-    newest = backups.asked("restore").newest(identity)
+    """Replace the state on the disk by the newest backup."""
+    newest = backups.request("restore").newest(identity)
     if newest is None:
         return None
     confirm()
     backups.disk.expect_room()
-    backups.disk.databases[identity] = Database(newest.content.twin())
+    backups.disk.databases[identity] = Database(newest.content.copy())
     return _Restored(newest.epoch, newest.content.position())
 
 
-class Keeper:
-    """Backs up the open states of a process now and then.
+class SimulatedBackupScheduler:
+    """Backs up the open states of a process at an interval.
 
     Args:
-        backups: those of the process.
-        every: how often.
+        backups: the backups of the process.
+        every: the interval.
     """
 
-    def __init__(self, backups: BackupsOf, every: timedelta) -> None:
+    def __init__(self, backups: ProcessBackups, every: timedelta) -> None:
         self._backups = backups
         self._every_s = every.total_seconds()
         self._open: dict[ShardIdentity, tuple[SimulatedState, int]] = {}
@@ -135,13 +135,13 @@ class Keeper:
         self._is_closed = False
 
     def adopt(self, identity: ShardIdentity, state: SimulatedState) -> None:
-        """Back a state up from now on, as its new owner."""
-        epochs = self._backups.place.epochs
+        """Back up a state from now on, as its new owner."""
+        epochs = self._backups.store.epochs
         epochs[identity] = epochs.get(identity, 0) + 1
         self._open[identity] = state, epochs[identity]
 
     def release(self, identity: ShardIdentity) -> None:
-        """Back it up no more."""
+        """Stop backing up a state."""
         self._open.pop(identity, None)
 
     def close(self) -> None:
@@ -154,8 +154,8 @@ class Keeper:
             for identity, (state, epoch) in list(self._open.items()):
                 if state.database is None or not state.position():
                     continue
-                backup = Backup(epoch, state.database.content.twin())
+                backup = Backup(epoch, state.database.content.copy())
                 try:
-                    self._backups.asked("back up").store(identity, backup)
+                    self._backups.request("back up").store(identity, backup)
                 except FileStoreUnreachable:
                     break

@@ -1,4 +1,4 @@
-"""Disks: what was synced outlives the machine, what was written outlives the process, and a database is open in one process at a time."""
+"""Disks: synced data survives a power loss, written data survives a crash, and one process at a time opens a database."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from penstock.state.protocols import Delta, MemoryShardState, ShardIdentity
 from .scheduler import Process, Scheduler
 
 LOCK_LIMIT_S = 3.0
-"""How long the former owner of a shard may take to close it."""
+"""How long a shard's former owner may take to close its state."""
 
 
 class Content(MemoryShardState):
-    """What is in a database."""
+    """The content of a database."""
 
-    def twin(self) -> Content:
-        """Return the same once more; values themselves never change."""
-        twin = Content(self._join)
-        twin._values, twin._position, twin._prepared = dict(self._values), self._position, self._prepared
-        return twin
+    def copy(self) -> Content:
+        """Return a copy; values are immutable."""
+        copy = Content(self._join)
+        copy._values, copy._position, copy._prepared = dict(self._values), self._position, self._prepared
+        return copy
 
     def values(self) -> dict[bytes, bytes]:
-        """Return what is saved."""
+        """Return the saved values."""
         return dict(self._values)
 
 
@@ -35,9 +35,9 @@ class Database:
     """The state of a shard on a disk.
 
     Args:
-        content: what is in it.
-        synced: what a machine without power would leave; None where that is the same.
-        holder: who has it open.
+        content: the current content.
+        synced: the content after a power loss; None if it equals `content`.
+        holder: the process that has it open.
     """
 
     content: Content = field(default_factory=Content)
@@ -46,7 +46,7 @@ class Database:
 
     @property
     def is_held(self) -> bool:
-        """Whether a live or paused process has it open."""
+        """Whether a live or paused process has the database open."""
         return self.holder is not None and not self.holder.is_dead
 
 
@@ -54,7 +54,7 @@ class Disk:
     """The states of a machine.
 
     Args:
-        scheduler: lets others go on while something is written.
+        scheduler: runs other tasks during a write.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
@@ -62,18 +62,18 @@ class Disk:
         self.databases: dict[ShardIdentity, Database] = {}
         self.full_until_ms = 0.0
 
-    def lose(self) -> None:
-        """Be another, empty disk."""
+    def replace(self) -> None:
+        """Become an empty disk."""
         self.databases = {}
 
     def cut_power(self) -> None:
-        """Lose what was not synced."""
+        """Lose all unsynced data."""
         for database in self.databases.values():
             if database.synced is not None:
                 database.content, database.synced = database.synced, None
 
     def expect_room(self) -> None:
-        """Refuse a write while there is no room."""
+        """Raise an error while the disk is full."""
         if self._scheduler.now_ms < self.full_until_ms:
             raise StateUnwritable(
                 "The state cannot be written: no space left on device. The last checkpoint is intact."
@@ -84,9 +84,9 @@ class SimulatedStates:
     """The state folder of a process's machine.
 
     Args:
-        disk: the machine's.
-        scheduler: lets others go on.
-        process: which has them open.
+        disk: the machine's disk.
+        scheduler: runs other tasks during a write.
+        process: the process that opens the states.
     """
 
     def __init__(self, disk: Disk, scheduler: Scheduler, process: Process) -> None:
@@ -95,7 +95,7 @@ class SimulatedStates:
         self._process = process
 
     def open(self, identity: ShardIdentity) -> SimulatedState:
-        """Open a shard's state; of one that its former owner does not close, a copy."""
+        """Open a shard's state, or a copy if its former owner does not close it in time."""
         self._scheduler.point("open state")
         disk = self._disk
         disk.expect_room()
@@ -103,14 +103,14 @@ class SimulatedStates:
         if database.is_held:
             self._scheduler.wait(lambda: not database.is_held, LOCK_LIMIT_S)
         if database.is_held:
-            database = Database(database.content.twin())
+            database = Database(database.content.copy())
         disk.databases[identity] = database
         database.holder = self._process
         return SimulatedState(database, disk, self._scheduler.point)
 
 
 class SimulatedState:
-    """An open state, with the manners of `RocksShardState`: all is synced but `apply`."""
+    """An open state with the durability of `RocksShardState`: each write is synced except `apply`."""
 
     def __init__(self, database: Database, disk: Disk, point: Callable[[str], None]) -> None:
         self.database: Database | None = database
@@ -130,7 +130,7 @@ class SimulatedState:
         return self._opened.content.position()
 
     def prepared(self) -> Delta | None:
-        """Return the delta that waits for its decision."""
+        """Return the prepared delta, which is neither applied nor discarded."""
         return self._opened.content.prepared()
 
     def save(self, changes: Changes) -> None:
@@ -142,11 +142,11 @@ class SimulatedState:
         self._write("save position", lambda content: content.save_position(position))
 
     def save_together(self, changes: Changes, position: StatePosition) -> None:
-        """Save both."""
+        """Save changes and position atomically."""
         self._write("save state and position", lambda content: content.save_together(changes, position))
 
     def prepare(self, delta: Delta) -> None:
-        """Keep a delta beside the state."""
+        """Store a delta beside the state."""
         self._write("prepare state", lambda content: content.prepare(delta))
 
     def discard(self) -> None:
@@ -154,16 +154,16 @@ class SimulatedState:
         self._write("discard state", Content.discard)
 
     def items(self, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
-        """Return what is saved, in order of keys."""
+        """Return the saved entries, ordered by key."""
         return self._opened.content.items(start)
 
     def clear(self) -> None:
         """Drop the position, then all values."""
-        kept = StatePosition(generation=self.position().generation)
+        cleared = StatePosition(generation=self.position().generation)
         values = [key for key, _ in self.items()]
 
         def clear_position(content: Content) -> None:
-            content._position = kept
+            content._position = cleared
 
         self._write("clear position", clear_position)
         self._write("clear values", lambda content: content.save(dict.fromkeys(values)))
@@ -174,23 +174,23 @@ class SimulatedState:
         self._disk.expect_room()
         database = self._opened
         if database.synced is None:
-            database.synced = database.content.twin()
+            database.synced = database.content.copy()
         database.content.apply()
 
     def close(self) -> None:
-        """Let go."""
+        """Close the state."""
         if self.database is not None:
             self._point("close state")
             database, self.database = self.database, None
             database.holder = None
             self._disk.expect_room()
 
-    def _write(self, what: str, write: Callable[[Content], None]) -> None:
-        self._point(what)
+    def _write(self, name: str, write: Callable[[Content], None]) -> None:
+        self._point(name)
         self._disk.expect_room()
         write(self._opened.content)
         self._opened.synced = None
-        self._point(f"after {what}")
+        self._point(f"after {name}")
 
     @property
     def _opened(self) -> Database:

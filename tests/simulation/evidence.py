@@ -1,4 +1,4 @@
-"""What a run has left: outputs as readers find them, states as they are saved, how far each input is read."""
+"""The results of a run: committed outputs, saved states, and the read positions of inputs."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
 
 ALL = 1 << 60
 SCHEMAS = "penstock.schemas"
-"""Where the bus keeps the schemas of Avro."""
+"""The category of Avro schemas."""
 
 
 def outputs(world: World, name: str) -> list[dict[str, Any]]:
-    """Return what readers of committed data find in a category."""
+    """Return the committed records of a category."""
     if name not in world.cluster.topics:
         return []
     values = [message.value() or b"null" for log in world.cluster.topic(name).logs for message in log.committed(0, ALL)]
-    if name not in world.scenario.manner.avro:
+    if name not in world.scenario.category_settings.avro:
         return [json.loads(value) for value in values]
     schemas = _schemas(world)
     return [_read_avro(value, schemas) for value in values]
 
 
 def _schemas(world: World) -> dict[bytes, Any]:
-    """Return the schemas of Avro that are on the bus, by the fingerprint that messages carry."""
+    """Return the Avro schemas on the bus by fingerprint."""
     if SCHEMAS not in world.cluster.topics:
         return {}
     messages = world.cluster.log(Bucket(SCHEMAS, 0)).committed(0, ALL)
@@ -45,19 +45,19 @@ def _schemas(world: World) -> dict[bytes, Any]:
 
 
 def _read_avro(value: bytes, schemas: dict[bytes, Any]) -> dict[str, Any]:
-    """Read a message in Avro's single-object encoding: two bytes that mark it, eight that name its schema, and the body."""
+    """Read a message in Avro's single-object encoding: a marker of two bytes, a fingerprint of eight bytes, and the body."""
     assert value[:2] == b"\xc3\x01", f"not Avro: {value!r}"
     assert value[2:10] in schemas, f"a message contains an unknown schema: {value!r}"
     return cast("dict[str, Any]", fastavro.schemaless_reader(BytesIO(value[10:]), schemas[value[2:10]], None))
 
 
 def expect_placed(world: World, name: str) -> None:
-    """Expect that what was keyed anew lies in the buckets of its new keys."""
+    """Expect that repartitioned records are in the buckets of their new keys."""
     logs = world.cluster.topic(name).logs
     for number, log in enumerate(logs):
         for message in log.committed(0, ALL):
             key = message.key() or b""
-            assert bucket_of(key, len(logs)) == number, f"{key!r} lies in bucket {number} of {name}"
+            assert bucket_of(key, len(logs)) == number, f"{key!r} is in bucket {number} of {name}"
             assert key.startswith(b"r"), f"{key!r} in {name} is no new key"
 
 
@@ -74,8 +74,8 @@ def state(world: World, node: Node) -> dict[bytes, bytes]:
 
 
 def _joined(parts: Parts) -> bytes:
-    """Return what partials of count, sum, smallest and largest come to."""
-    partials = [msgspec.msgpack.decode(one) for one in (parts.whole, *parts.partials) if one is not None]
+    """Combine partials of count, sum, minimum and maximum."""
+    partials = [msgspec.msgpack.decode(part) for part in (parts.whole, *parts.partials) if part is not None]
     counts, totals, smallest, largest = zip(*partials, strict=True)
     return msgspec.msgpack.encode((sum(counts), sum(totals), min(smallest), max(largest)))
 
@@ -92,13 +92,13 @@ def expect_read(world: World) -> None:
 
 
 def _saved(world: World, node: Node, bucket: Bucket) -> int:
-    """Return up to where a bucket is read and saved: of a quiet one, the group may not know it yet."""
+    """Return the saved position of a bucket; the group may not have committed the position of a quiet bucket yet."""
     saved = (shard.saved_position for shard in world.machines.shards(node) if shard.number == bucket.number)
     return max((position.get(bucket.category, 0) for position in saved), default=0)
 
 
 def digest(world: World) -> str:
-    """Return what is the same for the same run."""
+    """Return a hash of messages, times and history; equal runs have equal digests."""
     hashed = hashlib.sha256()
     for name in sorted(world.cluster.topics):
         for log in world.cluster.topics[name].logs:

@@ -1,4 +1,4 @@
-"""The input of a run: events in rounds, some out of order, none too late, and in the end some far ahead, which complete what waits."""
+"""The input of a run: rounds of events out of order within a bound, and final events that complete all windows."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ if TYPE_CHECKING:
     from .scenario import Scenario
 
 KEYS = 6
-TOO_LATE = 0.2
-"""How likely an event comes too late, where some do."""
-DELETED = 0.2
-"""How likely something that is written to a table deletes a row, where some do."""
+LATE_PROBABILITY = 0.2
+"""The probability of a late event, in scenarios with late events."""
+DELETION_PROBABILITY = 0.2
+"""The probability that a message to a table deletes a row, in scenarios with deletions."""
 LAG_MS = 5 * HOUR_MS
-"""How far behind in event time some buckets may lie."""
+"""The lag of some buckets in event time."""
 BASE_MS = START_MS - 985 * HOUR_MS
-"""An hour before midnight: what the archive keeps by day lies in two of them."""
+"""An hour before midnight, so the archive has events of two days."""
 END_MS = BASE_MS + 500 * HOUR_MS
-"""The event time of the last events: so late that all windows are complete."""
+"""The event time of the last events, which completes all windows."""
 
 
 def complete_ms(turn: int, count: int, *, lopsided: bool) -> int:
-    """Return what no event is earlier than that is written after a round."""
+    """Return the watermark after a round: no later event is earlier."""
     return BASE_MS + turn * 7 * MINUTE_MS - lopsided * LAG_MS if turn < count else END_MS - BEHIND_MS
 
 
 @lru_cache
-def awake_keys(buckets: int) -> tuple[str, ...]:
-    """Return a key for each bucket: each round has an event of it, so that no bucket is silent for long."""
+def active_keys(buckets: int) -> tuple[str, ...]:
+    """Return a key for each bucket. Each round has an event of each key, so no bucket becomes idle."""
     keys = (f"b{number}" for number in range(1_000))
     found: dict[int, str] = {}
     for key in keys:
@@ -50,14 +50,14 @@ def is_deletion(row: Event) -> bool:
 
 
 def rounds(scenario: Scenario) -> Iterator[Sequence[Sequence[Event]]]:
-    """Give what is written in each round to each input; numbers are given once. Those of deleted rows are below zero."""
+    """Yield the events of each round by input. Numbers are unique; the numbers of deletions are negative."""
     count, inputs = len(scenario.rounds_s), scenario.sources
     draw = _Draw(scenario)
     for turn in range(count):
-        ends = [turn > count // 2 and scenario.lame and place > 0 for place in range(len(inputs))]
+        ends = [turn > count // 2 and scenario.ends_early and place > 0 for place in range(len(inputs))]
         yield [[] if ended else draw.round(turn, place) for place, ended in enumerate(ends)]
-    buckets = [scenario.manner.buckets_of(name) for name in inputs]
-    keys = [awake_keys(size)[: 1 if scenario.quiet else None] for size in buckets]
+    buckets = [scenario.category_settings.buckets_of(name) for name in inputs]
+    keys = [active_keys(size)[: 1 if scenario.quiet else None] for size in buckets]
     yield [[draw.event(size, key, END_MS) for key in some] for size, some in zip(buckets, keys, strict=True)]
 
 
@@ -65,31 +65,31 @@ class _Draw:
     """Draws events.
 
     Args:
-        scenario: of which run.
+        scenario: the scenario of the run.
     """
 
     def __init__(self, scenario: Scenario) -> None:
         self._scenario = scenario
-        self._lots = random.Random(scenario.seed)
+        self._rng = random.Random(scenario.seed)
         self._further = random.Random(-scenario.seed - 1)
         self._number = 0
 
     def round(self, turn: int, place: int) -> list[Event]:
-        """Return what is written to an input in a round."""
-        scenario, lots = self._scenario, self._lots
-        buckets = scenario.manner.buckets_of(scenario.sources[place])
+        """Return the events of a round for an input."""
+        scenario, rng = self._scenario, self._rng
+        buckets = scenario.category_settings.buckets_of(scenario.sources[place])
         now_ms = BASE_MS + turn * 7 * MINUTE_MS
         narrow = scenario.lopsided and turn > len(scenario.rounds_s) // 2
-        awake = awake_keys(buckets)[: 1 if narrow else None]
+        awake = active_keys(buckets)[: 1 if narrow else None]
         written = [self.event(buckets, key, now_ms) for key in awake]
         keys = (
             [awake[0]] * scenario.events
             if narrow
-            else [f"k{min(lots.randrange(KEYS), lots.randrange(KEYS))}" for _ in range(scenario.events)]
+            else [f"k{min(rng.randrange(KEYS), rng.randrange(KEYS))}" for _ in range(scenario.events)]
         )
         for key in keys:
-            at_ms = now_ms - lots.randrange(BEHIND_MS - MINUTE_MS)
-            if scenario.is_late and self._further.random() < TOO_LATE:
+            at_ms = now_ms - rng.randrange(BEHIND_MS - MINUTE_MS)
+            if scenario.is_late and self._further.random() < LATE_PROBABILITY:
                 at_ms -= self._further.randrange(4 * HOUR_MS)
             written.append(self.event(buckets, key, at_ms))
         if scenario.deletes and place == 0:
@@ -97,9 +97,9 @@ class _Draw:
         return written
 
     def _delete_some(self, rows: list[Event]) -> None:
-        """Let some rows be deletions."""
+        """Replace some rows by deletions."""
         for at, row in enumerate(rows):
-            if self._further.random() < DELETED:
+            if self._further.random() < DELETION_PROBABILITY:
                 rows[at] = Event(row.key, row.at, -row.number)
 
     def event(self, buckets: int, key: str, at_ms: int) -> Event:

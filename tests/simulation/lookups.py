@@ -1,4 +1,4 @@
-"""Rows outside of every category, which lookups ask for: they change as time passes, and are sometimes away."""
+"""A simulated lookup source: its rows change with time, and it is sometimes unreachable."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ if TYPE_CHECKING:
     from .world import World
 
 VERSION_S = 7.0
-"""How long a row stays as it is."""
+"""The time between two versions of a row."""
 APPEARS_S = 30.0
-"""When one row comes to be that was not there."""
+"""The time at which a missing row appears."""
 ATTEMPT_S = 5.0
-"""How long a client waits for an answer."""
+"""The client's timeout."""
 
 
 def number_of(key: str, at_s: float) -> int | None:
-    """Return the number in the row of a key at a time, which grows; None where there is no row."""
+    """Return the growing number in the row of a key at a time, or None without a row."""
     if key in {"k0", "k1"} or (key == "k3" and at_s >= APPEARS_S):
         return int(at_s / VERSION_S)
     return None
 
 
 class SimulatedRows:
-    """The source of a run, and what is opened of it."""
+    """The lookup source of a run, and its client."""
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self.away_until_ms = 0.0
+        self.unreachable_until_ms = 0.0
 
     def open(self) -> SimulatedRows:
-        """Return what can be asked."""
+        """Return the client."""
         return self
 
     def fetch(self, keys: Sequence[str]) -> Mapping[str, Row]:
         """Return the row of each key that has one."""
         scheduler, clock = self._world.scheduler, self._world.clock
         scheduler.point("fetch rows")
-        if not scheduler.wait(lambda: scheduler.now_ms >= self.away_until_ms, ATTEMPT_S):
-            raise ps.lookups.LookupUnreachable("The rows are not there just now.")
+        if not scheduler.wait(lambda: scheduler.now_ms >= self.unreachable_until_ms, ATTEMPT_S):
+            raise ps.lookups.LookupUnreachable("The lookup source does not answer.")
         found = {key: number_of(key, clock.monotonic_s()) for key in keys}
         scheduler.point("after fetch rows")
         return {key: Row(number) for key, number in found.items() if number is not None}
@@ -52,6 +52,6 @@ class SimulatedRows:
     def close(self) -> None:
         """Do nothing: there is no connection."""
 
-    def outside(self) -> LookupEnvironment:
-        """Return what processors are given instead of what they declare."""
+    def environment(self) -> LookupEnvironment:
+        """Return the environment that replaces the declared source."""
         return LookupEnvironment(self, self._world.clock.monotonic_s, self._world.scheduler.sleep)

@@ -1,4 +1,4 @@
-"""Machines and what runs on them: workers and archivers, each a process that is started again when it ends."""
+"""Machines with workers or archivers; a process that ends is restarted."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import penstock as ps
 from penstock.ops.worker.backup_protocol import NoBackups
 from penstock.ops.worker.backups import WorkerBackups
 from penstock.ops.worker.preflight import prepare
-from penstock.ops.worker.worker import Worker
-from penstock.ops.worker.worker import WorkerConfig as WorkerPlace
+from penstock.ops.worker.worker import Worker, WorkerConfig
 from penstock.processors.errors import PenstockError
 from penstock.processors.shard.checkpoints import Gap
 from penstock.processors.shard.shard import Shard
@@ -19,9 +18,9 @@ from penstock.state.protocols import StateFolder
 from penstock.transport.memory import MemoryBus
 
 from .archiving import SimulatedFiles, archiver
-from .backing_up import EVERY, BackupsOf
+from .backing_up import EVERY, ProcessBackups
 from .disks import Disk, SimulatedStates
-from .network import SimulatedLine
+from .network import SimulatedNetwork
 from .nodes import Node
 from .reporting import Reporting
 from .scheduler import START_MS, Process, SimulatedExecutor
@@ -31,17 +30,17 @@ if TYPE_CHECKING:
     from .world import World
 
 RESTART_S = 2.0
-"""How long it takes to start a worker again that ended by itself."""
+"""The delay before the restart of a worker that ended by itself."""
 
 
 @dataclass(eq=False)
 class Machine:
-    """A machine with a worker, which is started again when it ends.
+    """A machine with a worker or an archiver.
 
     Args:
-        name: of machine and worker.
-        node: what its worker runs; None for a machine with an archiver.
-        disk: where the states are.
+        name: the name of machine and worker.
+        node: the worker's processor; None for an archiver.
+        disk: the disk with the states.
     """
 
     name: str
@@ -55,12 +54,12 @@ class Machine:
 
     @property
     def identity(self) -> str:
-        """By what the worker is known: it is kept on the disk."""
+        """The worker's identity, which is stored on the disk."""
         return f"{self.name}.{self.disks}"
 
     @property
     def is_up(self) -> bool:
-        """Whether its process is alive, running or paused."""
+        """Whether the process is alive, running or paused."""
         return self.process is not None and not self.process.is_dead
 
 
@@ -68,7 +67,7 @@ class Machines:
     """All machines of a run.
 
     Args:
-        world: what they are in.
+        world: the simulated world.
     """
 
     def __init__(self, world: World) -> None:
@@ -84,13 +83,13 @@ class Machines:
         return [machine for machine in self.all if machine.node is node]
 
     def shards(self, node: Node) -> Iterator[Shard[Any]]:
-        """Give the shards of a processor that are open, of workers that live."""
+        """Yield the open shards of a processor's live workers."""
         for machine in self.of(node):
             if machine.worker is not None and machine.is_up:
                 yield from machine.worker.shards
 
     def start_due(self) -> None:
-        """Start those whose time has come."""
+        """Start the machines whose restart is due."""
         for machine in self.all:
             if not machine.is_up and machine.starts_ms <= self._scheduler.now_ms:
                 self._start(machine)
@@ -116,28 +115,28 @@ class Machines:
 
     def _work(self, machine: Machine, process: Process) -> None:
         world = self._world
-        line = SimulatedLine(self._scheduler, process, world.brokers, world.troubles.strike)
-        bus = MemoryBus(cluster=world.cluster, network=line)
+        network = SimulatedNetwork(self._scheduler, process, world.brokers, world.injector.strike)
+        bus = MemoryBus(cluster=world.cluster, network=network)
         if machine.node is None:
             self._archive(bus)
             return
         processor = prepare(world.processors[machine.node], bus)
-        place = WorkerPlace(
+        config = WorkerConfig(
             bus, self._states(machine.node, machine, process, processor), machine.identity, self._backups(machine)
         )
         threads = SimulatedExecutor(self._scheduler, process, f"{machine.name} opener")
         saver = SimulatedExecutor(self._scheduler, process, f"{machine.name} saver", 1)
-        asker = SimulatedExecutor(self._scheduler, process, f"{machine.name} asker", 1)
+        requests = SimulatedExecutor(self._scheduler, process, f"{machine.name} requests", 1)
         reporting = Reporting(world, machine, type(processor))
         worker = Worker(
             processor,
-            place,
+            config,
             threads,
             saver,
             clock=world.clock,
             at_gap=self._at_gap,
             after_turn=reporting.report_if_due,
-            requests=asker,
+            requests=requests,
         )
         machine.worker = worker
         with reporting.sweeping(worker):
@@ -146,21 +145,21 @@ class Machines:
 
     def _archive(self, bus: MemoryBus) -> None:
         world = self._world
-        away = SimulatedFiles(world.warehouse.memory, self._scheduler, world.troubles.warehouse_is_away)
-        categories = {c.name: c for one in world.processors.values() for c in one.inputs()}
-        archiver(bus, [categories[name] for name in world.scenario.sources], away, world.clock).run()
+        files = SimulatedFiles(world.warehouse.memory, self._scheduler, world.injector.warehouse_is_unreachable)
+        categories = {c.name: c for processor in world.processors.values() for c in processor.inputs()}
+        archiver(bus, [categories[name] for name in world.scenario.sources], files, world.clock).run()
 
     def _states(self, node: Node, machine: Machine, process: Process, processor: ps.Processor) -> StateFolder:
         if node.writing is None or not isinstance(processor, ps.Aggregator):
             return SimulatedStates(machine.disk, self._scheduler, process)
-        session = Session(self._world.store, self._scheduler, process, self._world.troubles.strike)
+        session = Session(self._world.store, self._scheduler, process, self._world.injector.strike)
         return states_in(session, self._scheduler, type(processor), node.writing)
 
     def _backups(self, machine: Machine) -> WorkerBackups | NoBackups:
         if machine.node is None or not machine.node.backups or machine.process is None:
             return NoBackups()
-        own: Any = BackupsOf(self._world.place, machine.disk, self._scheduler, machine.process)
-        return WorkerBackups(own, own, EVERY)
+        backups: Any = ProcessBackups(self._world.backup_store, machine.disk, self._scheduler, machine.process)
+        return WorkerBackups(backups, backups, EVERY)
 
     def _at_gap(self, gap: Gap) -> None:
         self._scheduler.point(f"gap {gap}")

@@ -1,6 +1,6 @@
-"""Repaired faults, brought back: the simulation must find each of them.
+"""Mutants: repaired faults that the simulation must find when they return.
 
-With each is the profile that makes the fault likely.
+Each mutant names a profile that makes its fault likely.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
-from . import guards
+from . import repaired_faults
 
 
 @dataclass(frozen=True)
@@ -17,121 +17,139 @@ class Mutant:
     """A repaired fault.
 
     Args:
-        says: what goes wrong with it.
+        symptom: the effect of the fault.
         profile: the profile that makes it likely.
-        within: among how many seeds one is that finds it, by far. Which one depends on every line that the library runs.
-        faulty: brings it back, in a block.
+        seeds: a number of seeds that surely contains a failing one. Which seed fails depends on every line that the library runs.
+        faulty: returns the fault, in a block.
     """
 
-    says: str
+    symptom: str
     profile: str
-    within: int
+    seeds: int
     faulty: Callable[[], AbstractContextManager[object]]
 
 
 MUTANTS: dict[str, Mutant] = {
     "event time is not saved": Mutant(
-        "Late events lie in windows that were written, after a restart.", "late", 100, guards.event_time_is_not_saved
+        "After a restart, late events are added to completed windows.",
+        "late",
+        100,
+        repaired_faults.event_time_is_not_saved,
     ),
-    "chunks are dropped": Mutant("Sliding windows lack what lies far back.", "sliding", 60, guards.chunks_are_dropped),
-    "rows stay": Mutant("Events are given rows that were deleted.", "tables", 60, guards.rows_stay),
+    "chunks are dropped": Mutant("Sliding windows lack old events.", "sliding", 60, repaired_faults.chunks_are_dropped),
+    "rows stay": Mutant("Events are joined with deleted rows.", "tables", 60, repaired_faults.rows_stay),
     "rows go when they are read": Mutant(
-        "A deletion takes effect at another time than its own.", "tables", 200, guards.rows_go_when_they_are_read
+        "A deletion takes effect at a wrong time.",
+        "tables",
+        200,
+        repaired_faults.rows_go_when_they_are_read,
     ),
     "unanswered batches are skipped": Mutant(
-        "Events are lost while a lookup waits for its rows.", "lookups", 60, guards.unanswered_batches_are_skipped
+        "Events are lost while a lookup waits for its rows.",
+        "lookups",
+        60,
+        repaired_faults.unanswered_batches_are_skipped,
     ),
     "former keys stay": Mutant(
-        "Records that are keyed anew lie where they lay.", "spread", 20, guards.former_keys_stay
+        "Repartitioned records stay in their old buckets.", "spread", 20, repaired_faults.former_keys_stay
     ),
     "schemas come later": Mutant(
-        "Messages of a dead worker contain an unknown schema.", "avro", 100, guards.schemas_come_later
+        "Messages of a dead worker contain an unknown schema.", "avro", 100, repaired_faults.schemas_come_later
     ),
     "promises before their events": Mutant(
-        "Windows are complete before their events are read, behind two processors.",
+        "Downstream of two processors, windows complete before their events are read.",
         "long",
         100,
-        guards.promises_before_their_events,
+        repaired_faults.promises_before_their_events,
     ),
     "one shard speaks for all": Mutant(
-        "Windows are complete when the first of many shards upstream says so.",
+        "Windows complete at the watermark of the fastest upstream shard.",
         "buckets",
         100,
-        guards.one_shard_speaks_for_all,
+        repaired_faults.one_shard_speaks_for_all,
     ),
     "leftovers stay": Mutant(
-        "Readers wait behind transactions whose markers were lost, or find them committed.",
+        "Transactions whose markers were lost block readers, or are committed later.",
         "markers",
         100,
-        guards.leftovers_stay,
+        repaired_faults.leftovers_stay,
     ),
     "no sweeps": Mutant(
-        "Readers wait forever for the open transaction of a vanished worker.", "markers", 300, guards.no_sweeps
+        "Readers wait forever for the open transaction of a vanished worker.", "markers", 300, repaired_faults.no_sweeps
     ),
     "stores take any write": Mutant(
-        "A worker that was paused writes to the store over what its successor wrote.",
+        "A worker that was paused overwrites its successor's values in the store.",
         "remote",
         100,
-        guards.stores_take_any_write,
+        repaired_faults.stores_take_any_write,
     ),
     "a bootstrap by the last file": Mutant(
-        "A bootstrap leaves out what an archiver had not written when it died between two files.",
+        "A bootstrap skips the events that an archiver had not written when it died between two files.",
         "archive",
         120,
-        guards.bootstrap_by_the_last_file,
+        repaired_faults.bootstrap_by_the_last_file,
     ),
     "expired positions make it new": Mutant(
-        "A processor whose group's positions have expired begins anew.",
+        "A processor whose group's positions have expired restarts from the beginning.",
         "expired",
         150,
-        guards.expired_positions_make_it_new,
+        repaired_faults.expired_positions_make_it_new,
     ),
     "deletions are missed": Mutant(
-        "Deleted keys return from a changelog.", "deletions", 120, guards.deletions_are_missed
+        "Deleted keys return from a changelog.", "deletions", 120, repaired_faults.deletions_are_missed
     ),
     "topics go by their names": Mutant(
         "Events of another topic of the same name are skipped and counted.",
         "recreated",
         60,
-        guards.topics_go_by_their_names,
+        repaired_faults.topics_go_by_their_names,
     ),
     "new buckets are read": Mutant(
-        "Keys begin anew in buckets that were added.", "grown", 60, guards.new_buckets_are_read
+        "In added buckets, keys restart without state.", "grown", 60, repaired_faults.new_buckets_are_read
     ),
     "early results are forgotten": Mutant(
-        "Early results of open windows never come where their worker was another.",
+        "After a change of owner, early results of open windows are never written.",
         "early",
         60,
-        guards.early_results_are_forgotten,
+        repaired_faults.early_results_are_forgotten,
     ),
     "told again by a lost state": Mutant(
-        "What silence or a watermark caused is written again where a state is lost.",
+        "After the loss of a state, outputs caused by idleness or a watermark are written again.",
         "twice",
         120,
-        guards.told_again_by_a_lost_state,
+        repaired_faults.told_again_by_a_lost_state,
     ),
     "saved after a failure": Mutant(
-        "Positions are committed of outputs that were never sent.", "full", 400, guards.saved_after_a_failure
+        "Positions are committed although their outputs were never sent.",
+        "full",
+        400,
+        repaired_faults.saved_after_a_failure,
     ),
     "archivers share an epoch": Mutant(
-        "Events are archived, and written over by an archiver that was paused.",
+        "An archiver that was paused overwrites archived events.",
         "archive",
         300,
-        guards.archivers_share_an_epoch,
+        repaired_faults.archivers_share_an_epoch,
     ),
     "silence is idleness": Mutant(
-        "An outage is taken for the silence of an input.", "silence", 300, guards.silence_is_idleness
+        "An outage makes an input idle.", "silence", 300, repaired_faults.silence_is_idleness
     ),
     "idle before it is read": Mutant(
-        "What an upstream shard wrote before it was idle comes too late.", "behind", 200, guards.idle_before_it_is_read
+        "Outputs that an upstream shard wrote before it became idle are late.",
+        "behind",
+        200,
+        repaired_faults.idle_before_it_is_read,
     ),
     "watermarks are no news": Mutant(
-        "Windows behind a quiet stateless shard are never complete.", "promises", 80, guards.watermarks_are_no_news
+        "Windows downstream of a quiet stateless shard never complete.",
+        "promises",
+        80,
+        repaired_faults.watermarks_are_no_news,
     ),
 }
 """The faults by name."""
 
 
 def faulty(name: str | None) -> AbstractContextManager[object]:
-    """Bring a fault back, in a block; none where none is named."""
+    """Return a fault, in a block; without a name, change nothing."""
     return nullcontext() if name is None else MUTANTS[name].faulty()

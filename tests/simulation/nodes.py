@@ -1,4 +1,4 @@
-"""The processors of a run, and what of their input they pass on: the kinds that the fault tests kill, and a few more."""
+"""The processors of a run: the kinds of the fault tests, and further kinds."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from support.kinds import IN_TIME, Answer, Event, Hourly, Kind, Met, _Closing, _Stateless, _Table
-from support.kinds import KINDS as TRIED
-from support.kinds import _Lookup as _LookedUp
+from support.kinds import KINDS as FAULT_TEST_KINDS
+from support.kinds import _Lookup as _FaultTestLookup
 from support.subjects import EXACT, LEAST, MOST, PAIRS
 
 import penstock as ps
 
-from .manner import USUAL, Manner
+from .category_settings import DEFAULT_SETTINGS, CategorySettings
 
 EARLY_S = 10
 FRESH_S = 10
-"""For how long "remembering" takes a row, or that there is none, for what it was."""
+"""How long "remembering" caches a row or its absence."""
 
 
 class _Rekeyed(_Stateless):
@@ -28,7 +28,7 @@ class _Rekeyed(_Stateless):
 
 
 class _Early(_Closing):
-    """Writes hours when they are complete, and now and then before."""
+    """Writes complete hours, and early results at an interval."""
 
     emit = ps.AtWatermark(early=timedelta(seconds=EARLY_S))
 
@@ -39,41 +39,41 @@ def rekeyed(event: Event) -> Event:
 
 
 class _LatestAsOf(_Table):
-    """Gives each event the row that its key had at the event's time."""
+    """Joins each event with its key's row as of the event's time."""
 
     ordered = True
     watermark = IN_TIME
 
 
-class _Lookup(_LookedUp):
+class _Lookup(_FaultTestLookup):
     """Retries failed lookups."""
 
     on_unreachable = ps.lookups.OnUnreachable.WAIT
 
 
 class _Remembering(_Lookup):
-    """The same, and remembers rows for a while."""
+    """Also caches rows."""
 
     cache = ps.lookups.Cached(ttl=timedelta(seconds=FRESH_S), missing_ttl=timedelta(seconds=FRESH_S))
 
 
 _TABLE = {"rows": Answer, "events": Event}
 KINDS = {
-    **TRIED,
+    **FAULT_TEST_KINDS,
     "rekeyed": Kind(_Rekeyed, Event),
     "early": Kind(_Early, Hourly),
-    "forgetting": TRIED["forgetting_unsure"],
+    "forgetting": FAULT_TEST_KINDS["forgetting_unsure"],
     "table": Kind(_Table, Met, _TABLE),
     "latest as of": Kind(_LatestAsOf, Met, _TABLE),
     "lookup": Kind(_Lookup, Met),
     "remembering": Kind(_Remembering, Met),
 }
-PASSING = ("stateless", "rekeyed", "repartition")
-"""Those whose outputs are what others may read."""
+PASS_THROUGH = ("stateless", "rekeyed", "repartition")
+"""Kinds whose outputs other processors may read."""
 TABLES = ("table", "latest as of")
-"""Those whose first input is a table."""
+"""Kinds whose first input is a table."""
 LATE = ("late", "differences")
-"""Those whose events may come too late."""
+"""Kinds with late events."""
 
 
 @dataclass(frozen=True)
@@ -82,14 +82,14 @@ class Node:
 
     Args:
         name: the name of the processor and of its output.
-        kind: what it does.
+        kind: the key of its kind in `KINDS`.
         state: the state's semantics.
         output: the outputs' semantics.
         reads: the names of its inputs.
-        workers: how many workers it has, each on a machine of its own.
-        promised: whether it uses upstream watermarks.
+        workers: the number of workers, each on its own machine.
+        uses_upstream_watermarks: whether it uses upstream watermarks.
         backups: whether its states are backed up.
-        writing: how it writes to a store that all machines share; None where its states lie beside its workers.
+        writing: the write mode of its remote store; None for local states.
     """
 
     name: str
@@ -98,32 +98,32 @@ class Node:
     output: ps.Semantics
     reads: tuple[str, ...]
     workers: int
-    promised: bool = False
+    uses_upstream_watermarks: bool = False
     backups: bool = False
     writing: ps.WriteMode | None = None
 
     @property
     def is_remote(self) -> bool:
-        """Whether its states lie in a store."""
+        """Whether it has a remote store."""
         return self.writing is not None
 
     @property
     def writes_outputs(self) -> bool:
-        """Whether it writes to a category: appending to a store never knows a result."""
+        """Whether it writes to a category. In append mode, a store never returns a result."""
         return self.writing is not ps.WriteMode.APPEND
 
     def __str__(self) -> str:
-        by = ", promised" if self.promised else ""
-        kept = ", backed up" if self.backups else ", in a store" if self.is_remote else ""
-        kept += f" ({self.writing.value})" if self.writing is not None else ""
+        by = ", upstream watermarks" if self.uses_upstream_watermarks else ""
+        storage = ", backed up" if self.backups else ", in a store" if self.is_remote else ""
+        storage += f" ({self.writing.value})" if self.writing is not None else ""
         pair = f"{self.state.name.lower()}/{self.output.name.lower()}"
-        return f"{self.name}: {self.kind} of {' and '.join(self.reads)}, {pair}{by}{kept}, {self.workers} workers"
+        return f"{self.name}: {self.kind} of {' and '.join(self.reads)}, {pair}{by}{storage}, {self.workers} workers"
 
-    def make(self, manner: Manner = USUAL) -> type[ps.Processor]:
-        """Return the processor, on categories that are kept in a manner."""
+    def make(self, category_settings: CategorySettings = DEFAULT_SETTINGS) -> type[ps.Processor]:
+        """Return the processor, with these settings of its categories."""
         kind = KINDS[self.kind]
-        inputs = tuple(map(manner.category, self.reads, kind.reads.values()))
-        output = manner.category(f"{self.name}.out", kind.written)
+        inputs = tuple(map(category_settings.category, self.reads, kind.reads.values()))
+        output = category_settings.category(f"{self.name}.out", kind.written)
         declared: dict[str, object] = {
             **_reading(kind.base, inputs),
             "name": self.name,
@@ -132,17 +132,17 @@ class Node:
             "output_semantics": self.output,
         }
         if kind.late is not None:
-            declared["late"] = manner.category(f"{self.name}.{kind.late}", Event)
+            declared["late"] = category_settings.category(f"{self.name}.{kind.late}", Event)
         if self.writing is not None:
             declared["store"] = ps.RemoteStore(self.writing)
-        if self.promised:
+        if self.uses_upstream_watermarks:
             declared["watermark"] = ps.watermarks.UpstreamWatermark()
-        elif self.kind in PASSING:
+        elif self.kind in PASS_THROUGH:
             declared["watermark"] = IN_TIME
         return type("Simulated", (kind.base,), declared)
 
-    def passed_on(self, events: Sequence[Event]) -> list[Event]:
-        """Return what it makes of its events, of those kinds that others read."""
+    def pass_on(self, events: Sequence[Event]) -> list[Event]:
+        """Return its outputs for events, for a kind whose outputs others may read."""
         return [rekeyed(event) for event in events] if self.kind == "rekeyed" else list(events)
 
 
@@ -155,11 +155,11 @@ def _reading(base: type[ps.Processor], inputs: tuple[ps.Category[ps.Record], ...
 
 
 def pairs_of(kind: str) -> tuple[tuple[ps.Semantics, ps.Semantics], ...]:
-    """Return the semantics that a kind may have."""
-    if kind in PASSING or kind in {"lookup", "remembering"}:
+    """Return the pairs of semantics of a kind."""
+    if kind in PASS_THROUGH or kind in {"lookup", "remembering"}:
         return ((LEAST, LEAST), (MOST, MOST), (EXACT, EXACT))
     if kind in {"merging", "random", "forgetting"}:
         return ((EXACT, EXACT),)  # weaker semantics could not be checked from outside
     if kind == "sessions":
-        return ((LEAST, LEAST), (EXACT, LEAST), (EXACT, EXACT))  # where events are lost, sessions are others
+        return ((LEAST, LEAST), (EXACT, LEAST), (EXACT, EXACT))  # lost events would change sessions
     return PAIRS

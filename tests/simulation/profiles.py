@@ -1,4 +1,4 @@
-"""What kinds of scenarios are drawn: how processors are put together, and what goes wrong."""
+"""Profiles of scenarios: topologies and faults."""
 
 from __future__ import annotations
 
@@ -8,51 +8,64 @@ from support.subjects import EXACT, MOST
 
 from penstock.processors.declare.semantics import Semantics
 
-from .faults import What
-from .shapes import Shape, braid, chain, diamond, lone, long, one, spread, stored, table, told, two
+from .faults import FaultKind
+from .shapes import (
+    Shape,
+    braid,
+    chain,
+    diamond,
+    long_chain,
+    minimal,
+    remote,
+    repartitioned,
+    single,
+    table,
+    two_inputs,
+    with_upstream,
+)
 
 ROUNDS_S = (0.2, 1.0, 2.0, 4.0, 9.0)
-"""How long there may be between two rounds of input."""
+"""Possible times between two rounds of input."""
 
 
 @dataclass(frozen=True)
 class Profile:
-    """What kind of scenarios are drawn.
+    """A distribution of scenarios.
 
     Args:
-        name: by which it is chosen.
-        shapes: how processors are put together, each as often as it is named.
-        faults: what may go wrong, likewise.
+        name: the name on the command line; it is part of each seed.
+        shapes: the topologies; a repeated one is more likely.
+        faults: the kinds of faults; a repeated one is more likely.
         kinds: the kinds of the last processor.
-        most_faults: how many faults at most.
-        stalls_s: how long processes pause.
-        lopsided: how likely all buckets but one lie behind.
-        outages_s: how long something is away.
-        stops_s: how long those are away that died or were stopped.
-        workers: how many a processor may have.
-        rounds: how many rounds of input at least, and at most.
-        waits_s: how long there may be between two of them.
-        archivers: how many there may be.
-        outputs: the semantics of outputs; any where there is none.
-        buckets: how many buckets categories may have.
-        avro: how likely a category is Avro.
-        stamped: how likely a category has its writers' times.
-        deletes: how likely rows of tables are deleted, too.
-        sweeps: whether workers report, and end what others left open that report no more.
+        most_faults: the maximum number of faults.
+        pauses_s: the range of pauses.
+        lopsided: the probability that all buckets but one lag.
+        outages_s: the range of outages.
+        downtimes_s: the range of times until a killed or stopped process restarts.
+        workers: possible numbers of workers of a processor.
+        rounds: the minimum and the maximum number of rounds.
+        round_intervals_s: possible times between two rounds.
+        archivers: possible numbers of archivers.
+        outputs: the semantics of outputs; empty for any.
+        buckets: possible numbers of buckets of categories.
+        avro: the probability of an Avro category.
+        stamped: the probability of a category with its writers' times.
+        deletes: the probability of deleted rows in tables.
+        sweeps: whether workers report, and abort transactions of workers that no longer report.
     """
 
     name: str
     shapes: tuple[Shape, ...]
-    faults: tuple[What, ...]
+    faults: tuple[FaultKind, ...]
     kinds: tuple[str, ...] = ()
     most_faults: int = 8
-    stalls_s: tuple[float, float] = (1.0, 70.0)
+    pauses_s: tuple[float, float] = (1.0, 70.0)
     lopsided: float = 0.2
     outages_s: tuple[float, float] = (0.5, 110.0)
-    stops_s: tuple[float, float] = (0.1, 70.0)
+    downtimes_s: tuple[float, float] = (0.1, 70.0)
     workers: tuple[int, ...] = (1, 1, 2, 3)
     rounds: tuple[int, int] = (5, 20)
-    waits_s: tuple[float, ...] = ROUNDS_S
+    round_intervals_s: tuple[float, ...] = ROUNDS_S
     outputs: tuple[Semantics, ...] = ()
     archivers: tuple[int, ...] = (0,)
     buckets: tuple[int, ...] = (2,)
@@ -62,120 +75,167 @@ class Profile:
     sweeps: bool = False
 
 
-_DEATHS = (What.KILL, What.KILL, What.STOP, What.POWER, What.DISK)
-_STALLS = (What.PAUSE, What.SLOW, What.FAIL, What.LOST)
-_ALL = (*_DEATHS, *_STALLS, What.BROKERS, What.FULL)
+_DEATHS = (FaultKind.KILL, FaultKind.KILL, FaultKind.STOP, FaultKind.POWER, FaultKind.DISK)
+_STALLS = (FaultKind.PAUSE, FaultKind.SLOW, FaultKind.FAIL, FaultKind.LOST)
+_ALL = (*_DEATHS, *_STALLS, FaultKind.BROKERS, FaultKind.FULL)
 PROFILES = {
     profile.name: profile
     for profile in (
         Profile(
             "mixed",
-            (one, one, told, two, chain, diamond, long, table),
+            (single, single, with_upstream, two_inputs, chain, diamond, long_chain, table),
             _ALL,
             buckets=(1, 2, 2, 2, 3),
             avro=0.15,
             stamped=0.15,
             deletes=0.5,
         ),
-        Profile("calm", (one, told, two, chain, diamond), (), most_faults=0),
+        Profile("calm", (single, with_upstream, two_inputs, chain, diamond), (), most_faults=0),
         Profile(
             "stalls",
-            (one, two, told),
-            (What.PAUSE, *_STALLS, What.BROKERS),
+            (single, two_inputs, with_upstream),
+            (FaultKind.PAUSE, *_STALLS, FaultKind.BROKERS),
             outputs=(EXACT,),
             most_faults=14,
-            stalls_s=(20.0, 70.0),
+            pauses_s=(20.0, 70.0),
             workers=(2, 3),
         ),
         Profile(
             "silence",
-            (two, two, chain, diamond),
-            (What.BROKERS, What.SLEEP, What.STOP, What.PAUSE),
+            (two_inputs, two_inputs, chain, diamond),
+            (FaultKind.BROKERS, FaultKind.SLEEP, FaultKind.STOP, FaultKind.PAUSE),
             outages_s=(61.0, 110.0),
-            stalls_s=(61.0, 110.0),
+            pauses_s=(61.0, 110.0),
             most_faults=4,
         ),
         Profile(
             "behind",
             (chain,),
-            (What.STOP, What.PAUSE),
+            (FaultKind.STOP, FaultKind.PAUSE),
             lopsided=1.0,
             outputs=(EXACT,),
             workers=(1,),
             outages_s=(61.0, 110.0),
-            stalls_s=(61.0, 110.0),
-            stops_s=(61.0, 110.0),
+            pauses_s=(61.0, 110.0),
+            downtimes_s=(61.0, 110.0),
             most_faults=3,
             kinds=("closing", "sessions", "ordered", "timers"),
             rounds=(16, 24),
-            waits_s=(4.0, 9.0, 15.0),
+            round_intervals_s=(4.0, 9.0, 15.0),
         ),
-        Profile("early", (one, told), _ALL, kinds=("early",)),
+        Profile("early", (single, with_upstream), _ALL, kinds=("early",)),
         Profile(
             "twice",
-            (two,),
-            (What.DISK, What.DISK, What.KILL),
+            (two_inputs,),
+            (FaultKind.DISK, FaultKind.DISK, FaultKind.KILL),
             kinds=("joining",),
             outputs=(MOST,),
             most_faults=3,
             rounds=(18, 26),
-            waits_s=(4.0, 9.0, 15.0),
+            round_intervals_s=(4.0, 9.0, 15.0),
         ),
-        Profile("full", (one, two), (What.FULL, What.FULL, What.FULL, What.KILL), most_faults=6),
+        Profile(
+            "full",
+            (single, two_inputs),
+            (FaultKind.FULL, FaultKind.FULL, FaultKind.FULL, FaultKind.KILL),
+            most_faults=6,
+        ),
         Profile(
             "archive",
-            (lone,),
-            (What.KILL, What.PAUSE, What.PAUSE, What.PAUSE, What.BROKERS, What.WAREHOUSE),
+            (minimal,),
+            (FaultKind.KILL, FaultKind.PAUSE, FaultKind.PAUSE, FaultKind.PAUSE, FaultKind.BROKERS, FaultKind.WAREHOUSE),
             archivers=(1, 2, 2),
-            stalls_s=(30.0, 70.0),
+            pauses_s=(30.0, 70.0),
             rounds=(10, 16),
-            waits_s=(2.0, 4.0, 9.0),
+            round_intervals_s=(2.0, 4.0, 9.0),
         ),
-        Profile("expired", (one, two), (What.EXPIRE, What.KILL), most_faults=2, rounds=(12, 20), workers=(1,)),
+        Profile(
+            "expired",
+            (single, two_inputs),
+            (FaultKind.EXPIRE, FaultKind.KILL),
+            most_faults=2,
+            rounds=(12, 20),
+            workers=(1,),
+        ),
         Profile(
             "deletions",
-            (one,),
-            (What.CLEAN, What.CLEAN, What.CLEAN, What.KILL, What.PAUSE),
+            (single,),
+            (FaultKind.CLEAN, FaultKind.CLEAN, FaultKind.CLEAN, FaultKind.KILL, FaultKind.PAUSE),
             kinds=("forgetting",),
             most_faults=14,
-            stalls_s=(46.0, 100.0),
-            stops_s=(46.0, 100.0),
+            pauses_s=(46.0, 100.0),
+            downtimes_s=(46.0, 100.0),
             workers=(2,),
             rounds=(24, 36),
-            waits_s=(4.0, 9.0),
+            round_intervals_s=(4.0, 9.0),
         ),
         Profile(
-            "recreated", (one,), (What.RECREATE,), kinds=("stateful", "stateless"), outputs=(EXACT, MOST), most_faults=1
+            "recreated",
+            (single,),
+            (FaultKind.RECREATE,),
+            kinds=("stateful", "stateless"),
+            outputs=(EXACT, MOST),
+            most_faults=1,
         ),
-        Profile("grown", (one,), (What.GROW, What.KILL), kinds=("stateful",), outputs=(EXACT, MOST), most_faults=2),
+        Profile(
+            "grown",
+            (single,),
+            (FaultKind.GROW, FaultKind.KILL),
+            kinds=("stateful",),
+            outputs=(EXACT, MOST),
+            most_faults=2,
+        ),
         Profile(
             "remote",
-            (stored,),
-            (*_DEATHS, What.PAUSE, What.PAUSE, *_STALLS, What.STORE, What.BROKERS, What.DELAY, What.DELAY),
+            (remote,),
+            (
+                *_DEATHS,
+                FaultKind.PAUSE,
+                FaultKind.PAUSE,
+                *_STALLS,
+                FaultKind.STORE,
+                FaultKind.BROKERS,
+                FaultKind.DELAY,
+                FaultKind.DELAY,
+            ),
             most_faults=12,
-            stalls_s=(30.0, 70.0),
+            pauses_s=(30.0, 70.0),
             workers=(2, 3),
         ),
-        Profile("promises", (chain, told), (What.FAIL, What.FAIL, What.KILL), most_faults=6),
-        Profile("late", (one,), _ALL, kinds=("late", "differences")),
-        Profile("sliding", (one, told, chain), _ALL, kinds=("sliding",)),
-        Profile("tables", (table,), _ALL, stamped=0.4, deletes=0.7, waits_s=(1.0, 4.0, 9.0)),
+        Profile("promises", (chain, with_upstream), (FaultKind.FAIL, FaultKind.FAIL, FaultKind.KILL), most_faults=6),
+        Profile("late", (single,), _ALL, kinds=("late", "differences")),
+        Profile("sliding", (single, with_upstream, chain), _ALL, kinds=("sliding",)),
+        Profile("tables", (table,), _ALL, stamped=0.4, deletes=0.7, round_intervals_s=(1.0, 4.0, 9.0)),
         Profile(
             "lookups",
-            (one,),
-            (What.ROWS, What.ROWS, *_DEATHS, *_STALLS, What.BROKERS),
+            (single,),
+            (FaultKind.ROWS, FaultKind.ROWS, *_DEATHS, *_STALLS, FaultKind.BROKERS),
             kinds=("lookup", "remembering"),
             outages_s=(2.0, 60.0),
         ),
-        Profile("spread", (spread,), _ALL, buckets=(1, 2, 3, 5)),
-        Profile("avro", (one, two, chain, table), (*_ALL, What.BROKERS), avro=0.7),
-        Profile("stamped", (one, two, told, chain), _ALL, stamped=0.8),
-        Profile("long", (long, braid), _ALL, most_faults=12, workers=(1, 1, 2)),
-        Profile("buckets", (one, told, two, chain, chain, long), _ALL, buckets=(1, 3, 5, 8), workers=(1, 2, 3)),
+        Profile("spread", (repartitioned,), _ALL, buckets=(1, 2, 3, 5)),
+        Profile("avro", (single, two_inputs, chain, table), (*_ALL, FaultKind.BROKERS), avro=0.7),
+        Profile("stamped", (single, two_inputs, with_upstream, chain), _ALL, stamped=0.8),
+        Profile("long", (long_chain, braid), _ALL, most_faults=12, workers=(1, 1, 2)),
+        Profile(
+            "buckets",
+            (single, with_upstream, two_inputs, chain, chain, long_chain),
+            _ALL,
+            buckets=(1, 3, 5, 8),
+            workers=(1, 2, 3),
+        ),
         Profile(
             "markers",
-            (one, chain),
-            (What.MARKERS, What.MARKERS, What.CUT, What.KILL, What.DISK, What.DISK, What.PAUSE),
+            (single, chain),
+            (
+                FaultKind.MARKERS,
+                FaultKind.MARKERS,
+                FaultKind.CUT,
+                FaultKind.KILL,
+                FaultKind.DISK,
+                FaultKind.DISK,
+                FaultKind.PAUSE,
+            ),
             kinds=("stateless", "stateful", "unsure", "aggregator", "timers"),
             outputs=(EXACT,),
             outages_s=(2.0, 60.0),

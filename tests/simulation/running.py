@@ -12,7 +12,7 @@ LIMIT_S = 900
 
 
 def simulate(*arguments: str, hash_seed: str = "0") -> subprocess.CompletedProcess[str]:
-    """Run the simulation as a person does."""
+    """Run the simulation's command."""
     path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
     return subprocess.run(
         [sys.executable, "-m", "simulation", *arguments],

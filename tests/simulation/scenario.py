@@ -1,32 +1,32 @@
-"""What is run: processors, their input, and what goes wrong, as data that is there before anything happens."""
+"""A scenario: processors, their input and faults, as data that is complete before the run."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .category_settings import DEFAULT_SETTINGS, CategorySettings
 from .faults import Fault
-from .manner import USUAL, Manner
 from .nodes import LATE, Node
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """A run.
+    """A scenario.
 
     Args:
-        seed: it was drawn from; it also decides who goes on when.
-        nodes: the processors, each after those whose outputs it reads.
+        seed: the seed; it also decides the order of tasks.
+        nodes: the processors in upstream order.
         rounds_s: the time before each round of input.
         events: the number of events of a round, without the events that keep buckets active.
-        quiet: whether the last events come in one bucket alone, and of the others it is only promised that they are complete.
-        lame: whether of several inputs all but the first end half way.
-        lopsided: whether all buckets but one lie behind in event time, and get nothing in the second half.
-        archivers: how many archivers share the categories that are written from outside.
-        manner: how the categories are kept.
-        skewed: whether writers' own times follow clocks that go wrong, and not the events.
-        deletes: whether rows of tables are deleted, too.
-        sweeps: whether workers report, and end what others left open that report no more.
-        faults: what goes wrong, in order of time.
+        quiet: whether the last events are in one bucket, and the others only have a watermark.
+        ends_early: whether all inputs but the first end half way.
+        lopsided: whether all buckets but one lag in event time, and get no events in the second half.
+        archivers: the number of archivers of the external categories.
+        category_settings: the settings of its categories.
+        skewed: whether writers' times follow wrong clocks instead of the events.
+        deletes: whether rows of tables are deleted.
+        sweeps: whether workers report, and abort transactions of workers that no longer report.
+        faults: the faults, in order of time.
     """
 
     seed: int
@@ -34,10 +34,10 @@ class Scenario:
     rounds_s: tuple[float, ...]
     events: int
     quiet: bool = False
-    lame: bool = False
+    ends_early: bool = False
     lopsided: bool = False
     archivers: int = 0
-    manner: Manner = USUAL
+    category_settings: CategorySettings = DEFAULT_SETTINGS
     skewed: bool = False
     deletes: bool = False
     sweeps: bool = False
@@ -45,27 +45,29 @@ class Scenario:
 
     @property
     def length_s(self) -> float:
-        """How long the input goes on."""
+        """The duration of the input."""
         return sum(self.rounds_s)
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The names of the categories that are written from outside."""
+        """The names of the external categories."""
         written = {f"{node.name}.out" for node in self.nodes}
         return tuple(dict.fromkeys(name for node in self.nodes for name in node.reads if name not in written))
 
     @property
     def is_late(self) -> bool:
-        """Whether some events come too late."""
+        """Whether some events are late."""
         return any(node.kind in LATE for node in self.nodes)
 
     def __str__(self) -> str:
         quiet = ", the last of them in one bucket" if self.quiet else ""
         input_ = f"{len(self.rounds_s)} rounds of {self.events} events in {self.length_s:.0f} s{quiet}"
-        input_ += ", all inputs but the first for half of the time" if self.lame else ""
-        input_ += ", some buckets behind" if self.lopsided else ""
+        input_ += ", all inputs but the first end half way" if self.ends_early else ""
+        input_ += ", some buckets lag" if self.lopsided else ""
         input_ += ", writers' clocks go wrong" if self.skewed else ""
         input_ += ", rows are deleted" if self.deletes else ""
-        manner = [f"  {self.manner}"] if str(self.manner) else []
+        category_settings = [f"  {self.category_settings}"] if str(self.category_settings) else []
         archivers = [f"  {self.archivers} archivers"] if self.archivers else []
-        return "\n".join([f"seed {self.seed}: {input_}", *(f"  {node}" for node in self.nodes), *manner, *archivers])
+        return "\n".join(
+            [f"seed {self.seed}: {input_}", *(f"  {node}" for node in self.nodes), *category_settings, *archivers]
+        )

@@ -1,10 +1,10 @@
-"""One thread at a time, chosen by lot: a seed gives the same run each time.
+"""A deterministic scheduler: one task runs at a time, and a seed repeats the run.
 
-Every task of the simulation has a thread of its own, and one of them runs. It goes on until it comes to a point where the world may
-interfere (`point`) or has to wait (`wait`); there the baton goes to a task that is ready, drawn by lot. Where none is, time passes until one is.
-Nothing else is shared between threads, so nothing else decides the order.
+Every task of the simulation has its own thread, and one of them runs. It runs until a point where faults may occur (`point`) or until it
+waits (`wait`); then a random ready task continues. If no task is ready, time advances until one is.
+Threads share nothing else, so nothing else decides the order.
 
-    task --point, wait--> the lot --baton--> another task, or the same
+    task --point, wait--> random choice --> another task, or the same task
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from threading import Lock, Thread, local
 from typing import Any
 
 START_MS = 4_102_444_800_000
-"""When the simulation begins: 2100, in milliseconds since 1970, UTC; no event lies ahead of it."""
-SWITCHING = 0.15
-"""How likely another task goes on at a point."""
+"""The start of the simulation: the year 2100, in milliseconds since 1970, UTC. No event is later."""
+SWITCH_PROBABILITY = 0.15
+"""The probability that another task continues at a point."""
 
 
-class Dead(BaseException):
-    """The process was killed: raised in all its tasks, and again at each point that one comes to while it unwinds."""
+class ProcessKilled(BaseException):
+    """The process was killed. Raised in all its tasks, and again at each point that an unwinding task reaches."""
 
 
 class Deadlock(AssertionError):
@@ -34,10 +34,10 @@ class Deadlock(AssertionError):
 
 @dataclass(eq=False)
 class Process:
-    """What is paused and killed as a whole.
+    """A process, whose tasks pause and end together.
 
     Args:
-        name: in the history.
+        name: the name in the history.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Process:
     at_death: list[Callable[[], None]] = field(default_factory=list)
 
     def last_reports_ms(self, now_ms: float) -> float:
-        """Return when it last did anything."""
+        """Return when the process last ran."""
         return self.silent_since_ms if self.is_dead or self.paused_until_ms > now_ms else now_ms
 
 
@@ -56,8 +56,8 @@ class Task:
     """A thread of a process.
 
     Args:
-        process: of which.
-        name: in the history.
+        process: the process of the task.
+        name: the name in the history.
     """
 
     process: Process
@@ -68,7 +68,7 @@ class Task:
     is_done: bool = False
 
     def is_ready(self, now_ms: float) -> bool:
-        """Tell whether it could go on now."""
+        """Tell whether the task can continue now."""
         if self.process.is_dead:
             return True
         if self.process.paused_until_ms > now_ms:
@@ -80,18 +80,18 @@ class Task:
         )
 
     def next_ms(self) -> float | None:
-        """Return when time alone makes it ready; None for never."""
+        """Return when time alone makes the task ready, or None for never."""
         wakes_ms = self.deadline_ms
         if self.until is None and wakes_ms is None:
             return self.process.paused_until_ms
         if self.until is not None and self.process.paused_until_ms > 0:
-            # It may be ready as soon as its process goes on.
+            # The task may be ready as soon as its process continues.
             wakes_ms = min(wakes_ms or self.process.paused_until_ms, self.process.paused_until_ms)
         return None if wakes_ms is None else max(wakes_ms, self.process.paused_until_ms)
 
 
 _idle: list[SimpleQueue[Callable[[], None]]] = []
-"""Threads that have nothing to do, by where they take work from: to start one takes longer than most tasks. Only who has the baton looks."""
+"""The queues of idle threads, since the start of a thread takes longer than most tasks. Only the running task accesses them."""
 
 
 def _in_a_thread(call: Callable[[], None]) -> None:
@@ -120,7 +120,7 @@ class Scheduler:
     """Runs tasks one at a time.
 
     Args:
-        seed: decides who goes on, and how long things take.
+        seed: decides the order and the duration of all tasks.
     """
 
     def __init__(self, seed: int) -> None:
@@ -128,9 +128,9 @@ class Scheduler:
         self.now_ms: float = START_MS
         self.points = 0
         self.interfere: Callable[[Process, str], None] = lambda *_: None
-        """Called at each point with the process and the point's name, before another task may go on; may pause or kill."""
+        """Called at each point with the process and the point's name; may pause or kill the process."""
         self.pass_time: Callable[[], object] = lambda: None
-        """Called when time has passed without a task."""
+        """Called when time has advanced without a task."""
         self.failures: list[BaseException] = []
         self._director = Task(Process("director"), "director")
         self._director.gate.acquire()
@@ -138,7 +138,7 @@ class Scheduler:
         self.current = self._director
 
     def spawn(self, process: Process, name: str, call: Callable[[], None]) -> Task:
-        """Add a task; it runs when it is chosen."""
+        """Add a task; it runs when the scheduler chooses it."""
         task = Task(process, name)
         task.gate.acquire()
         self._tasks.append(task)
@@ -148,7 +148,7 @@ class Scheduler:
             try:
                 if not process.is_dead:
                     call()
-            except Dead:
+            except ProcessKilled:
                 pass
             except BaseException as error:  # noqa: BLE001 - the director raises it
                 self.failures.append(error)
@@ -160,24 +160,24 @@ class Scheduler:
         _in_a_thread(run)
         return task
 
-    def point(self, what: str) -> None:
-        """Let the world interfere, and perhaps another task go on."""
+    def point(self, name: str) -> None:
+        """Let faults take effect, and perhaps another task continue."""
         task = self.current
         if task.process.is_dead:
-            raise Dead
+            raise ProcessKilled
         self.points += 1
         self.now_ms += self.random.random()
-        self.interfere(task.process, what)
+        self.interfere(task.process, name)
         if task.process.is_dead:
-            raise Dead
-        if task.process.paused_until_ms > self.now_ms or self.random.random() < SWITCHING:
+            raise ProcessKilled
+        if task.process.paused_until_ms > self.now_ms or self.random.random() < SWITCH_PROBABILITY:
             self._pass_on(task)
 
     def wait(self, until: Callable[[], bool] | None, timeout_s: float | None = None) -> bool:
-        """Wait until a condition holds, or for a time; return whether it does. Others go on meanwhile."""
+        """Wait for a condition or a timeout while other tasks run; return whether the condition holds."""
         task = self.current
         if task.process.is_dead:
-            raise Dead
+            raise ProcessKilled
         self.points += 1
         task.until = until
         task.deadline_ms = None if timeout_s is None else self.now_ms + timeout_s * 1000
@@ -185,7 +185,7 @@ class Scheduler:
         return until is None or until()
 
     def sleep(self, seconds: float) -> None:
-        """Let time pass for this task."""
+        """Pause this task for a time."""
         self.wait(None, seconds)
 
     def _pass_on(self, task: Task) -> None:
@@ -195,10 +195,10 @@ class Scheduler:
             task.gate.acquire()
         task.until = task.deadline_ms = None
         if task.process.is_dead:
-            raise Dead
+            raise ProcessKilled
 
     def _choose(self) -> Task:
-        """Draw a task that is ready, letting time pass where none is."""
+        """Choose a random ready task; advance the time until one is ready."""
         while True:
             ready = [task for task in self._tasks if task.is_ready(self.now_ms)]
             if ready:
@@ -213,19 +213,19 @@ class Scheduler:
             self.pass_time()
 
     def kill(self, process: Process) -> None:
-        """End a process at once: its tasks unwind, and have no effect any more."""
+        """Kill a process: its tasks unwind without further effects."""
         if not process.is_dead:
             process.is_dead, process.silent_since_ms = True, self.now_ms
-            for tidy in process.at_death:
-                tidy()
+            for callback in process.at_death:
+                callback()
 
     def pause(self, process: Process, seconds: float) -> None:
         """Pause a process for a while."""
         process.silent_since_ms = self.now_ms
         process.paused_until_ms = self.now_ms + seconds * 1000
 
-    def bury(self) -> None:
-        """Let the tasks of all other processes unwind. Called by the director, in the end."""
+    def kill_all(self) -> None:
+        """Kill all other processes and wait for their tasks. The director calls it at the end."""
         for task in self._tasks:
             if task is not self._director:
                 self.kill(task.process)
@@ -233,13 +233,13 @@ class Scheduler:
 
 
 class SimulatedClock:
-    """The scheduler's time, as a worker asks for it."""
+    """The scheduler's time as a clock for workers."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
 
     def monotonic_s(self) -> float:
-        """Return seconds since the begin."""
+        """Return seconds since the start."""
         return (self._scheduler.now_ms - START_MS) / 1000
 
     def now_ms(self) -> int:
@@ -248,33 +248,33 @@ class SimulatedClock:
 
 
 class SimulatedFuture(Future[Any]):
-    """A future for which one waits by giving the baton away."""
+    """A future; waiting for it lets other tasks run."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         super().__init__()
         self._scheduler = scheduler
 
     def result(self, timeout: float | None = None) -> Any:
-        """Return what came of it."""
+        """Return the result."""
         if not self.done():
             self._scheduler.wait(self.done, timeout)
         return super().result(0)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Return what it raised."""
+        """Return the exception."""
         if not self.done():
             self._scheduler.wait(self.done, timeout)
         return super().exception(0)
 
 
 class SimulatedExecutor(Executor):
-    """Does what it is given in tasks of a process; with one thread, one after the other.
+    """Runs calls in tasks of a process; with one thread, one after the other.
 
     Args:
-        scheduler: runs them.
-        process: whose.
-        name: of its threads, in the history.
-        threads: how many it has: one, or as many as are needed.
+        scheduler: runs the tasks.
+        process: the process.
+        name: the name of its threads in the history.
+        threads: one, or None for as many as needed.
     """
 
     def __init__(self, scheduler: Scheduler, process: Process, name: str, threads: int | None = None) -> None:
@@ -285,18 +285,18 @@ class SimulatedExecutor(Executor):
         self._last: Future[Any] | None = None
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Have something done."""
-        future, before = SimulatedFuture(self._scheduler), self._last if self._is_single else None
+        """Run a call in a task."""
+        future, previous = SimulatedFuture(self._scheduler), self._last if self._is_single else None
         self._last = future
 
         def work() -> None:
-            if before is not None and not before.done():
-                self._scheduler.wait(before.done)
+            if previous is not None and not previous.done():
+                self._scheduler.wait(previous.done)
             if not future.set_running_or_notify_cancel():
                 return
             try:
                 result = fn(*args, **kwargs)
-            except Dead:
+            except ProcessKilled:
                 raise
             except BaseException as error:  # noqa: BLE001 - as executors do
                 future.set_exception(error)
@@ -307,7 +307,7 @@ class SimulatedExecutor(Executor):
         return future
 
 
-def settled(futures: Any, *_: Any, **__: Any) -> None:
+def wait_for_all(futures: Any, *_: Any, **__: Any) -> None:
     """Wait for futures, as `concurrent.futures.wait` does."""
     for future in futures:
         future.exception()
@@ -315,8 +315,8 @@ def settled(futures: Any, *_: Any, **__: Any) -> None:
 
 @contextmanager
 def running(scheduler: Scheduler) -> Iterator[None]:
-    """Be the director of a simulation; in the end no task is left."""
+    """Run the block as the director of a simulation, and end all tasks after it."""
     try:
         yield
     finally:
-        scheduler.bury()
+        scheduler.kill_all()

@@ -1,4 +1,4 @@
-"""How processors are put together, drawn by lot."""
+"""Random topologies of processors."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from support.subjects import EXACT
 import penstock as ps
 from penstock.processors.declare.semantics import Semantics
 
-from .nodes import PASSING, TABLES, Node, pairs_of
+from .nodes import PASS_THROUGH, TABLES, Node, pairs_of
 
-ONE = (
+ONE_INPUT = (
     "stateless",
     "rekeyed",
     "stateful",
@@ -32,104 +32,119 @@ ONE = (
     "flow",
     "repartition",
 )
-"""Kinds of one input."""
-TWO = ("joining", "merging")
-"""Kinds of two."""
+"""Kinds with one input."""
+TWO_INPUTS = ("joining", "merging")
+"""Kinds with two inputs."""
 
 
 class Choice(Protocol):
-    """What shapes need to know of a profile."""
+    """The part of a profile that shapes use."""
 
     @property
     def kinds(self) -> Sequence[str]:
-        """The kinds of the last processor; any where there is none."""
+        """The kinds of the last processor; empty for any."""
         ...
 
     @property
     def outputs(self) -> Sequence[Semantics]:
-        """The semantics of outputs; any where there is none."""
+        """The semantics of outputs; empty for any."""
         ...
 
     @property
     def workers(self) -> Sequence[int]:
-        """How many a processor may have."""
+        """Possible numbers of workers."""
         ...
 
 
 Shape = Callable[[random.Random, Choice], tuple[Node, ...]]
 
 
-def _last(lots: random.Random, choice: Choice, kinds: Sequence[str], *reads: str, promised: bool) -> Node:
-    kind = lots.choice(choice.kinds or kinds)
+def _last(
+    rng: random.Random, choice: Choice, kinds: Sequence[str], *reads: str, uses_upstream_watermarks: bool
+) -> Node:
+    kind = rng.choice(choice.kinds or kinds)
     pairs = [pair for pair in pairs_of(kind) if not choice.outputs or pair[1] in choice.outputs]
-    pair = lots.choice(pairs)
-    return Node("last", kind, *pair, reads, lots.choice(choice.workers), promised, lots.random() < 0.5)
+    pair = rng.choice(pairs)
+    return Node("last", kind, *pair, reads, rng.choice(choice.workers), uses_upstream_watermarks, rng.random() < 0.5)
 
 
-def _passing(lots: random.Random, choice: Choice, name: str, reads: str, *, promised: bool | None = None) -> Node:
-    kind, workers = lots.choice(PASSING), lots.choice(choice.workers)
-    return Node(name, kind, EXACT, EXACT, (reads,), workers, lots.random() < 0.5 if promised is None else promised)
+def _pass_through(
+    rng: random.Random, choice: Choice, name: str, reads: str, *, uses_upstream_watermarks: bool | None = None
+) -> Node:
+    kind, workers = rng.choice(PASS_THROUGH), rng.choice(choice.workers)
+    return Node(
+        name,
+        kind,
+        EXACT,
+        EXACT,
+        (reads,),
+        workers,
+        rng.random() < 0.5 if uses_upstream_watermarks is None else uses_upstream_watermarks,
+    )
 
 
-def one(lots: random.Random, choice: Choice) -> tuple[Node, ...]:
-    """Return one processor that goes by its events."""
-    return (_last(lots, choice, ONE, "left", promised=False),)
+def single(rng: random.Random, choice: Choice) -> tuple[Node, ...]:
+    """Return one processor with a watermark from its events."""
+    return (_last(rng, choice, ONE_INPUT, "left", uses_upstream_watermarks=False),)
 
 
-def lone(_: random.Random, __: Choice) -> tuple[Node, ...]:
-    """Return one processor that is no matter."""
+def minimal(_: random.Random, __: Choice) -> tuple[Node, ...]:
+    """Return a minimal processor, for runs that concern archivers."""
     return (Node("last", "stateless", EXACT, EXACT, ("left",), 1),)
 
 
-def stored(lots: random.Random, choice: Choice) -> tuple[Node, ...]:
-    """Return an aggregator whose state lies in a store."""
-    node = _last(lots, choice, ("aggregator",), "left", promised=False)
-    return (replace(node, backups=False, writing=lots.choice(list(ps.WriteMode))),)
+def remote(rng: random.Random, choice: Choice) -> tuple[Node, ...]:
+    """Return an aggregator with a remote store."""
+    node = _last(rng, choice, ("aggregator",), "left", uses_upstream_watermarks=False)
+    return (replace(node, backups=False, writing=rng.choice(list(ps.WriteMode))),)
 
 
-def told(lots: random.Random, choice: Choice) -> tuple[Node, ...]:
+def with_upstream(rng: random.Random, choice: Choice) -> tuple[Node, ...]:
     """Return one processor with upstream watermarks."""
-    return (_last(lots, choice, ONE, "left", promised=True),)
+    return (_last(rng, choice, ONE_INPUT, "left", uses_upstream_watermarks=True),)
 
 
-def two(lots: random.Random, choice: Choice) -> tuple[Node, ...]:
-    """Return one processor of two inputs."""
-    return (_last(lots, choice, TWO, "left", "right", promised=lots.random() < 0.3),)
+def two_inputs(rng: random.Random, choice: Choice) -> tuple[Node, ...]:
+    """Return one processor with two inputs."""
+    return (_last(rng, choice, TWO_INPUTS, "left", "right", uses_upstream_watermarks=rng.random() < 0.3),)
 
 
-def table(lots: random.Random, choice: Choice) -> tuple[Node, ...]:
+def table(rng: random.Random, choice: Choice) -> tuple[Node, ...]:
     """Return one processor that reads a table."""
-    return (_last(lots, choice, TABLES, "left", "right", promised=False),)
+    return (_last(rng, choice, TABLES, "left", "right", uses_upstream_watermarks=False),)
 
 
-def chain(lots: random.Random, choice: Choice) -> tuple[Node, ...]:
+def chain(rng: random.Random, choice: Choice) -> tuple[Node, ...]:
     """Return two processors; the second uses the first one's watermarks."""
-    first = _passing(lots, choice, "first", "left")
-    return first, _last(lots, choice, ONE, "first.out", promised=True)
+    first = _pass_through(rng, choice, "first", "left")
+    return first, _last(rng, choice, ONE_INPUT, "first.out", uses_upstream_watermarks=True)
 
 
-def spread(lots: random.Random, choice: Choice) -> tuple[Node, ...]:
-    """Return two processors, the second of which reads what the first has keyed anew."""
-    first, last = chain(lots, choice)
+def repartitioned(rng: random.Random, choice: Choice) -> tuple[Node, ...]:
+    """Return two processors; the second reads the first one's repartitioned output."""
+    first, last = chain(rng, choice)
     return replace(first, kind="repartition"), last
 
 
-def diamond(lots: random.Random, choice: Choice) -> tuple[Node, ...]:
-    """Return two processors, the second of which also reads what comes from outside."""
-    first = replace(_passing(lots, choice, "first", "left"), kind="stateless")
-    return first, _last(lots, choice, TWO, "first.out", "right", promised=True)
+def diamond(rng: random.Random, choice: Choice) -> tuple[Node, ...]:
+    """Return two processors; the second also reads an external category."""
+    first = replace(_pass_through(rng, choice, "first", "left"), kind="stateless")
+    return first, _last(rng, choice, TWO_INPUTS, "first.out", "right", uses_upstream_watermarks=True)
 
 
-def long(lots: random.Random, choice: Choice) -> tuple[Node, ...]:
-    """Return three or four processors, each with the watermarks of the one before."""
-    nodes = [_passing(lots, choice, "first", "left")]
-    for name in ("second", "third")[: lots.choice((1, 1, 2))]:
-        nodes.append(_passing(lots, choice, name, f"{nodes[-1].name}.out", promised=True))
-    return *nodes, _last(lots, choice, ONE, f"{nodes[-1].name}.out", promised=True)
+def long_chain(rng: random.Random, choice: Choice) -> tuple[Node, ...]:
+    """Return a chain of three or four processors with upstream watermarks."""
+    nodes = [_pass_through(rng, choice, "first", "left")]
+    for name in ("second", "third")[: rng.choice((1, 1, 2))]:
+        nodes.append(_pass_through(rng, choice, name, f"{nodes[-1].name}.out", uses_upstream_watermarks=True))
+    return *nodes, _last(rng, choice, ONE_INPUT, f"{nodes[-1].name}.out", uses_upstream_watermarks=True)
 
 
-def braid(lots: random.Random, choice: Choice) -> tuple[Node, ...]:
-    """Return three processors, the last of which reads what the other two write."""
-    first = replace(_passing(lots, choice, "first", "left"), kind="stateless")
-    second = replace(_passing(lots, choice, "second", "right", promised=first.promised), kind="stateless")
-    return first, second, _last(lots, choice, TWO, "first.out", "second.out", promised=True)
+def braid(rng: random.Random, choice: Choice) -> tuple[Node, ...]:
+    """Return three processors; the last reads the outputs of the other two."""
+    first = replace(_pass_through(rng, choice, "first", "left"), kind="stateless")
+    second = replace(
+        _pass_through(rng, choice, "second", "right", uses_upstream_watermarks=first.uses_upstream_watermarks),
+        kind="stateless",
+    )
+    return first, second, _last(rng, choice, TWO_INPUTS, "first.out", "second.out", uses_upstream_watermarks=True)

@@ -1,4 +1,4 @@
-"""Who writes the input of a run, and promises how far it is complete."""
+"""The source of a run: writes the input and its watermarks."""
 
 from __future__ import annotations
 
@@ -21,36 +21,36 @@ if TYPE_CHECKING:
     from .world import World
 
 SKEW_MS = 2 * HOUR_MS
-"""How far from the brokers' clock those of writers may be."""
+"""The maximum difference between writers' clocks and the brokers' clock."""
 
 
 class Source:
-    """Writes the input. What could not be written in an outage comes after it, all at once.
+    """Writes the input. Events that an outage delays are written at once after it.
 
     Args:
-        world: where to.
+        world: the simulated world.
     """
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._codecs = Codecs(world.bus)
-        self._lots = random.Random(world.scenario.seed)
+        self._rng = random.Random(world.scenario.seed)
         self.sent: dict[str, list[Event]] = {name: [] for name in world.scenario.sources}
         self.sent_s: dict[int, float] = {}
-        """By an event's number, when it was written."""
+        """The write time of each event by its number."""
         self.is_done = False
 
     def write(self) -> None:
-        """Write round after round, and promise after each that it is complete so far."""
+        """Write each round, and publish a watermark after it."""
         world, due_s = self._world, 0.0
-        waits_s = (*world.scenario.rounds_s, 1.0)
-        for turn, (wait_s, written) in enumerate(zip(waits_s, rounds(world.scenario), strict=True)):
+        round_intervals_s = (*world.scenario.rounds_s, 1.0)
+        for turn, (wait_s, written) in enumerate(zip(round_intervals_s, rounds(world.scenario), strict=True)):
             due_s += wait_s
             world.scheduler.sleep(max(due_s - world.clock.monotonic_s(), 0.0))
             for name, events in zip(world.scenario.sources, written, strict=True):
                 world.scheduler.wait(lambda: world.brokers.are_up)
                 self._write(name, events)
-                self._promise(name, turn)
+                self._publish_watermark(name, turn)
         self.is_done = True
 
     def _write(self, name: str, events: Sequence[Event]) -> None:
@@ -68,17 +68,17 @@ class Source:
         """Return a producer's timestamp of a message: the event's time, or its clock's, which may be wrong."""
         if not self._world.scenario.skewed:
             return event.at
-        return self._world.clock.now_ms() + self._lots.randint(-SKEW_MS, SKEW_MS)
+        return self._world.clock.now_ms() + self._rng.randint(-SKEW_MS, SKEW_MS)
 
     @cached_property
     def _categories(self) -> dict[str, AnyCategory]:
-        return {c.name: c for one in self._world.processors.values() for c in one.inputs()}
+        return {c.name: c for processor in self._world.processors.values() for c in processor.inputs()}
 
-    def _promise(self, name: str, turn: int) -> None:
+    def _publish_watermark(self, name: str, turn: int) -> None:
         scenario = self._world.scenario
-        if any(name in node.reads for node in scenario.nodes if node.promised):
+        if any(name in node.reads for node in scenario.nodes if node.uses_upstream_watermarks):
             complete = complete_ms(turn, len(scenario.rounds_s), lopsided=scenario.lopsided)
             ends = {name: self._world.bus.ends(name)}
-            promise = WatermarkStatement(f"source:{name}", 0, 1, complete, ends)
-            for message in watermark_messages([promise]):
+            watermark = WatermarkStatement(f"source:{name}", 0, 1, complete, ends)
+            for message in watermark_messages([watermark]):
                 self._world.bus.append(WATERMARKS.name, message)

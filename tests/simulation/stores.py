@@ -1,6 +1,6 @@
-"""A remote store: shared by all machines, and sometimes away, slow, silent about what it has done, or later than its client waits.
+"""A simulated remote store, shared by all machines. It can be unreachable or slow, lose answers, and perform requests late.
 
-The states above it, their retries and their fencing are the library's; here is what a database does: one request after the other, as a whole.
+States, retries and fencing are the library's. A `Row` performs one request at a time, atomically, like a database.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from penstock.state.remote.folder import RemoteStates
 from penstock.state.remote.protocols import NO_VERSION, Claim, Parts, Shard, ShardVersion, Write
 from penstock.state.remote.retry import RETRY_LIMIT_S, StoreRetry
 
-from .faults import Fault, What
+from .faults import Fault, FaultKind
 from .scheduler import Process, Scheduler
 
 T = TypeVar("T")
 ATTEMPT_S = 5.0
-"""How long a client waits for one answer."""
+"""The client's timeout."""
 
 
 @dataclass
 class Row:
-    """A shard, as a database keeps it."""
+    """A shard in the database."""
 
     version: ShardVersion = NO_VERSION
     position: StatePosition = field(default_factory=StatePosition)
@@ -36,7 +36,7 @@ class Row:
     slots: dict[bytes, Parts] = field(default_factory=dict)
 
     def commit(self, version: ShardVersion, write: Write) -> ShardVersion:
-        """Write, if it stands as the writer believes; return how it stood."""
+        """Write if the version equals the writer's; return the version before the write."""
         before = self.version
         if before == version:
             self._change(write)
@@ -45,7 +45,7 @@ class Row:
 
     def _change(self, write: Write) -> None:
         changes = write.changes
-        assert not changes.totals, "no monoid of a run is added up by the store itself"
+        assert not changes.totals, "no monoid of a run is summed by the store itself"
         assert not changes.extremes, "no monoid of a run is compared by the store itself"
         for slot in changes.removed:
             self.slots.pop(slot, None)
@@ -61,14 +61,14 @@ class Row:
 
 @dataclass
 class Store:
-    """What all processes share."""
+    """The database, shared by all processes."""
 
-    away_until_ms: float = 0.0
+    unreachable_until_ms: float = 0.0
     rows: dict[Shard, Row] = field(default_factory=dict)
     claims: int = 0
 
     def claim(self, identity: ShardIdentity) -> Claim:
-        """Give a shard another owner."""
+        """Assign a shard to a new owner."""
         row = self.rows.setdefault(Shard(identity.processor, identity.bucket), Row())
         self.claims += 1
         row.version = row.version._replace(owner=f"owner {self.claims}", epoch=row.version.epoch + 1)
@@ -79,10 +79,10 @@ class Session:
     """A process's connection to the store: an `OwnedStore`.
 
     Args:
-        store: where to.
-        scheduler: lets others go on.
-        process: whose.
-        strike: gives the fault that befalls a request of the process now.
+        store: the database.
+        scheduler: runs other tasks during a request.
+        process: the process.
+        strike: returns the fault that hits the current request of the process.
     """
 
     def __init__(
@@ -98,13 +98,13 @@ class Session:
         return self._request("claim state", lambda: self._store.claim(identity))
 
     def commit(self, shard: Shard, version: ShardVersion, write: Write) -> ShardVersion:
-        """Write as the owner; return how the shard stood before."""
+        """Write as the owner; return the version before the write."""
         return self._request("write state", lambda: self._store.rows[shard].commit(version, write))
 
     def parts(self, shard: Shard, slots: Sequence[bytes]) -> list[Parts]:
-        """Return what is kept at each slot."""
-        kept = self._store.rows[shard].slots
-        return self._request("read state", lambda: [kept.get(slot, Parts()) for slot in slots])
+        """Return the parts of each slot."""
+        stored = self._store.rows[shard].slots
+        return self._request("read state", lambda: [stored.get(slot, Parts()) for slot in slots])
 
     def version(self, shard: Shard) -> ShardVersion:
         """Return the shard's current owner and number of saves."""
@@ -117,33 +117,33 @@ class Session:
     def close(self) -> None:
         """Close the connection."""
 
-    def _request(self, what: str, effect: Callable[[], T]) -> T:
-        """Have the store do something, unless a fault keeps the request or its answer."""
-        self._scheduler.point(what)
-        fault = self._strike(self._process, what)
-        match fault and fault.what:
-            case What.SLOW if fault is not None:
-                self._scheduler.sleep(min(fault.lasts_s, ATTEMPT_S * 0.9))
-            case What.DELAY if fault is not None:
-                self._arrive_later(fault.lasts_s, effect)
-                raise self._interrupted(what)
-            case What.FAIL:
-                raise self._interrupted(what)
+    def _request(self, name: str, effect: Callable[[], T]) -> T:
+        """Perform a request, unless a fault prevents it or its answer."""
+        self._scheduler.point(name)
+        fault = self._strike(self._process, name)
+        match fault and fault.kind:
+            case FaultKind.SLOW if fault is not None:
+                self._scheduler.sleep(min(fault.duration_s, ATTEMPT_S * 0.9))
+            case FaultKind.DELAY if fault is not None:
+                self._arrive_later(fault.duration_s, effect)
+                raise self._interrupted(name)
+            case FaultKind.FAIL:
+                raise self._interrupted(name)
         if not self._scheduler.wait(self._is_up, ATTEMPT_S):
-            raise StoreInterrupted(f"The store did not answer ({what}).")
+            raise StoreInterrupted(f"The store did not answer ({name}).")
         answer = effect()
-        if fault is not None and fault.what is What.LOST:
-            raise self._interrupted(what)
-        self._scheduler.point(f"after {what}")
+        if fault is not None and fault.kind is FaultKind.LOST:
+            raise self._interrupted(name)
+        self._scheduler.point(f"after {name}")
         return answer
 
-    def _interrupted(self, what: str) -> StoreInterrupted:
-        """Return, when the client has waited long enough, what says that no answer came."""
+    def _interrupted(self, name: str) -> StoreInterrupted:
+        """Wait for the client's timeout, and return the error of a missing answer."""
         self._scheduler.sleep(ATTEMPT_S)
-        return StoreInterrupted(f"The store did not answer ({what}).")
+        return StoreInterrupted(f"The store did not answer ({name}).")
 
     def _arrive_later(self, seconds: float, effect: Callable[[], object]) -> None:
-        """Let a request arrive when its client waits for it no more, and may be dead."""
+        """Perform a request after its client's timeout; the client may be dead."""
 
         def arrive() -> None:
             self._scheduler.sleep(seconds)
@@ -152,10 +152,10 @@ class Session:
         self._scheduler.spawn(Process("network"), "network", arrive)
 
     def _is_up(self) -> bool:
-        return self._scheduler.now_ms >= self._store.away_until_ms
+        return self._scheduler.now_ms >= self._store.unreachable_until_ms
 
 
 def states_in(session: Session, scheduler: Scheduler, processor: type[Aggregator], writing: WriteMode) -> RemoteStates:
-    """Return the states of a processor in the store: the library's own."""
+    """Return the library's states of a processor in the store."""
     retrying = StoreRetry(RETRY_LIMIT_S, clock=lambda: scheduler.now_ms / 1000, pause=scheduler.sleep)
     return RemoteStates(session, processor, writing, retrying)

@@ -1,4 +1,4 @@
-"""The simulation finds faults: each mutant brings a repaired fault back, and some seed fails."""
+"""Mutants: the simulation finds each repaired fault that a mutant brings back."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from .running import simulate
 
 
 @pytest.mark.parametrize("name", MUTANTS)
-def test_a_repaired_fault_is_found_when_it_returns(name: str) -> None:
-    """One of the seeds fails."""
+def test_the_simulation_finds_each_returning_fault(name: str) -> None:
+    """At least one seed of the mutant's profile fails."""
     mutant = MUTANTS[name]
-    found = simulate("--profile", mutant.profile, "--seeds", str(mutant.within), "--mutant", name, "--until-one-fails")
+    found = simulate("--profile", mutant.profile, "--seeds", str(mutant.seeds), "--mutant", name, "--stop-at-failure")
 
     assert found.returncode == 1, found.stdout + found.stderr[-2_000:]

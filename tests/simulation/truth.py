@@ -1,4 +1,4 @@
-"""What a run has to come to, computed from its input alone."""
+"""The expected results of a run, computed from its input alone."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from support.verdicts import by_hour, by_key, expect_chains, expect_counts
 from penstock.processors.declare.partitioner import bucket_of
 
 from . import evidence
+from .category_settings import CategorySettings
 from .inputs import END_MS, is_deletion
-from .manner import Manner
 from .nodes import LATE, TABLES, Node
-from .truth_of_events import Inputs, Outputs, expect_looked_up, expect_one_each, expect_rows
+from .truth_of_events import Inputs, Outputs, expect_looked_up, expect_one_each, expect_table_rows
 from .truth_of_windows import expect_windows
 
 if TYPE_CHECKING:
@@ -38,99 +38,103 @@ BY_EVENT = (
     "random",
     "forgetting",
 )
-"""Kinds that give an output for each event."""
+"""Kinds with an output for each event."""
 LOOKUPS = ("lookup", "remembering")
 
 
-def expect_kept(world: World) -> None:
-    """Hold outputs and states of a run against its input."""
+def expect_guarantees(world: World) -> None:
+    """Compare outputs and states of a run with its input."""
     for node, inputs in _nodes_with_inputs(world):
         outputs = evidence.outputs(world, f"{node.name}.out")
-        low_ms = _lows_ms(node, inputs, world.scenario.manner)
-        _expect_outputs(world, node, Subject(node.kind, node.state, node.output), inputs, low_ms)
-        _expect_state(node, _decoded(evidence.state(world, node)), inputs, outputs, low_ms)
+        watermarks_ms = _final_watermarks_ms(node, inputs, world.scenario.category_settings)
+        _expect_outputs(world, node, Subject(node.kind, node.state, node.output), inputs, watermarks_ms)
+        _expect_state(node, _decoded(evidence.state(world, node)), inputs, outputs, watermarks_ms)
 
 
-def expect_nothing_wrong(world: World) -> None:
-    """The same of a run in which a processor refuses to go on, as it should: what is there is right, and some may be missing."""
+def expect_no_wrong_output(world: World) -> None:
+    """Expect no wrong output in a run in which a processor refuses to continue; outputs may be missing."""
     for node, inputs in _nodes_with_inputs(world):
         output = MOST if node.output is EXACT else node.output
         if output is MOST:
-            low_ms = _lows_ms(node, inputs, world.scenario.manner)
-            _expect_outputs(world, node, Subject(node.kind, node.state, output), inputs, low_ms)
+            watermarks_ms = _final_watermarks_ms(node, inputs, world.scenario.category_settings)
+            _expect_outputs(world, node, Subject(node.kind, node.state, output), inputs, watermarks_ms)
 
 
 def _nodes_with_inputs(world: World) -> Iterator[tuple[Node, list[list[Event]]]]:
     written = dict(world.source.sent)
     for node in world.scenario.nodes:
-        keyed = world.scenario.manner.other_keyed
-        yield node, [_keyed_anew(written[name]) if name in keyed else written[name] for name in node.reads]
-        written[f"{node.name}.out"] = node.passed_on(written[node.reads[0]])
+        keyed = world.scenario.category_settings.other_keyed
+        yield node, [_rekeyed(written[name]) if name in keyed else written[name] for name in node.reads]
+        written[f"{node.name}.out"] = node.pass_on(written[node.reads[0]])
 
 
-def _keyed_anew(events: list[Event]) -> list[Event]:
-    """Return events by the key of their category, which differs from their field."""
+def _rekeyed(events: list[Event]) -> list[Event]:
+    """Return events under the key of their category, which differs from their field."""
     return [Event(other_key(event), event.at, event.number) for event in events]
 
 
 def _decoded(state: dict[bytes, bytes]) -> dict[bytes, Any]:
-    """Return what is saved under keys; not what lies beside them: how far event time is, and timers."""
+    """Return the saved values of keys, without event time and timers."""
     return {key: msgspec.msgpack.decode(value) for key, value in state.items() if not key.startswith(b"\xff")}
 
 
-def _expect_outputs(world: World, node: Node, subject: Subject, inputs: Inputs, low_ms: Mapping[str, int]) -> None:
+def _expect_outputs(
+    world: World, node: Node, subject: Subject, inputs: Inputs, watermarks_ms: Mapping[str, int]
+) -> None:
     outputs = evidence.outputs(world, f"{node.name}.out")
     if not node.writes_outputs:
         return
     if node.kind in LATE:
-        late = too_late(subject, inputs[0], world.scenario.manner.buckets_of(node.reads[0]))
-        expect_late(subject, inputs[0], late, outputs, evidence.outputs(world, f"{node.name}.late"), low_ms)
+        late = too_late(subject, inputs[0], world.scenario.category_settings.buckets_of(node.reads[0]))
+        expect_late(subject, inputs[0], late, outputs, evidence.outputs(world, f"{node.name}.late"), watermarks_ms)
     elif node.kind in TABLES:
-        expect_rows(subject, outputs, inputs[0], inputs[1], low_ms)
+        expect_table_rows(subject, outputs, inputs[0], inputs[1], watermarks_ms)
     elif node.kind in LOOKUPS:
         expect_looked_up(subject, outputs, inputs[0], world.source.sent_s, world.clock.monotonic_s())
     elif node.kind in BY_EVENT:
-        expect_one_each(subject, outputs, inputs, low_ms)
+        expect_one_each(subject, outputs, inputs, watermarks_ms)
     else:
-        expect_windows(subject, outputs, inputs, low_ms)
+        expect_windows(subject, outputs, inputs, watermarks_ms)
     if node.kind == "repartition":
         evidence.expect_placed(world, f"{node.name}.out")
 
 
 def _expect_state(
-    node: Node, state: dict[bytes, Any], inputs: Inputs, outputs: Outputs, low_ms: Mapping[str, int]
+    node: Node, state: dict[bytes, Any], inputs: Inputs, outputs: Outputs, watermarks_ms: Mapping[str, int]
 ) -> None:
-    events = [event for one in inputs for event in one]
+    events = [event for events_of_input in inputs for event in events_of_input]
     match node.kind:
         case "table" | "latest as of" if node.state is EXACT:
-            latest = _latest_rows(node, inputs[0], low_ms)
+            latest = _latest_rows(node, inputs[0], watermarks_ms)
             assert {key.decode(): row["number"] for key, row in state.items()} == latest
         case "stateful" | "unsure" | "timers" | "clock":
             expect_counts(node.state, sums_in(state), by_key(events))
         case "ordered":
             expect_counts(
-                node.state, sums_in(state), by_key([event for event in events if event.at < low_ms[event.key]])
+                node.state, sums_in(state), by_key([event for event in events if event.at < watermarks_ms[event.key]])
             )
         case "aggregator":
             expect_counts(node.state, hours_in(state), by_hour(events))
         case "merging" | "random":
-            assert {link["key"].encode() for link in outputs} == set(state), "other keys have a state than have links"
+            assert {link["key"].encode() for link in outputs} == set(state), (
+                "the keys with a state differ from the keys with links"
+            )
             expect_chains(outputs, state)
 
 
-def _latest_rows(node: Node, rows: Sequence[Event], low_ms: Mapping[str, int]) -> dict[str, int]:
-    """Return the final row of each key: the last one written, or the one with the latest time so far."""
+def _latest_rows(node: Node, rows: Sequence[Event], watermarks_ms: Mapping[str, int]) -> dict[str, int]:
+    """Return the final row of each key: the last written row, or the row with the latest time."""
     if node.kind == "latest as of":
-        rows = sorted((row for row in rows if row.at < low_ms[row.key]), key=lambda row: row.at)
+        rows = sorted((row for row in rows if row.at < watermarks_ms[row.key]), key=lambda row: row.at)
     latest = {row.key: row for row in rows}
     return {key: row.number for key, row in latest.items() if not is_deletion(row)}
 
 
-def _lows_ms(node: Node, inputs: Inputs, manner: Manner) -> dict[str, int]:
-    """Return, by key, how far its shard's event time is in the end: of several inputs, the one that is not so far."""
-    if node.promised:
+def _final_watermarks_ms(node: Node, inputs: Inputs, category_settings: CategorySettings) -> dict[str, int]:
+    """Return the final watermark of each key's shard: the minimum of its inputs."""
+    if node.uses_upstream_watermarks:
         return {event.key: END_MS - BEHIND_MS for events in inputs for event in events}
-    buckets = manner.buckets_of(node.reads[0])
+    buckets = category_settings.buckets_of(node.reads[0])
     newest = [[0] * buckets for _ in inputs]
     for number, events in enumerate(inputs):
         for event in events:

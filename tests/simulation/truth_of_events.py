@@ -1,4 +1,4 @@
-"""What those processors of a run have to come to that give an output for each event, computed from its input alone."""
+"""The expected outputs of processors with one output per event, computed from the input alone."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ Outputs = Sequence[dict[str, Any]]
 Inputs = Sequence[Sequence[Event]]
 
 
-def expect_one_each(subject: Subject, outputs: Outputs, inputs: Inputs, low_ms: Mapping[str, int]) -> None:
+def expect_one_each(subject: Subject, outputs: Outputs, inputs: Inputs, watermarks_ms: Mapping[str, int]) -> None:
     """Check the outputs of processors with one output for each event."""
-    events = [event for one in inputs for event in one]
+    events = [event for events_of_input in inputs for event in events_of_input]
     match subject.kind:
         case "timers":
-            events = [event for event in events if event.at + DELAY_MS <= low_ms[event.key]]
+            events = [event for event in events if event.at + DELAY_MS <= watermarks_ms[event.key]]
         case "ordered":
-            events = [event for event in events if event.at < low_ms[event.key]]
+            events = [event for event in events if event.at < watermarks_ms[event.key]]
             expect_in_order(subject, outputs)
         case "forgetting":
             _expect_short_chains(outputs)
@@ -38,26 +38,26 @@ def expect_one_each(subject: Subject, outputs: Outputs, inputs: Inputs, low_ms: 
 
 
 def _expect_short_chains(outputs: Outputs) -> None:
-    """Hold the links of chains together that are forgotten when they are long."""
+    """Compare consecutive links of chains, which are dropped at a maximum length."""
     last: dict[str, dict[str, Any]] = {}
     for link in outputs:
-        before = last.get(link["key"])
-        goes_on = before is not None and before["count"] < LONGEST_CHAIN
-        expected = (before["count"] + 1, before["after"]) if before is not None and goes_on else (1, 0)
-        assert (link["count"], link["before"]) == expected, f"{link} follows on {before}"
+        previous = last.get(link["key"])
+        continues = previous is not None and previous["count"] < LONGEST_CHAIN
+        expected = (previous["count"] + 1, previous["after"]) if previous is not None and continues else (1, 0)
+        assert (link["count"], link["before"]) == expected, f"{link} follows {previous}"
         last[link["key"]] = link
 
 
-def expect_rows(
-    subject: Subject, outputs: Outputs, rows: Sequence[Event], events: Sequence[Event], low_ms: Mapping[str, int]
+def expect_table_rows(
+    subject: Subject, outputs: Outputs, rows: Sequence[Event], events: Sequence[Event], watermarks_ms: Mapping[str, int]
 ) -> None:
-    """Hold what a table gave events against the rows that their keys had."""
+    """Compare the joined rows with the rows that their keys had."""
     if subject.kind == "latest as of":
-        events = [event for event in events if event.at < low_ms[event.key]]
+        events = [event for event in events if event.at < watermarks_ms[event.key]]
     expect_each_event(subject.output, outputs, events)
-    known = {(row.key, row.number) for row in rows if not is_deletion(row)}
+    written = {(row.key, row.number) for row in rows if not is_deletion(row)}
     found = {output["number"]: output["answer"] for output in outputs}
-    of_others = [one for one in outputs if one["answer"] is not None and (one["key"], one["answer"]) not in known]
+    of_others = [row for row in outputs if row["answer"] is not None and (row["key"], row["answer"]) not in written]
     assert not of_others, f"rows that the key never had: {of_others[:10]}"
     if subject.state is not EXACT or subject.output is LEAST:
         return
@@ -68,17 +68,17 @@ def expect_rows(
 
 
 def _expect_latest_as_of(found: Mapping[int, int | None], rows: Sequence[Event], events: Sequence[Event]) -> None:
-    """Expect the latest row as of each event's time; of several of that time, any."""
+    """Expect the latest row as of each event's time, or any row of that time."""
     for event in events:
         earlier = [row for row in rows if row.key == event.key and row.at <= event.at]
         last_ms = max((row.at for row in earlier), default=0)
         latest = {None if is_deletion(row) else row.number for row in earlier if row.at == last_ms} or {None}
         answer = found.get(event.number, next(iter(latest)))
-        assert answer in latest, f"{event} was given {answer}, and the latest is {latest}"
+        assert answer in latest, f"{event} was joined with {answer}, and the latest row is {latest}"
 
 
 def _expect_no_row_back(found: Mapping[int, int | None], rows: Sequence[Event], events: Sequence[Event]) -> None:
-    """Expect that each event of a key is given the row of the one before it, or a later one."""
+    """Expect that the joined rows of a key's events never go back."""
     history: dict[str, list[int | None]] = defaultdict(lambda: [None])
     for row in rows:
         history[row.key].append(None if is_deletion(row) else row.number)
@@ -86,7 +86,7 @@ def _expect_no_row_back(found: Mapping[int, int | None], rows: Sequence[Event], 
     for event in events:
         if event.number in found:
             answer, later = found[event.number], history[event.key][at[event.key] :]
-            assert answer in later, f"{event} was given {answer}, and the one before it a later row"
+            assert answer in later, f"{event} was joined with {answer}, and the previous event with a later row"
             at[event.key] += later.index(answer)
 
 

@@ -1,4 +1,4 @@
-"""What windows and joins of a run have to come to, computed from its input alone."""
+"""The expected outputs of windows and joins, computed from the input alone."""
 
 from __future__ import annotations
 
@@ -16,86 +16,94 @@ Outputs = Sequence[dict[str, Any]]
 Inputs = Sequence[Sequence[Event]]
 
 
-def expect_windows(subject: Subject, outputs: Outputs, inputs: Inputs, low_ms: Mapping[str, int]) -> None:
+def expect_windows(subject: Subject, outputs: Outputs, inputs: Inputs, watermarks_ms: Mapping[str, int]) -> None:
     """Check the outputs of processors that aggregate several events."""
-    events = [event for one in inputs for event in one]
+    events = [event for events_of_input in inputs for event in events_of_input]
     match subject.kind:
         case "aggregator" if subject.output is MOST:
-            # A worker that was paused before it sent them sends them late: none is repeated, but the order may differ.
-            updates = Counter((one["key"], one["hour"], one["count"], one["total"]) for one in outputs)
+            # A worker that was paused before it sent its outputs sends them late. No output repeats, but the order may differ.
+            updates = Counter((row["key"], row["hour"], row["count"], row["total"]) for row in outputs)
             again = [update for update in updates if updates[update] > 1]
-            assert not again, f"came again: {again[:10]}"
-            assert {update[:2] for update in updates} <= set(by_hour(events)), "updates of no event"
+            assert not again, f"repeated: {again[:10]}"
+            assert {update[:2] for update in updates} <= set(by_hour(events)), "updates without an event"
         case "aggregator":
             expect_updates(outputs, events, subject.state, subject.output)
         case "windowed":
-            _expect_hours(subject, outputs, complete_hours(events, low_ms))
+            _expect_hours(subject, outputs, complete_hours(events, watermarks_ms))
         case "early":
             _expect_early(subject, outputs, events)
         case "flow":
             expect_flow(subject, outputs, by_hour(events))
         case "sliding":
-            expect_complete(outputs, slides(events, low_ms), subject.state, subject.output)
+            expect_complete(outputs, slides(events, watermarks_ms), subject.state, subject.output)
         case "sessions":
-            expect_complete(outputs, sessions_of(events, low_ms), subject.state, subject.output)
+            expect_complete(outputs, sessions_of(events, watermarks_ms), subject.state, subject.output)
         case "joining":
-            _expect_met(subject, outputs, inputs[0], inputs[1], low_ms)
+            _expect_joined(subject, outputs, inputs[0], inputs[1], watermarks_ms)
         case _:
-            expect_complete(outputs, complete_hours(events, low_ms), subject.state, subject.output)
+            expect_complete(outputs, complete_hours(events, watermarks_ms), subject.state, subject.output)
 
 
 def _expect_hours(
     subject: Subject, outputs: Outputs, complete: Mapping[tuple[str, int], tuple[int, int, int, int]]
 ) -> None:
     """Compare hours that are written once with the complete hours."""
-    truth = {(key, hour // HOUR_MS): values for (key, hour), values in complete.items()}
+    expected = {(key, hour // HOUR_MS): values for (key, hour), values in complete.items()}
     found = Counter((output["key"], output["number"]) for output in outputs)
-    assert set(found) <= set(truth), f"not complete: {sorted(set(found) - set(truth))[:10]}"
+    assert set(found) <= set(expected), f"not complete: {sorted(set(found) - set(expected))[:10]}"
     if subject.output is not MOST:
-        assert set(found) == set(truth), f"missing: {sorted(set(truth) - set(found))[:10]}"
+        assert set(found) == set(expected), f"missing: {sorted(set(expected) - set(found))[:10]}"
     if subject.output is not LEAST:
-        assert set(found.values()) <= {1}, f"came again: {[slot for slot in found if found[slot] > 1][:10]}"
+        assert set(found.values()) <= {1}, f"repeated: {[slot for slot in found if found[slot] > 1][:10]}"
     for output in outputs if subject.state is EXACT else ():
         slot = output["key"], output["number"]
-        assert (output["count"], output["total"]) == truth[slot][:2], f"{slot} is {output}, not {truth[slot]}"
+        assert (output["count"], output["total"]) == expected[slot][:2], f"{slot} is {output}, not {expected[slot]}"
 
 
 def _expect_early(subject: Subject, outputs: Outputs, events: Sequence[Event]) -> None:
-    """Compare hours that are written early and once more when complete with the events; also incomplete hours."""
-    truth = by_hour(events)
+    """Compare early and final results of hours with the events."""
+    expected = by_hour(events)
     found: dict[tuple[str, int], list[tuple[int, ...]]] = {}
     for output in outputs:
-        one = output["count"], output["total"], output["smallest"], output["largest"]
-        found.setdefault((output["key"], output["hour"]), []).append(one)
-    assert set(found) <= set(truth), f"of no event: {sorted(set(found) - set(truth))[:10]}"
+        values = output["count"], output["total"], output["smallest"], output["largest"]
+        found.setdefault((output["key"], output["hour"]), []).append(values)
+    assert set(found) <= set(expected), f"without an event: {sorted(set(found) - set(expected))[:10]}"
     if subject.output is not MOST:
-        assert set(found) == set(truth), f"missing: {sorted(set(truth) - set(found))[:10]}"
-    for slot, values in found.items():
-        complete = values[:-1] if values[-1:] == values[-2:-1] else values
-        counts = [one[0] for one in complete]
+        assert set(found) == set(expected), f"missing: {sorted(set(expected) - set(found))[:10]}"
+    for slot, results in found.items():
+        distinct = results[:-1] if results[-1:] == results[-2:-1] else results
+        counts = [result[0] for result in distinct]
         if subject.output is not LEAST and subject.state is EXACT:
-            assert counts == sorted(set(counts)), f"an update of {slot} came again: {counts}"
+            assert counts == sorted(set(counts)), f"an update of {slot} is repeated: {counts}"
         if subject.output is not MOST and subject.state is EXACT:
-            assert values[-1] == truth[slot], f"{slot} is {values[-1]} in the end, not {truth[slot]}"
+            assert results[-1] == expected[slot], f"{slot} is {results[-1]} in the end, not {expected[slot]}"
 
 
-def _expect_met(
-    subject: Subject, outputs: Outputs, left: Sequence[Event], right: Sequence[Event], low_ms: Mapping[str, int]
+def _expect_joined(
+    subject: Subject, outputs: Outputs, left: Sequence[Event], right: Sequence[Event], watermarks_ms: Mapping[str, int]
 ) -> None:
     """Compare a join's outputs with all pairs, and the events without a match."""
     pairs = {(one.number, other.number) for one in left for other in right if lies_within(one, other)}
-    met = {number for pair in pairs for number in pair}
-    ended: set[tuple[int | None, int | None]] = {
-        (one.number, None) for one in left if one.number not in met and left_end_ms(one) <= low_ms[one.key]
+    joined = {number for pair in pairs for number in pair}
+    unmatched: set[tuple[int | None, int | None]] = {
+        (event.number, None)
+        for event in left
+        if event.number not in joined and left_end_ms(event) <= watermarks_ms[event.key]
     }
-    ended |= {(None, one.number) for one in right if one.number not in met and right_end_ms(one) <= low_ms[one.key]}
+    unmatched |= {
+        (None, event.number)
+        for event in right
+        if event.number not in joined and right_end_ms(event) <= watermarks_ms[event.key]
+    }
     found = [(output["number"], output["answer"]) for output in outputs]
     complete = {pair for pair in found if None not in pair}
-    assert complete <= pairs, f"met that should not have: {sorted(complete - pairs)[:10]}"
+    assert complete <= pairs, f"joined without a match: {sorted(complete - pairs)[:10]}"
     if subject.state is EXACT:
-        assert set(found) <= pairs | ended, f"alone, but not so: {sorted(set(found) - pairs - ended, key=str)[:10]}"
+        assert set(found) <= pairs | unmatched, (
+            f"written without a match although matched: {sorted(set(found) - pairs - unmatched, key=str)[:10]}"
+        )
     if subject.output is not MOST:
-        assert set(found) >= pairs | ended, f"missing: {sorted((pairs | ended) - set(found), key=str)[:10]}"
+        assert set(found) >= pairs | unmatched, f"missing: {sorted((pairs | unmatched) - set(found), key=str)[:10]}"
     if subject.output is not LEAST:
         again = [pair for pair in set(found) if found.count(pair) > 1]
-        assert not again, f"came again: {sorted(again, key=str)[:10]}"
+        assert not again, f"repeated: {sorted(again, key=str)[:10]}"

@@ -1,6 +1,6 @@
-"""A run: brokers, machines and processes, the input, what goes wrong, and whether all was kept in the end.
+"""A run: brokers, machines, input and faults, and the final comparison with the guarantees.
 
-begin --input, faults--> heal: no more faults --> all work must end --> compared with the truth
+start --input, faults--> heal: no more faults --> all work must end --> comparison with the expected results
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from penstock.transport.memory.cluster import Cluster
 from penstock.transport.tables.upstream_watermarks import WATERMARKS
 
 from .archiving import expect_archived, expect_no_gaps
-from .backing_up import Place
+from .backing_up import SimulatedBackupStore
 from .evidence import digest, expect_read
+from .fault_injector import FaultInjector
 from .lookups import SimulatedRows
 from .machines import Machines
 from .network import Brokers
+from .patches import patched_library
 from .scenario import Scenario
 from .scheduler import Process, Scheduler, SimulatedClock, running
-from .seams import steered
 from .sources import Source
 from .stores import Store
-from .troubles import Troubles
-from .truth import expect_kept, expect_nothing_wrong
+from .truth import expect_guarantees, expect_no_wrong_output
 
-ENDING_S = 300.0
-"""How long all work may take after the last fault."""
+FINAL_LIMIT_S = 300.0
+"""The time limit for all work after the last fault."""
 REFUSALS = 5
-"""After how many ends, while nothing goes wrong, a worker is taken to refuse for good."""
-LOOK_AT_ARCHIVE_S = 5.0
-LOOK_EVERY_S = 2.0
+"""The number of failed starts without a fault after which a worker refuses for good."""
+ARCHIVE_CHECK_INTERVAL_S = 5.0
+FINAL_CHECK_INTERVAL_S = 2.0
 
 
 class Stuck(AssertionError):
@@ -47,14 +47,14 @@ class Stuck(AssertionError):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a run.
+    """The result of a run.
 
     Args:
-        failure: what was not kept; None where all was.
-        history: what happened.
-        digest: the same for the same run.
-        points: how many points were passed.
-        virtual_s: how long it took there.
+        failure: the violated guarantee, or None.
+        history: the events of the run.
+        digest: a hash, equal for equal runs.
+        points: the number of scheduler points.
+        virtual_s: the duration in simulated time.
     """
 
     failure: str | None
@@ -65,10 +65,10 @@ class Outcome:
 
 
 class World:
-    """Everything there is.
+    """The simulated cluster with all processes.
 
     Args:
-        scenario: what happens.
+        scenario: the scenario.
     """
 
     def __init__(self, scenario: Scenario) -> None:
@@ -79,79 +79,86 @@ class World:
         self.brokers = Brokers(self.scheduler, self.cluster.transactions)
         self.bus = MemoryBus(cluster=self.cluster)
         self.history: list[str] = []
-        self.processors = {node: node.make(scenario.manner) for node in scenario.nodes}
-        self.place = Place()
+        self.processors = {node: node.make(scenario.category_settings) for node in scenario.nodes}
+        self.backup_store = SimulatedBackupStore()
         self.store = Store()
         self.rows = SimulatedRows(self)
         self.warehouse = MemoryWarehouse()
         self.machines = Machines(self)
-        self.troubles = Troubles(self)
+        self.injector = FaultInjector(self)
         self.source = Source(self)
-        self._looked_ms = 0.0
-        self.scheduler.interfere = self.troubles.interfere
+        self._archive_checked_ms = 0.0
+        self.scheduler.interfere = self.injector.interfere
         self.scheduler.pass_time = self.cluster.tick
 
-    def note(self, who: str, what: str) -> None:
+    def note(self, process: str, text: str) -> None:
         """Add to the history."""
-        self.history.append(f"{self.clock.monotonic_s():9.3f} s  {who:<14} {what}")
+        self.history.append(f"{self.clock.monotonic_s():9.3f} s  {process:<14} {text}")
 
     def run(self) -> None:
-        """Let everything happen.
+        """Run the scenario.
 
         Raises:
-            AssertionError: something was not kept.
+            AssertionError: a guarantee was violated.
         """
         self._create_categories()
         with running(self.scheduler):
             self.scheduler.spawn(Process("source"), "source", self.source.write)
-            while not self.source.is_done or self.troubles.are_waiting:
+            while not self.source.is_done or self.injector.are_waiting:
                 self._turn(0.5)
-            last_ms = max((fault.lasts_s for fault in self.scenario.faults), default=0.0) * 1000 + self.scheduler.now_ms
-            while self.troubles.are_armed and self.scheduler.now_ms < last_ms:
+            last_ms = (
+                max((fault.duration_s for fault in self.scenario.faults), default=0.0) * 1000 + self.scheduler.now_ms
+            )
+            while self.injector.are_armed and self.scheduler.now_ms < last_ms:
                 self._turn(1.0)
             self._heal()
-            self._come_to_the_end()
+            self._run_to_the_end()
 
     def _create_categories(self) -> None:
-        all_of = (c for one in self.processors.values() for c in (*one.inputs(), *one.outputs()))
-        for category in {category.name: category for category in all_of}.values():
+        categories = (c for processor in self.processors.values() for c in (*processor.inputs(), *processor.outputs()))
+        for category in {category.name: category for category in categories}.values():
             self.bus.create(CategorySpec.of(category))
-            self.cluster.topic(category.name).uses_arrival_time = category.name not in self.scenario.manner.stamped
+            self.cluster.topic(category.name).uses_arrival_time = (
+                category.name not in self.scenario.category_settings.stamped
+            )
         create_missing_categories(self.bus, WATERMARKS)
         for processor in self.processors.values():
             if issubclass(processor, ps.LookupJoin):
-                processor._environment = self.rows.outside()
+                processor._environment = self.rows.environment()
 
     def _heal(self) -> None:
-        self.troubles.heal()
-        self.note("", "from here on nothing goes wrong")
+        self.injector.heal()
+        self.note("", "no more faults from here on")
         for machine in self.machines.all:
             machine.refusals = 0
 
     def _turn(self, seconds: float) -> None:
-        """Start what is to be started, then let time pass."""
-        self.troubles.arm()
+        """Start due machines, then advance the time."""
+        self.injector.arm()
         self.machines.start_due()
         self.scheduler.sleep(seconds)
         if self.scheduler.failures:
             raise self.scheduler.failures[0]
-        if self.scenario.archivers and self.scheduler.now_ms >= self._looked_ms + LOOK_AT_ARCHIVE_S * 1000:
-            self._looked_ms = self.scheduler.now_ms
+        if (
+            self.scenario.archivers
+            and self.scheduler.now_ms >= self._archive_checked_ms + ARCHIVE_CHECK_INTERVAL_S * 1000
+        ):
+            self._archive_checked_ms = self.scheduler.now_ms
             for name in self.scenario.sources:
                 expect_no_gaps(self.bus, self.warehouse, name)
 
-    def _come_to_the_end(self) -> None:
-        limit_ms = self.scheduler.now_ms + ENDING_S * 1000
+    def _run_to_the_end(self) -> None:
+        limit_ms = self.scheduler.now_ms + FINAL_LIMIT_S * 1000
         while True:
-            self._turn(LOOK_EVERY_S)
+            self._turn(FINAL_CHECK_INTERVAL_S)
             try:
                 expect_read(self)
-                expect_kept(self)
+                expect_guarantees(self)
                 for name in self.scenario.sources if self.scenario.archivers else ():
                     expect_archived(self.bus, self.warehouse, name)
             except (AssertionError, BusUnreachable, BackfillRefused) as error:
-                if self.troubles.may_refuse and any(machine.refusals >= REFUSALS for machine in self.machines.all):
-                    expect_nothing_wrong(self)
+                if self.injector.may_refuse and any(machine.refusals >= REFUSALS for machine in self.machines.all):
+                    expect_no_wrong_output(self)
                     return
                 if self.scheduler.now_ms > limit_ms:
                     raise Stuck(f"{error}") from error
@@ -163,10 +170,10 @@ def run(scenario: Scenario) -> Outcome:
     """Run a scenario."""
     world = World(scenario)
     failure = None
-    with steered(world.scheduler, scenario.seed):
+    with patched_library(world.scheduler, scenario.seed):
         try:
             world.run()
         except AssertionError as error:
             failure = f"{type(error).__name__}: {error}"
-    world.history.append(f"{world.clock.monotonic_s():9.3f} s  {'':<14} {failure or 'all was kept'}")
+    world.history.append(f"{world.clock.monotonic_s():9.3f} s  {'':<14} {failure or 'every guarantee held'}")
     return Outcome(failure, world.history, digest(world), world.scheduler.points, world.clock.monotonic_s())

@@ -1,4 +1,4 @@
-"""What keeps a fault away, taken out: each function has one back, in a block, by what it puts in the place of a function of the library."""
+"""Repaired faults of the library: each function replaces a part of the library and returns the fault within a block."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from .stores import Row
 
 
 def silence_is_idleness() -> AbstractContextManager[object]:
-    """Take a bucket for idle of which nothing came for long, whether or not the bus answers."""
+    """Treat a bucket without events as idle, even if the bus does not answer."""
 
     def is_idle(self: IdleDetector, now_s: float) -> bool:
         return now_s - self._heard_s >= self._timeout.idle_after_s and self._heard_s > -inf
@@ -50,7 +50,7 @@ def silence_is_idleness() -> AbstractContextManager[object]:
 
 
 def idle_before_it_is_read() -> AbstractContextManager[object]:
-    """Believe a shard that is idle by now before what it had written is read."""
+    """Ignore an idle upstream shard before its earlier outputs are read."""
 
     def is_blocking(self: _UpstreamShard, _: object) -> bool:
         return not self.newest.idle
@@ -59,7 +59,7 @@ def idle_before_it_is_read() -> AbstractContextManager[object]:
 
 
 def watermarks_are_no_news() -> AbstractContextManager[object]:
-    """Save, and promise, nothing where only event time has gone on."""
+    """Neither save nor publish a watermark if only event time has advanced."""
 
     def has_news(self: Shard[Any]) -> bool:
         moved = self.position != self.saved_position or self._reached() != self.committed
@@ -69,12 +69,12 @@ def watermarks_are_no_news() -> AbstractContextManager[object]:
 
 
 def early_results_are_forgotten() -> AbstractContextManager[object]:
-    """Keep in memory alone which early results are pending."""
+    """Store the list of pending early results only in memory."""
     return patch.object(EarlyResults, "_load", lambda *_: None)
 
 
 def told_again_by_a_lost_state() -> AbstractContextManager[object]:
-    """Keep no changelog for outputs at most once that no event causes."""
+    """Write no changelog for at-most-once outputs that no event causes."""
     is_logged = checkpoints._is_logged
 
     def faulty_is_logged(processor: type[ps.Processor]) -> bool:
@@ -84,7 +84,7 @@ def told_again_by_a_lost_state() -> AbstractContextManager[object]:
 
 
 def saved_after_a_failure() -> AbstractContextManager[object]:
-    """Let a worker whose state cannot be written save once more while it ends."""
+    """Save once more at the end of a worker whose state cannot be written."""
 
     def abandon(self: Ownership) -> None:
         self._checkpoints.abandon()
@@ -95,39 +95,39 @@ def saved_after_a_failure() -> AbstractContextManager[object]:
         if self._transactional:
             self._transactions.enlist()
 
-    def one_by_one(calls: Iterable[Callable[[], object]]) -> None:
+    def do_in_order(calls: Iterable[Callable[[], object]]) -> None:
         for call in calls:
             call()
 
     stack = ExitStack()
     stack.enter_context(patch.object(Ownership, "abandon", abandon))
     stack.enter_context(patch.object(CheckpointExecutor, "begin", begin))
-    stack.enter_context(patch.object(open_shards, "do_all", one_by_one))
+    stack.enter_context(patch.object(open_shards, "do_all", do_in_order))
     return stack
 
 
 def archivers_share_an_epoch() -> AbstractContextManager[object]:
-    """Let an archiver that was paused write over what its successor has written."""
+    """Allow an archiver that was paused to overwrite its successor's files."""
     return patch.object(bucket_opener, "claim", lambda *_: 1)
 
 
 def expired_positions_make_it_new() -> AbstractContextManager[object]:
-    """Take a group without positions for one that has never read."""
+    """Treat a group without positions as a new group."""
     return patch.object(BusSnapshot, "have_expired", lambda *_: False)
 
 
 def deletions_are_missed() -> AbstractContextManager[object]:
-    """Bring a state up to date from where it was, however long ago that was."""
+    """Replay a changelog from the state's position, however old it is."""
     return patch.object(changelog_replay, "_may_lack_deletions", lambda *_: False)
 
 
 def topics_go_by_their_names() -> AbstractContextManager[object]:
-    """Go on in whatever has the name that a topic had."""
+    """Continue in a recreated topic of the same name."""
     return patch.object(shard_opener, "expect_same_topics", lambda *_: None)
 
 
 def new_buckets_are_read() -> AbstractContextManager[object]:
-    """Read the buckets that another tool has added to a topic, and what lies in them."""
+    """Read buckets that another tool has added to a topic."""
     stack = ExitStack()
     stack.enter_context(patch.object(topic_watch, "expect_bucket_count", lambda *_: None))
     stack.enter_context(patch.object(BatchProcessor, "_misplaced", lambda *_: []))
@@ -135,7 +135,7 @@ def new_buckets_are_read() -> AbstractContextManager[object]:
 
 
 def bootstrap_by_the_last_file() -> AbstractContextManager[object]:
-    """Take the largest offset in the files of a bucket for where its archive ends."""
+    """Treat the largest offset in the files of a bucket as the end of its archive."""
 
     def by_files(_: object, warehouse: MemoryWarehouse, category: str) -> dict[int, int]:
         ends: dict[int, int] = {}
@@ -143,16 +143,16 @@ def bootstrap_by_the_last_file() -> AbstractContextManager[object]:
             ends[number] = max(offset + 1, ends.get(number, 0))
         return ends
 
-    return patch.object(archiving, "handed_over", by_files)
+    return patch.object(archiving, "bootstrap_ends", by_files)
 
 
 def event_time_is_not_saved() -> AbstractContextManager[object]:
-    """Let a shard that is opened again take the first event time that it sees for the newest."""
+    """Treat the first event time after a restart as the newest event time."""
     return patch.object(ShardTime, "drain", lambda *_: {})
 
 
 def chunks_are_dropped() -> AbstractContextManager[object]:
-    """Keep no more of what sliding windows reach back to than the newest values of a key."""
+    """Store only the newest values of a key for sliding windows."""
 
     def drop_chunks(self: SlidingHistory, key: str, _: int) -> None:
         del self._histories[key].chunks[:]
@@ -161,7 +161,7 @@ def chunks_are_dropped() -> AbstractContextManager[object]:
 
 
 def rows_stay() -> AbstractContextManager[object]:
-    """Take a message that deletes a row of a table for nothing."""
+    """Ignore messages that delete rows of a table."""
     process = ps.TableJoin.process
 
     def faulty_process(self: ps.TableJoin, event: object, state: object, context: ps.Context) -> object:
@@ -171,7 +171,7 @@ def rows_stay() -> AbstractContextManager[object]:
 
 
 def rows_go_when_they_are_read() -> AbstractContextManager[object]:
-    """Take the brokers' clock for the time of a deletion that carries its writer's."""
+    """Apply a deletion at the brokers' time instead of its writer's time."""
     begin = Tombstone.__init__
 
     def faulty_begin(self: Tombstone, category: AnyCategory, key: str, _: int) -> None:
@@ -186,7 +186,7 @@ def unanswered_batches_are_skipped() -> AbstractContextManager[object]:
 
 
 def former_keys_stay() -> AbstractContextManager[object]:
-    """Write records that are keyed anew under the key of their field."""
+    """Write repartitioned records under the key of their field."""
     keys_of = Category.keys_of
 
     def faulty_keys_of(self: AnyCategory, events: Sequence[Any]) -> list[str]:
@@ -196,7 +196,7 @@ def former_keys_stay() -> AbstractContextManager[object]:
 
 
 def schemas_come_later() -> AbstractContextManager[object]:
-    """Write messages whose schema is still in the client's buffer."""
+    """Write messages while their schema is still in the client's buffer."""
 
     def add(self: Schemas, fingerprint: bytes, schema: Schema) -> None:
         if fingerprint not in self._cached:
@@ -208,7 +208,7 @@ def schemas_come_later() -> AbstractContextManager[object]:
 
 
 def promises_before_their_events() -> AbstractContextManager[object]:
-    """Believe a promise before what was written until then is read."""
+    """Apply an upstream watermark before the events below it are read."""
 
     def reach(self: _UpstreamShard, *_: object) -> None:
         while self._unread:
@@ -218,27 +218,27 @@ def promises_before_their_events() -> AbstractContextManager[object]:
 
 
 def one_shard_speaks_for_all() -> AbstractContextManager[object]:
-    """Take what the furthest of several shards upstream promises for what all do."""
+    """Use the maximum watermark of several upstream shards instead of the minimum."""
 
     def least(self: BucketWatermarks) -> InputWatermark:
-        last = max(self._upstream.values(), key=lambda one: one.watermark_ms)
+        last = max(self._upstream.values(), key=lambda shard: shard.watermark_ms)
         return InputWatermark(last.watermark_ms, str(last))
 
     return patch.object(BucketWatermarks, "_minimum", least)
 
 
 def leftovers_stay() -> AbstractContextManager[object]:
-    """Open a writer without looking for what an earlier one has left open."""
+    """Open a writer without aborting transactions of its predecessor."""
     return patch.object(MemoryTransactionalWriter, "_abort_leftovers", lambda *_: None)
 
 
 def no_sweeps() -> AbstractContextManager[object]:
-    """Leave open what workers have left open that never come back."""
+    """Leave open transactions of vanished workers open."""
     return patch.object(TransactionSweeper, "sweep", lambda _: None)
 
 
 def stores_take_any_write() -> AbstractContextManager[object]:
-    """Let the store accept writes of former owners, and repeated ones."""
+    """Accept writes of former owners and repeated writes in the store."""
 
     def commit(self: Row, version: ShardVersion, write: Write) -> ShardVersion:
         self._change(write)

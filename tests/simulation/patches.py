@@ -1,7 +1,7 @@
-"""The few places where the library reaches for the machine's own time, chance or threads: here it is given the simulation's.
+"""Replacements for the places where the library uses the machine's time, randomness or threads itself.
 
-Most of the library is told the time and given its threads by whoever makes it. These modules help themselves, so their names are replaced
-while a simulation runs. All that the simulation knows of their insides is in this list.
+Most of the library gets its clock and its threads as arguments. The modules below do not, so their names are replaced
+while a simulation runs. The simulation knows no other internals of the library.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from penstock.processors.shard import checkpoints, key_check
 from penstock.processors.time import timer_schedule, timers
 from penstock.transport import changelog as log_category
 
-from . import backing_up as ours
-from .archiving import OneByOne
+from . import backing_up
+from .archiving import SequentialExecutor
 from .disks import SimulatedState
-from .scheduler import Scheduler, settled
+from .scheduler import Scheduler, wait_for_all
 
 DELETIONS = timedelta(seconds=30)
-"""For how long a changelog says that a key was deleted: a run lasts no month."""
+"""How long a changelog retains deletions in a run, which is shorter than a month."""
 
 
 SMALL: tuple[tuple[Any, str, int], ...] = (
@@ -64,31 +64,31 @@ SMALL: tuple[tuple[Any, str, int], ...] = (
     (input_merger, "MAX_QUEUED", 8),
     (key_check, "KNOWN_KEYS", 3),
 )
-"""How much the library holds, reads or gives on at once: a run has too few events to reach what is usual."""
+"""Smaller limits of the library's caches and batches, since a run has too few events to reach the usual limits."""
 
 
 class SimulatedEvent:
-    """A `threading.Event` for which one waits by giving the baton away."""
+    """A `threading.Event`; waiting for it lets other tasks run."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
         self._is_set = False
 
     def set(self) -> None:
-        """Set it."""
+        """Set the event."""
         self._is_set = True
 
     def is_set(self) -> bool:
-        """Tell whether it is set."""
+        """Tell whether the event is set."""
         return self._is_set
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it is set, or for a time."""
+        """Wait for the event or a timeout."""
         return self._is_set or self._scheduler.wait(self.is_set, timeout)
 
 
 class SimulatedThread:
-    """A `threading.Thread` of the process that makes it."""
+    """A `threading.Thread` of the current process."""
 
     def __init__(self, scheduler: Scheduler, call: Callable[[], None], name: str) -> None:
         self._scheduler = scheduler
@@ -97,50 +97,50 @@ class SimulatedThread:
 
     @staticmethod
     def of(scheduler: Scheduler) -> Callable[..., SimulatedThread]:
-        """Return what makes threads."""
+        """Return a constructor of threads."""
         return lambda *, target, name, daemon: SimulatedThread(scheduler, target, name)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._scheduler.spawn(self._scheduler.current.process, self._name, self._call)
 
 
 def _retry(scheduler: Scheduler) -> Callable[..., retry.Retry]:
     def simulated_retry(*args: Any, **kwargs: Any) -> retry.Retry:
-        ours: dict[str, Any] = {"clock": lambda: scheduler.now_ms / 1000, "pause": scheduler.sleep}
-        return retry.Retry(*args, **{**kwargs, **ours})
+        simulated: dict[str, Any] = {"clock": lambda: scheduler.now_ms / 1000, "pause": scheduler.sleep}
+        return retry.Retry(*args, **{**kwargs, **simulated})
 
     return simulated_retry
 
 
 @contextmanager
-def steered(scheduler: Scheduler, seed: int) -> Iterator[None]:
-    """Let all of the library go by a scheduler's time, and by chance that comes of a seed."""
-    lots = random.Random(seed)
+def patched_library(scheduler: Scheduler, seed: int) -> Iterator[None]:
+    """Run the library on a scheduler's time and a seed's random numbers, in a block."""
+    rng = random.Random(seed)
     replaced: list[tuple[Any, str, Any]] = [
         (shard_loader, "Event", lambda: SimulatedEvent(scheduler)),
-        (watermark_publisher, "wait", settled),
+        (watermark_publisher, "wait", wait_for_all),
         (transaction_sweeper, "Event", lambda: SimulatedEvent(scheduler)),
         (transaction_sweeper, "Thread", SimulatedThread.of(scheduler)),
         (backups, "Event", lambda: SimulatedEvent(scheduler)),
         (backups, "time", SimpleNamespace(monotonic=lambda: scheduler.now_ms / 1000)),
         (backups, "InterruptibleFileStore", lambda backups, _: backups),
-        (backups, "shard_folder", ours.shard_of),
-        (backups, "current", ours.database_of),
-        (backups, "opened_read_only", ours.seen),
-        (backups, "newest_position", ours.newest_position),
-        (backups, "restore_shard", ours.restore),
-        (backups, "BackupScheduler", ours.Keeper),
+        (backups, "shard_folder", backing_up.shard_of),
+        (backups, "current", backing_up.database_of),
+        (backups, "opened_read_only", backing_up.opened_read_only),
+        (backups, "newest_position", backing_up.newest_position),
+        (backups, "restore_shard", backing_up.restore),
+        (backups, "BackupScheduler", backing_up.SimulatedBackupScheduler),
         (backups, "RocksShardState", SimulatedState),
-        (bucket_opener, "ThreadPoolExecutor", OneByOne),
-        (segments, "ThreadPoolExecutor", OneByOne),
-        (archive_settings, "ThreadPoolExecutor", OneByOne),
+        (bucket_opener, "ThreadPoolExecutor", SequentialExecutor),
+        (segments, "ThreadPoolExecutor", SequentialExecutor),
+        (archive_settings, "ThreadPoolExecutor", SequentialExecutor),
         (archiver, "Retry", _retry(scheduler)),
-        (retry, "random", lots),
-        (kinds, "random", lots),
+        (retry, "random", rng),
+        (kinds, "random", rng),
         (log_category, "DELETIONS", DELETIONS),
         (changelog_replay, "DELETIONS", DELETIONS),
-        (checkpoints, "secrets", SimpleNamespace(randbits=lots.getrandbits)),
+        (checkpoints, "secrets", SimpleNamespace(randbits=rng.getrandbits)),
     ]
     with ExitStack() as stack:
         for module, name, replacement in (*replaced, *SMALL):

@@ -1,4 +1,4 @@
-"""How the categories of a run are kept: in how many buckets, as what, and by whose clock."""
+"""Settings of a run's categories: buckets, codec, times and key."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import penstock as ps
 
 
 @dataclass(frozen=True)
-class Manner:
+class CategorySettings:
     """Settings of categories. By default: two buckets of JSON with the brokers' times, keyed by the field.
 
     Args:
-        buckets: how many buckets some of them have.
-        avro: those whose messages are Avro.
-        stamped: those whose messages carry their writers' own times.
+        buckets: the number of buckets of some categories.
+        avro: categories with Avro messages.
+        stamped: categories whose messages have their writers' times.
         other_keyed: categories with another key, by a `Repartition`.
     """
 
@@ -29,22 +29,22 @@ class Manner:
     other_keyed: frozenset[str] = frozenset()
 
     def buckets_of(self, name: str) -> int:
-        """Return how many buckets a category has."""
+        """Return the number of buckets of a category."""
         return dict(self.buckets).get(name, BUCKETS)
 
     def category(self, name: str, record: type[ps.Record]) -> ps.Category[ps.Record]:
-        """Return a category as processors declare it."""
+        """Return the declaration of a category."""
         key: str | Callable[[Any], str] = other_key if name in self.other_keyed else "key"
         time = "hour" if record is Hourly else "at"
         codec = "avro" if name in self.avro else "json"
         return ps.Category(name, record, key=key, event_time=time, buckets=self.buckets_of(name), codec=codec)  # type: ignore[arg-type]
 
     def __str__(self) -> str:
-        told = [f"{name} has {buckets} buckets" for name, buckets in self.buckets]
-        told += [f"{name} is Avro" for name in sorted(self.avro)]
-        told += [f"{name} has its writers' times" for name in sorted(self.stamped)]
-        return "; ".join(told)
+        lines = [f"{name} has {buckets} buckets" for name, buckets in self.buckets]
+        lines += [f"{name} is Avro" for name in sorted(self.avro)]
+        lines += [f"{name} has its writers' times" for name in sorted(self.stamped)]
+        return "; ".join(lines)
 
 
-USUAL = Manner()
-"""Two buckets of JSON each."""
+DEFAULT_SETTINGS = CategorySettings()
+"""Two buckets of JSON per category."""
