@@ -7,10 +7,10 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from support.backups import ME, WatchedFileStore, go_on
+from support.backups import ME, WatchedFileStore, save_checkpoint
 from support.databases import Postgres, Redis
 from support.proxy import Proxy
-from support.stores import Opened, Place
+from support.stores import Place, StateOpener
 
 from penstock.ops.dev_services import running_hdfs
 from penstock.state.files.file_store import FileStore, open_file_store
@@ -44,9 +44,9 @@ def proxy(place: Place) -> Iterator[Proxy]:
 
 
 @pytest.fixture
-def opened() -> Iterator[Opened]:
+def opened() -> Iterator[StateOpener]:
     """Opens states until the test ends."""
-    with closing(Opened()) as opened:
+    with closing(StateOpener()) as opened:
         yield opened
 
 
@@ -76,6 +76,6 @@ def watched(tmp_path: Path) -> WatchedFileStore:
 def state(tmp_path: Path) -> Iterator[RocksShardState]:
     """An open state with one checkpoint."""
     state = RocksStateFolder(tmp_path / "state").open(ME)
-    go_on(state, 0)
+    save_checkpoint(state, 0)
     yield state
     state.close()

@@ -18,12 +18,12 @@ from support.backups import (
     WatchedFileStore,
     back_up,
     backups_at,
-    go_on,
     halve,
     listing,
     newest_backup,
     path_of,
-    restored,
+    restored_values,
+    save_checkpoint,
 )
 
 from penstock.state.backups.errors import BackupFenced
@@ -44,7 +44,7 @@ def test_a_kill_at_any_step_leaves_a_complete_backup(store: FileStore, state: Ro
         watched.before, begun = _death_at(kill)
         died = _dies(partial(_claim_save_prune, watched, state, tmp_path, number))
         watched.before = WatchedFileStore.before
-        found = int((restored(store, tmp_path / "target") or {})[b"last"])
+        found = int((restored_values(store, tmp_path / "target") or {})[b"last"])
 
         assert found in (last, number), f"killed before {begun[-1]}"
         assert not any(verdict.damages for verdict in verify(backups_at(store))), f"killed before {begun[-1]}"
@@ -91,7 +91,7 @@ def test_a_killed_process_leaves_no_partial_backup(
     """After SIGKILL within a table, a restore uses the earlier backup, and the next owner's pruning removes the rest."""
     back_up(claim(backups_at(store), ME), state, tmp_path, 1)
     state.save({b"large": os.urandom(20_000_000)})
-    go_on(state, 2)
+    save_checkpoint(state, 2)
     state.snapshot(tmp_path / "snapshot")
     webhdfs = repr(request.getfixturevalue("hdfs")["webhdfs"]) if "hdfs" in store.location else None
     program = (
@@ -110,7 +110,7 @@ def test_a_killed_process_leaves_no_partial_backup(
     root = Path(__file__).parents[2]
     died = subprocess.run([sys.executable, "-c", program], cwd=root, check=False, capture_output=True, text=True)
     left = [name for name in store.list_folder(f"{ME.processor}/{ME.bucket:05d}/files") if name.startswith(".")]
-    values = restored(store, tmp_path / "target")
+    values = restored_values(store, tmp_path / "target")
     owner = claim(backups_at(store), ME)
     back_up(owner, state, tmp_path)
     owner.prune(1)
@@ -127,7 +127,7 @@ def test_a_fenced_owner_writes_and_removes_nothing(store: FileStore, state: Rock
     back_up(old, state, tmp_path, 1)
     back_up(claim(backups_at(store), ME), state, tmp_path, 2)
     there = listing(store)
-    go_on(state, 3)
+    save_checkpoint(state, 3)
     with pytest.raises(BackupFenced, match="owner 2 now makes"):
         back_up(old, state, tmp_path)
     with pytest.raises(BackupFenced, match="owner 2 now makes"):
@@ -178,7 +178,7 @@ def test_a_paused_owner_removes_nothing_of_a_later_owner(
 
     assert [manifest.id for manifest in later] == [newest_backup(watched).id]
     assert verify(backups_at(watched))[0].damages == ()
-    assert (restored(watched, tmp_path / "target") or {})[b"last"] == b"3"
+    assert (restored_values(watched, tmp_path / "target") or {})[b"last"] == b"3"
 
 
 def test_the_last_owner_to_claim_is_the_only_owner(store: FileStore) -> None:
@@ -211,7 +211,7 @@ def test_an_emptied_store_receives_a_full_backup(store: FileStore, state: RocksS
     back_up(claim(backups_at(store), ME), state, tmp_path, 3)
 
     assert [verdict.damages for verdict in verify(backups_at(store))] == [(), ()]
-    assert (restored(store, tmp_path / "target") or {})[b"last"] == b"3"
+    assert (restored_values(store, tmp_path / "target") or {})[b"last"] == b"3"
 
 
 def test_pruning_keeps_the_last_intact_backups(store: FileStore, state: RocksShardState, tmp_path: Path) -> None:

@@ -16,14 +16,14 @@ import pytest
 from support.backups import (
     ME,
     OFTEN,
-    Switch,
+    StoreSwitch,
     WaitUntil,
     WatchedFileStore,
     backups_at,
-    go_on,
-    keeping,
     newest_backup,
-    restored,
+    restored_values,
+    save_checkpoint,
+    scheduled_backups,
 )
 
 from penstock.ops.dev_services import LocalServices
@@ -41,13 +41,13 @@ def test_a_changing_state_is_backed_up_repeatedly(
     store: FileStore, state: RocksShardState, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     """The scheduler removes old backups and leaves no snapshot beside the state."""
-    with keeping(store, state, keep=1):
+    with scheduled_backups(store, state, keep=1):
         for number in range(1, 4):
-            go_on(state, number)
+            save_checkpoint(state, number)
             wait_until(lambda number=number: newest_position(store, ME) == StatePosition({"flights": number}))  # type: ignore[misc]  # a default binds the loop's value
         wait_until(lambda: len(backups_at(store).ids()) == 1)
 
-    assert (restored(store, tmp_path / "target") or {})[b"last"] == b"3"
+    assert (restored_values(store, tmp_path / "target") or {})[b"last"] == b"3"
     assert [path.name for path in state.folder.parent.iterdir()] == [state.folder.name]
 
 
@@ -63,7 +63,7 @@ def test_an_unchanged_state_is_not_backed_up_again(
         return position()
 
     state.position = counted  # type: ignore[method-assign]
-    with keeping(watched, state) as keeper:
+    with scheduled_backups(watched, state) as keeper:
         wait_until(lambda: len(backups_at(watched.store).ids()) == 1)
         seen = len(looked)
         wait_until(lambda: len(looked) > seen + 5)
@@ -81,9 +81,9 @@ def test_a_store_that_is_unavailable_at_the_start_is_retried(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The log reports the outage once, with the backup's age, and reports when all backups have caught up."""
-    watched.before = switch = Switch()
-    with keeping(watched, state) as keeper:
-        wait_until(lambda: len(watched.asked) > 4)
+    watched.before = switch = StoreSwitch()
+    with scheduled_backups(watched, state) as keeper:
+        wait_until(lambda: len(watched.requests) > 4)
         wait_until(lambda: "more than 3 intervals" in caplog.text)
         old = keeper.ages()
         switch.on = True
@@ -115,14 +115,14 @@ def test_late_backups_are_logged_rarely_and_their_end_with_the_duration(
         if step == "write":
             slow.wait(1.0)
 
-    watched.before = Switch()
-    with keeping(watched, state):
-        wait_until(lambda: len(watched.asked) > tries)
+    watched.before = StoreSwitch()
+    with scheduled_backups(watched, state):
+        wait_until(lambda: len(watched.requests) > tries)
         wait_until(lambda: len(logged("more than 3 intervals")) == 2)
-        watched.before = Switch(on=True)
+        watched.before = StoreSwitch(on=True)
         wait_until(lambda: len(logged("caught up. They were late for")) == 1)
         watched.before = take_long
-        go_on(state, 1)
+        save_checkpoint(state, 1)
         wait_until(lambda: len(logged("more than 3 intervals")) == 3)
         slow.set()
         wait_until(lambda: len(logged("caught up. They were late for")) == 2)
@@ -135,7 +135,7 @@ def test_a_manifest_contains_the_backup_interval(
     watched: WatchedFileStore, state: RocksShardState, wait_until: WaitUntil
 ) -> None:
     """A manifest without an interval is valid, too."""
-    with keeping(watched, state):
+    with scheduled_backups(watched, state):
         wait_until(lambda: backups_at(watched).ids() != [])
     manifest = newest_backup(watched)
     content = json.loads(msgspec.json.encode(manifest))
@@ -150,7 +150,7 @@ def test_a_store_that_fails_during_a_backup_is_retried(
     watched: WatchedFileStore, state: RocksShardState, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     """The files of the broken backup do not count as a backup, and the next backup is complete."""
-    switch = Switch(on=True)
+    switch = StoreSwitch(on=True)
 
     def break_off(step: str, path: str) -> None:
         if step == "write" and len(watched.stored()) == 2:
@@ -158,16 +158,16 @@ def test_a_store_that_fails_during_a_backup_is_retried(
         switch(step, path)
 
     watched.before = break_off
-    with keeping(watched, state):
+    with scheduled_backups(watched, state):
         wait_until(lambda: not switch.on)
         broken = backups_at(watched.store).ids()
-        go_on(state, 1)
-        watched.before = Switch(on=True)
+        save_checkpoint(state, 1)
+        watched.before = StoreSwitch(on=True)
         wait_until(lambda: newest_position(watched.store, ME) == StatePosition({"flights": 1}))
 
     assert broken == []
     assert [verdict.damages for verdict in verify(backups_at(watched))] == [()]
-    assert (restored(watched, tmp_path / "target") or {})[b"last"] == b"1"
+    assert (restored_values(watched, tmp_path / "target") or {})[b"last"] == b"1"
 
 
 class Hanging:
@@ -252,11 +252,11 @@ def test_the_older_of_two_schedulers_is_fenced(
     watched: WatchedFileStore, state: RocksShardState, wait_until: WaitUntil, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The older one logs this and leaves the shard to the newer one, whose backups continue."""
-    with keeping(watched, state) as older:
+    with scheduled_backups(watched, state) as older:
         wait_until(lambda: backups_at(watched).ids() != [])
-        with keeping(watched, state) as newer:
+        with scheduled_backups(watched, state) as newer:
             wait_until(lambda: newest_backup(watched).epoch == 2)
-            go_on(state, 1)
+            save_checkpoint(state, 1)
             wait_until(lambda: older.ages().by_shard == {})
             wait_until(lambda: newest_position(watched, ME) == StatePosition({"flights": 1}))
             ages = newer.ages()
@@ -283,7 +283,7 @@ def test_snapshots_of_killed_processes_are_removed(
 ) -> None:
     """Otherwise they would retain tables on the disk that the database no longer needs."""
     state.snapshot(state.folder.parent / ".backup-of-the-dead")
-    with keeping(watched, state):
+    with scheduled_backups(watched, state):
         wait_until(lambda: backups_at(watched).ids() != [])
 
     assert [path.name for path in state.folder.parent.iterdir()] == [state.folder.name]
@@ -304,7 +304,7 @@ def test_an_unexpected_error_ends_neither_the_scheduler_nor_other_backups(
             raise errors.pop()
 
     watched.before = fail
-    with keeping(watched, state):
+    with scheduled_backups(watched, state):
         wait_until(lambda: backups_at(watched.store).ids() != [])
 
     assert "ZeroDivisionError: of the store" in caplog.text
@@ -318,16 +318,16 @@ def test_backups_catch_up_after_hdfs_restarts(
     endpoints = services.up(["hdfs"], lambda _: None)["hdfs"].endpoints
     try:
         store = open_file_store(f"{endpoints['rpc']}/backups", endpoints["webhdfs"])
-        with keeping(store, state) as keeper:
+        with scheduled_backups(store, state) as keeper:
             wait_until(lambda: newest_position(store, ME) == StatePosition({"flights": 0}))
             services.down(["hdfs"], lambda _: None)
-            go_on(state, 1)
+            save_checkpoint(state, 1)
             wait_until(lambda: keeper.ages().by_shard[ME].seconds > 1.0)
             services.up(["hdfs"], lambda _: None)
             wait_until(lambda: newest_position(store, ME) == StatePosition({"flights": 1}))
             wait_until(lambda: "caught up" in caplog.messages[-1])
             wait_until(lambda: keeper.ages().by_shard[ME].seconds < 1.0)
-        values = restored(store, tmp_path / "target")
+        values = restored_values(store, tmp_path / "target")
     finally:
         services.down(["hdfs"], lambda _: None)
 

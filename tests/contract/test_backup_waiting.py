@@ -12,7 +12,7 @@ import pytest
 from support.backups import (
     ME,
     OFTEN,
-    Switch,
+    StoreSwitch,
     WaitUntil,
     WatchedFileStore,
     back_up,
@@ -60,13 +60,13 @@ def test_a_missing_state_waits_for_its_backup_store_and_logs_rarely(
     back_up(claim(backups_at(watched), ME), state, tmp_path, 1)
     if begun:
         RocksStateFolder(tmp_path / "other").open(ME).close()
-    watched.before = switch = Switch()
-    asked = len(watched.asked)
+    watched.before = switch = StoreSwitch()
+    asked = len(watched.requests)
     with refreshing(watched, tmp_path / "other") as (_, refreshed):
-        wait_until(lambda: len(watched.asked) > asked + 2)
+        wait_until(lambda: len(watched.requests) > asked + 2)
         at_once = [text for text in caplog.messages if "waits for its backup" in text]
         wait_until(lambda: "Repair the backup store, or name the one" in caplog.text)
-        tries, logged = len(watched.asked) - asked, caplog.text.count("waits for its backup")
+        tries, logged = len(watched.requests) - asked, caplog.text.count("waits for its backup")
         switch.on = True
         refreshed.result(30)
 
@@ -88,7 +88,7 @@ def test_an_existing_state_does_not_wait_for_the_backup_store(
     else:
         state.save_together({b"key": b"value"}, StatePosition({"more": 1}))
     state.close()
-    watched.before = Switch()
+    watched.before = StoreSwitch()
     with refreshing(watched, tmp_path / "other") as (_, refreshed):
         refreshed.result(30)
 
@@ -112,12 +112,12 @@ def test_a_cancelled_restore_sends_no_more_requests(
     with refreshing(watched, tmp_path / "other") as (backups, refreshed):
         assert reached.wait(30)
         backups.close()
-        asked = len(watched.asked)
+        asked = len(watched.requests)
         let_go.set()
         with pytest.raises(BackupCanceled, match="nothing was changed"):
             refreshed.result(30)
 
-    assert len(watched.asked) - asked <= 8, "beyond the files that are fetched side by side"
+    assert len(watched.requests) - asked <= 8, "beyond the files that are fetched side by side"
     assert not list(shard_folder(tmp_path / "other", ME).glob("*"))
 
 
@@ -125,9 +125,9 @@ def test_a_revoked_shard_does_not_wait_for_the_backup_store(
     watched: WatchedFileStore, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     """It does not delay the opening of shards that are still assigned."""
-    watched.before, dropped = Switch(), threading.Event()
+    watched.before, dropped = StoreSwitch(), threading.Event()
     with refreshing(watched, tmp_path / "other", dropped) as (_, refreshed):
-        wait_until(lambda: watched.asked != [])
+        wait_until(lambda: watched.requests != [])
         dropped.set()
         with pytest.raises(BackupCanceled, match="not needed any more"):
             refreshed.result(30)

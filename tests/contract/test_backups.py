@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 from support.backups import (
     ME,
-    Ended,
+    ProcessEnded,
     WatchedFileStore,
     back_up,
     backups_at,
     halve,
     listing,
     path_of,
-    restored,
+    restored_values,
     rewrite,
     table_of,
     tables_of,
@@ -75,7 +75,7 @@ def test_a_backup_stores_only_new_tables(store: FileStore, state: RocksShardStat
     first = back_up(claim(backups_at(watched), ME), state, tmp_path, 1)
     owner = claim(backups_at(watched), ME)
     shared = back_up(owner, state, tmp_path)
-    watched.asked.clear()
+    watched.requests.clear()
     second = back_up(owner, state, tmp_path, 2)
     tables = {path_of(store, table) for table in tables_of(second)}
     new_tables = tables - {path_of(store, table) for table in tables_of(shared)}
@@ -100,7 +100,7 @@ def test_a_table_is_hashed_once(store: FileStore, state: RocksShardState, tmp_pa
     owner.save(snapshot, state.position())
 
     assert content in listing(store).values()
-    assert (restored(store, tmp_path / "target") or {})[b"last"] == b"0"
+    assert (restored_values(store, tmp_path / "target") or {})[b"last"] == b"0"
 
 
 def test_a_file_that_was_removed_from_the_store_is_stored_again(
@@ -139,7 +139,7 @@ def test_a_backup_shares_no_file_with_different_content(
     assert verdicts[second.id] == ()
     assert bool(verdicts[first.id]) == next_owner
     assert "its checksum does not match" in caplog.text
-    assert (restored(store, tmp_path / "target") or {})[b"last"] == b"2"
+    assert (restored_values(store, tmp_path / "target") or {})[b"last"] == b"2"
 
 
 def test_each_backup_verifies_a_part_of_a_large_state(
@@ -153,9 +153,9 @@ def test_each_backup_verifies_a_part_of_a_large_state(
     monkeypatch.setattr(owning, "CHECKED_BYTES", max(file.size_bytes for file in manifest.files))
     turns: list[set[str]] = []
     for _ in range(2 * len(manifest.files)):
-        watched.asked.clear()
+        watched.requests.clear()
         back_up(owner, state, tmp_path)
-        turns.append({path.rpartition("/")[2] for step, path in watched.asked if step == "read"})
+        turns.append({path.rpartition("/")[2] for step, path in watched.requests if step == "read"})
 
     assert all(len(turn) < len(manifest.files) for turn in turns)
     assert tables.keys() <= set().union(*turns)
@@ -173,14 +173,14 @@ def test_a_restore_succeeds_after_a_kill_at_any_step_of_another(
 
         def step(*_: object, steps: count[int] = steps, number: int = number) -> None:
             if next(steps) == number:
-                raise Ended
+                raise ProcessEnded
 
         setattr(watched, when, step)
         monkeypatch.setattr(fetch, "sync_folder", step)
         died = False
         try:
             restore_shard(watched, ME, shard, confirm=step)
-        except Ended:
+        except ProcessEnded:
             died = True
         setattr(watched, when, lambda *_: None)
         monkeypatch.setattr(fetch, "sync_folder", lambda _: None)
@@ -245,7 +245,7 @@ def test_a_damaged_backup_is_replaced_by_the_previous_one(
     before, manifest = back_up(owner, state, tmp_path, 1), back_up(owner, state, tmp_path, 2)
     damage(store, manifest, before)
     verdicts = verify(backups_at(store))
-    values = restored(store, tmp_path / "target")
+    values = restored_values(store, tmp_path / "target")
 
     assert (values or {})[b"last"] == b"1"
     assert [bool(verdict.damages) for verdict in verdicts] == [True, False]
@@ -304,7 +304,7 @@ def test_a_failing_store_is_not_treated_as_empty(
             raise FileStoreUnreachable(f"{path} was not read: refused.")
 
     watched.before = refuse
-    older = restored(watched, tmp_path / "target")
+    older = restored_values(watched, tmp_path / "target")
     unreadable.add(path_of(watched, table_of(before)))
 
     assert (older or {})[b"last"] == b"1"
@@ -350,6 +350,6 @@ def test_a_restore_continues_when_its_backup_is_replaced(
             back_up(owner, state, tmp_path, 3)
 
     watched.after = replace
-    values = restored(watched, tmp_path / "target")
+    values = restored_values(watched, tmp_path / "target")
 
     assert (values or {})[b"last"] == b"3"

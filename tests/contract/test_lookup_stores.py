@@ -12,7 +12,7 @@ import pytest
 from support.databases import PASSWORD, Postgres, Redis
 from support.lookup_tables import Airport, InPostgres, InRedis
 from support.proxy import Proxy
-from support.stores import Place, fresh
+from support.stores import Place, unique_name
 
 import penstock as ps
 from penstock.processors.errors import DeclarationError
@@ -109,7 +109,7 @@ class City(msgspec.Struct, frozen=True):
 
 def table_of(postgres: Postgres, kind: str, *rows: tuple[Any, ...]) -> str:
     """Create a table of cities whose codes have the given type."""
-    name = fresh("cities")
+    name = unique_name("cities")
     with postgres.session() as session:
         session.execute(f"CREATE TABLE {name} (code {kind}, name text)")
         for row in rows:
@@ -181,7 +181,7 @@ def test_a_missing_table_or_column_is_reported_before_the_first_key(
 
 def test_a_table_without_read_permission_is_named(postgres: Postgres) -> None:
     """The error names the table."""
-    guest, name = fresh("reader"), table_of(postgres, "text")
+    guest, name = unique_name("reader"), table_of(postgres, "text")
     with postgres.session() as session:
         session.execute(f"CREATE USER {guest} PASSWORD '{PASSWORD}'")
     source = ps.lookups.PostgresTable(name, City, "code", at=postgres.url.replace("penstock:", f"{guest}:"))
@@ -195,7 +195,7 @@ def test_a_table_without_read_permission_is_named(postgres: Postgres) -> None:
 
 def test_a_value_that_is_not_a_hash_affects_no_other_row(redis_server: Redis) -> None:
     """The same applies to a field that is not text."""
-    prefix = f"{fresh('city')}:"
+    prefix = f"{unique_name('city')}:"
     with redis_server.session() as client:
         client.set(f"{prefix}a", "Rome")
         client.hset(f"{prefix}b", mapping={"name": b"\xff"})

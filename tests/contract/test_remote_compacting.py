@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from support.databases import Postgres
 from support.proxy import Proxy
-from support.stores import EVER, LIMIT_S, OVERWRITING, A, B, Log, Opened, Place, aggregator, lifted, until, values
+from support.stores import EVER, LIMIT_S, OVERWRITING, A, B, Log, Place, StateOpener, aggregator, lifted, until, values
 
 import penstock as ps
 from penstock.processors.errors import ProcessorFailed
@@ -26,7 +26,7 @@ from penstock.state.remote.folder import store_at
 from penstock.state.remote.protocols import Shard
 
 
-def test_compaction_merges_partials_in_order(url: str, opened: Opened) -> None:
+def test_compaction_merges_partials_in_order(url: str, opened: StateOpener) -> None:
     """A slot with more partials than the limit is merged into one; other slots and all results are unchanged."""
     monoid = Log()
     processor = aggregator(monoid)
@@ -63,7 +63,7 @@ class Small(Log):
         return super().combine(left, right)
 
 
-def test_partials_that_cannot_be_combined_are_kept_and_reported(url: str, opened: Opened) -> None:
+def test_partials_that_cannot_be_combined_are_kept_and_reported(url: str, opened: StateOpener) -> None:
     """The monoid is the user's code. Its failure must neither stop the compactor's thread nor change the store."""
     monoid = Small()
     processor = aggregator(monoid)
@@ -91,7 +91,7 @@ MEANWHILE: dict[str, tuple[Callable[[RemoteState, Compactor], object], list[Any]
 
 
 @pytest.mark.parametrize("meanwhile", MEANWHILE)
-def test_writes_during_a_compaction_are_kept(url: str, opened: Opened, meanwhile: str) -> None:
+def test_writes_during_a_compaction_are_kept(url: str, opened: StateOpener, meanwhile: str) -> None:
     """A worker or another compactor may write between a compactor's read and its write."""
     monoid = Log()
     processor = aggregator(monoid)
@@ -108,7 +108,7 @@ def test_writes_during_a_compaction_are_kept(url: str, opened: Opened, meanwhile
     assert values(state, monoid, A) == [expected]
 
 
-def test_partials_rewritten_after_a_failover_are_not_replaced(postgres: Postgres, opened: Opened) -> None:
+def test_partials_rewritten_after_a_failover_are_not_replaced(postgres: Postgres, opened: StateOpener) -> None:
     """A failover loses saves between a compactor's read and its write, and the owner writes others with the same numbers."""
     monoid = Log()
     processor = aggregator(monoid)
@@ -128,7 +128,7 @@ def test_partials_rewritten_after_a_failover_are_not_replaced(postgres: Postgres
     assert values(state, monoid, A) == [[0, 1, 7]]
 
 
-def test_partials_that_a_whole_value_replaced_stay_replaced(url: str, opened: Opened) -> None:
+def test_partials_that_a_whole_value_replaced_stay_replaced(url: str, opened: StateOpener) -> None:
     """The write mode changes while a compactor is at work."""
     monoid = Log()
     processor = aggregator(monoid)
@@ -145,7 +145,7 @@ def test_partials_that_a_whole_value_replaced_stay_replaced(url: str, opened: Op
     assert values(state, monoid, A) == [[0, 1, 2, 3]]
 
 
-def test_a_compactor_does_not_affect_the_owner(url: str, opened: Opened) -> None:
+def test_a_compactor_does_not_affect_the_owner(url: str, opened: StateOpener) -> None:
     """It runs in its own thread while the owner appends and reads."""
     monoid = Log()
     processor = aggregator(monoid)
@@ -174,7 +174,7 @@ while True:
 """
 
 
-def test_a_compactor_may_be_killed_at_any_moment(url: str, opened: Opened) -> None:
+def test_a_compactor_may_be_killed_at_any_moment(url: str, opened: StateOpener) -> None:
     """Repeated kills lose nothing and count nothing twice."""
     monoid = Log()
     processor = aggregator(monoid)
@@ -196,7 +196,7 @@ def test_a_compactor_may_be_killed_at_any_moment(url: str, opened: Opened) -> No
     assert values(state, monoid, *slots) == [list(range(next(appended)))] * len(slots)
 
 
-def test_a_compactor_continues_after_a_lost_connection(place: Place, proxy: Proxy, opened: Opened) -> None:
+def test_a_compactor_continues_after_a_lost_connection(place: Place, proxy: Proxy, opened: StateOpener) -> None:
     """It logs the failed pass and repeats it."""
     monoid = Log()
     processor = aggregator(monoid)

@@ -14,8 +14,8 @@ from support.stores import (
     OUTBOX,
     OVERWRITING,
     A,
-    Opened,
     Place,
+    StateOpener,
     aggregator,
     identity_of,
     lifted,
@@ -41,7 +41,7 @@ WRITES: dict[str, Callable[[RemoteState], None]] = {
 
 @pytest.mark.parametrize("writing", [OVERWRITING, APPENDING])
 @pytest.mark.parametrize("write", WRITES)
-def test_a_zombie_changes_nothing(url: str, opened: Opened, write: str, writing: WriteMode) -> None:
+def test_a_zombie_changes_nothing(url: str, opened: StateOpener, write: str, writing: WriteMode) -> None:
     """Every write of an older owner is refused with an error."""
     processor = aggregator(ps.monoids.Count())
     zombie = opened(url, processor, writing)
@@ -59,7 +59,7 @@ def test_a_zombie_changes_nothing(url: str, opened: Opened, write: str, writing:
 
 
 @pytest.mark.parametrize("writing", [OVERWRITING, APPENDING])
-def test_a_zombie_reads_nothing(url: str, opened: Opened, writing: WriteMode) -> None:
+def test_a_zombie_reads_nothing(url: str, opened: StateOpener, writing: WriteMode) -> None:
     """A read by an older owner fails: a result computed from its successor's values would count events twice."""
     processor = aggregator(ps.monoids.Count())
     zombie = opened(url, processor, writing)
@@ -75,7 +75,7 @@ def test_a_zombie_reads_nothing(url: str, opened: Opened, writing: WriteMode) ->
     assert values(owner, ps.monoids.Count(), A) == [1]
 
 
-def test_a_store_that_lost_saves_is_noticed(place: Place, opened: Opened) -> None:
+def test_a_store_that_lost_saves_is_noticed(place: Place, opened: StateOpener) -> None:
     """After a failover that lost saves, the owner writes nothing; its error asks to open the shard again."""
     processor = aggregator(ps.monoids.Count())
     state = opened(place.url, processor)
@@ -90,7 +90,7 @@ def test_a_store_that_lost_saves_is_noticed(place: Place, opened: Opened) -> Non
 
 
 @pytest.mark.parametrize("saves", [0, 1])
-def test_an_epoch_that_a_failover_repeats_has_one_owner(place: Place, opened: Opened, saves: int) -> None:
+def test_an_epoch_that_a_failover_repeats_has_one_owner(place: Place, opened: StateOpener, saves: int) -> None:
     """A failover that loses a claim repeats its epoch; the earlier owner does not treat the next owner's saves as its own."""
     processor = aggregator(ps.monoids.Count())
     first = opened(place.url, processor)
@@ -117,7 +117,7 @@ def roll_back(place: Place, processor: type[ps.Aggregator], counted: Literal["ep
             client.hincrby(f"penstock:{{{processor.name}:0}}:shard", counted, -1)
 
 
-def test_shards_can_be_opened_while_others_are_in_use(url: str, opened: Opened) -> None:
+def test_shards_can_be_opened_while_others_are_in_use(url: str, opened: StateOpener) -> None:
     """The shards of a worker share its connections, from any thread."""
     monoid = ps.monoids.Count()
     processor = aggregator(monoid)

@@ -8,7 +8,20 @@ from typing import Any
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from support.stores import APPENDING, OVERWRITING, A, B, C, Log, Opened, aggregator, fold, identity_of, lifted, values
+from support.stores import (
+    APPENDING,
+    OVERWRITING,
+    A,
+    B,
+    C,
+    Log,
+    StateOpener,
+    aggregator,
+    fold,
+    identity_of,
+    lifted,
+    values,
+)
 
 import penstock as ps
 from penstock.processors.declare.stores import WriteMode
@@ -103,7 +116,7 @@ def test_any_series_of_saves_folds_as_the_monoid_does(url: str, name: str, drawn
             assert same(monoid, monoid.decode(encoded), fold(monoid, seen), scale_of(seen))
 
 
-def test_sums_stay_exact_beyond_the_databases_number_types(url: str, opened: Opened) -> None:
+def test_sums_stay_exact_beyond_the_databases_number_types(url: str, opened: StateOpener) -> None:
     """Integers grow past 64 bits, partial by partial, and floats as small as 1e-20 are kept."""
     monoid = ps.monoids.Sum()
     state = opened(url, aggregator(monoid))
@@ -117,7 +130,7 @@ def test_sums_stay_exact_beyond_the_databases_number_types(url: str, opened: Ope
     assert huge == 6 * 2**70
 
 
-def test_floats_overflow_to_infinity(url: str, opened: Opened) -> None:
+def test_floats_overflow_to_infinity(url: str, opened: StateOpener) -> None:
     """Python does the same; a database would refuse the sum, and with it the save."""
     monoid = ps.monoids.Sum()
     state = opened(url, aggregator(monoid))
@@ -130,7 +143,7 @@ def test_floats_overflow_to_infinity(url: str, opened: Opened) -> None:
     assert math.isnan(unknown)
 
 
-def test_a_removed_slot_starts_empty(url: str, opened: Opened) -> None:
+def test_a_removed_slot_starts_empty(url: str, opened: StateOpener) -> None:
     """Values that the store merged and partials that it has not merged yet do not reappear."""
     monoids: list[ps.monoids.Monoid[Any]] = [ps.monoids.Count(), ps.monoids.Mean(), ps.monoids.Max(), Log()]
     for monoid in monoids:

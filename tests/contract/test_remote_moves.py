@@ -8,8 +8,8 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from support.machines import YEAR_2100_MS, created, read, write
-from support.stores import fresh
+from support.machines import YEAR_2100_MS, create_categories, read, write
+from support.stores import unique_name
 
 import penstock as ps
 from penstock.ops.clock import SteeredClock
@@ -76,7 +76,7 @@ class World:
         self.url = url
 
         class Visits(ps.Aggregator):
-            name = fresh("visits")
+            name = unique_name("visits")
             reads, writes, monoid, store = visits, hours, ps.monoids.Count(), ps.RemoteStore()
             window = ps.windows.Tumbling(timedelta(hours=1))
             output_semantics = output
@@ -86,7 +86,7 @@ class World:
 
         self.processor = Visits
         self.around = MaintenanceEnvironment(self.bus, folder, store=url)
-        created(self.bus, [Visits])
+        create_categories(self.bus, [Visits])
 
     def send(self, hour: int) -> None:
         """Send two visits to each of four pages within an hour."""

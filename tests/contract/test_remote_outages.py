@@ -17,8 +17,8 @@ from support.stores import (
     OUTBOX,
     A,
     Log,
-    Opened,
     Place,
+    StateOpener,
     aggregator,
     fold,
     identity_of,
@@ -38,7 +38,7 @@ from penstock.state.remote.retry import StoreRetry
 
 
 @pytest.mark.parametrize("write", ["save", "save_together", "save_with_outbox"])
-def test_a_save_whose_answer_is_lost_counts_once(place: Place, proxy: Proxy, opened: Opened, write: str) -> None:
+def test_a_save_whose_answer_is_lost_counts_once(place: Place, proxy: Proxy, opened: StateOpener, write: str) -> None:
     """The store has saved, and the connection breaks before the answer: a read decides, also for appended partials."""
     for monoid in (ps.monoids.Count(), Log()):
         processor = aggregator(monoid)
@@ -61,7 +61,7 @@ def test_a_save_whose_answer_is_lost_counts_once(place: Place, proxy: Proxy, ope
 
 
 @pytest.mark.parametrize("sent", [0, 100, 5_000, 60_000])
-def test_a_save_that_breaks_in_transit_counts_once(place: Place, proxy: Proxy, opened: Opened, sent: int) -> None:
+def test_a_save_that_breaks_in_transit_counts_once(place: Place, proxy: Proxy, opened: StateOpener, sent: int) -> None:
     """The connection may break after any byte."""
     monoid = ps.monoids.Count()
     processor = aggregator(monoid)
@@ -75,7 +75,7 @@ def test_a_save_that_breaks_in_transit_counts_once(place: Place, proxy: Proxy, o
     assert values(state, monoid, *slots) == [1] * 5_000
 
 
-def test_a_lost_claim_or_fetch_is_repeated(place: Place, proxy: Proxy, opened: Opened) -> None:
+def test_a_lost_claim_or_fetch_is_repeated(place: Place, proxy: Proxy, opened: StateOpener) -> None:
     """Opening and reading survive a lost connection."""
     processor = aggregator(ps.monoids.Count())
     proxy.cut_after(0)
@@ -87,7 +87,9 @@ def test_a_lost_claim_or_fetch_is_repeated(place: Place, proxy: Proxy, opened: O
     assert proxy.losses == 1
 
 
-def test_a_large_save_is_sent_in_chunks(redis_server: Redis, opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_save_is_sent_in_chunks(
+    redis_server: Redis, opened: StateOpener, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The chunks are one save, survive a broken connection, and leave only expiring keys in Redis."""
     monkeypatch.setattr(redis_store, "_COMMAND_LIMIT_BYTES", 10_000)
     monkeypatch.setattr(redis_store, "_CHUNK_BYTES", 5_000)
@@ -122,7 +124,7 @@ def test_missing_chunks_are_sent_again(redis_server: Redis, monkeypatch: pytest.
         assert values(state, monoid, A) == [1]
 
 
-def test_work_continues_after_a_store_restarts(place: Place, opened: Opened) -> None:
+def test_work_continues_after_a_store_restarts(place: Place, opened: StateOpener) -> None:
     """Saved data is there, and the owner need not open the shard again."""
     monoid = ps.monoids.Count()
     processor = aggregator(monoid)
@@ -180,7 +182,7 @@ def shown(server: Postgres, setting: str) -> Any:
     return row and row[0]
 
 
-def test_a_save_is_repeated_after_a_deadlock(postgres: Postgres, opened: Opened) -> None:
+def test_a_save_is_repeated_after_a_deadlock(postgres: Postgres, opened: StateOpener) -> None:
     """PostgreSQL rolls the save back in favour of another transaction; the owner repeats it."""
     monoid = ps.monoids.Count()
     processor = aggregator(monoid)
@@ -208,7 +210,7 @@ def waiting_for_locks(server: Postgres) -> int:
 
 
 def test_an_owner_that_pauses_within_its_transaction_is_ended(
-    postgres: Postgres, opened: Opened, monkeypatch: pytest.MonkeyPatch
+    postgres: Postgres, opened: StateOpener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It locks the shard no longer than a set time; its later writes are discarded."""
     session = [setting.replace("'10s'", "'200ms'") for setting in postgres_connection._SESSION]
@@ -232,7 +234,7 @@ def save_with_a_pause(
         transaction.execute("SELECT 1")
 
 
-def test_a_long_outage_of_the_store_is_reported(place: Place, proxy: Proxy, opened: Opened) -> None:
+def test_a_long_outage_of_the_store_is_reported(place: Place, proxy: Proxy, opened: StateOpener) -> None:
     """After the time limit the outcome is unknown, so nothing more is written before the state is opened again."""
     monoid = ps.monoids.Count()
     processor = aggregator(monoid)

@@ -11,7 +11,7 @@ from support.stores import (
     APPENDING,
     OVERWRITING,
     Log,
-    Opened,
+    StateOpener,
     aggregator,
     fold,
     hits,
@@ -30,7 +30,7 @@ from penstock.state.remote import read_results, remote_states
 HOUR = 3_600_000
 
 
-def test_results_can_be_queried(url: str, opened: Opened) -> None:
+def test_results_can_be_queried(url: str, opened: StateOpener) -> None:
     """Queries by key and window, by key, and of all keys leave the owner unchanged."""
     monoid = ps.monoids.Mean()
     processor = aggregator(monoid, ps.windows.Tumbling(timedelta(hours=1)))
@@ -63,7 +63,7 @@ def test_results_can_be_queried(url: str, opened: Opened) -> None:
         owner.save_position(StatePosition({"hits": 1}))
 
 
-def test_a_query_returns_every_kind_of_written_result(url: str, opened: Opened) -> None:
+def test_a_query_returns_every_kind_of_written_result(url: str, opened: StateOpener) -> None:
     """Whole values, numbers, ranks and partials; results without windows need no window."""
     monoids: list[ps.monoids.Monoid[Any]] = [ps.monoids.Count(), ps.monoids.Max(), Log()]
     for monoid in monoids:
@@ -86,7 +86,7 @@ def test_a_query_of_an_unknown_processor_returns_nothing(url: str, postgres: Pos
             assert list(results.scan(9)) == []
 
 
-def test_results_of_a_different_monoid_are_refused(url: str, opened: Opened) -> None:
+def test_results_of_a_different_monoid_are_refused(url: str, opened: StateOpener) -> None:
     """A reader whose monoid differs from the writer's fails with an error."""
     processor = aggregator(ps.monoids.Count())
     states = opened.folder(remote_states(url, processor))

@@ -7,7 +7,7 @@ from contextlib import closing
 from datetime import timedelta
 
 import pytest
-from support.stores import APPENDING, OVERWRITING, Opened, aggregator, values
+from support.stores import APPENDING, OVERWRITING, StateOpener, aggregator, values
 
 import penstock as ps
 from penstock.processors.declare.aggregator import Aggregator
@@ -60,14 +60,14 @@ def dying(rows: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
     raise Killed
 
 
-def count_once(url: str, counted: type[Aggregator], opened: Opened, writing: WriteMode = APPENDING) -> None:
+def count_once(url: str, counted: type[Aggregator], opened: StateOpener, writing: WriteMode = APPENDING) -> None:
     """Count one hit per slot with a worker."""
     opened(url, counted, writing).save_together({slot: COUNT.encode(1) for slot in SLOTS}, StatePosition(END))
 
 
 @pytest.mark.parametrize("writing", [OVERWRITING, APPENDING])
 def test_computed_values_replace_counted_ones(
-    url: str, counted: type[Aggregator], elsewhere: StoreRebuild, opened: Opened, writing: WriteMode
+    url: str, counted: type[Aggregator], elsewhere: StoreRebuild, opened: StateOpener, writing: WriteMode
 ) -> None:
     """Slots without a computed value are deleted, other hours are unchanged, and the next worker continues at the position."""
     count_once(url, counted, opened, writing)
@@ -88,7 +88,7 @@ def test_a_kill_between_chunks_leaves_old_or_computed_values(
     url: str,
     counted: type[Aggregator],
     elsewhere: StoreRebuild,
-    opened: Opened,
+    opened: StateOpener,
     written: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -108,7 +108,7 @@ def test_a_kill_between_chunks_leaves_old_or_computed_values(
 
 
 def test_a_shard_that_has_advanced_is_not_replaced(
-    url: str, counted: type[Aggregator], elsewhere: StoreRebuild, opened: Opened
+    url: str, counted: type[Aggregator], elsewhere: StoreRebuild, opened: StateOpener
 ) -> None:
     """The computed values lack the events that the shard has counted since."""
     count_once(url, counted, opened)
@@ -121,7 +121,7 @@ def test_a_shard_that_has_advanced_is_not_replaced(
 
 
 def test_a_worker_that_takes_over_stops_the_replacement(
-    url: str, counted: type[Aggregator], elsewhere: StoreRebuild, opened: Opened, monkeypatch: pytest.MonkeyPatch
+    url: str, counted: type[Aggregator], elsewhere: StoreRebuild, opened: StateOpener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From then on nothing is replaced, and the worker adds to the stored values."""
     monkeypatch.setattr(rebuild, "CHUNK_SLOTS", 1)
@@ -143,7 +143,7 @@ def test_an_incomplete_rebuild_is_neither_used_nor_queried(
     url: str,
     counted: type[Aggregator],
     elsewhere: StoreRebuild,
-    opened: Opened,
+    opened: StateOpener,
     written: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -169,7 +169,7 @@ def test_an_incomplete_rebuild_is_neither_used_nor_queried(
 
 
 def test_a_state_saved_without_a_position_is_rebuilt(
-    url: str, counted: type[Aggregator], elsewhere: StoreRebuild, opened: Opened
+    url: str, counted: type[Aggregator], elsewhere: StoreRebuild, opened: StateOpener
 ) -> None:
     """The worker died between its first two saves: it would count those events again."""
     opened(url, counted).save({slot: COUNT.encode(1) for slot in SLOTS})

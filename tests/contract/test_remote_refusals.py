@@ -12,7 +12,7 @@ import psycopg
 import pytest
 import redis
 from support.databases import PASSWORD, Postgres, Redis
-from support.stores import A, B, Log, Opened, aggregator, fresh, identity_of, lifted, new_database, values
+from support.stores import A, B, Log, StateOpener, aggregator, identity_of, lifted, new_database, unique_name, values
 
 import penstock as ps
 from penstock.processors.shard.position import StatePosition
@@ -66,7 +66,7 @@ def test_missing_privileges_are_named(postgres: Postgres) -> None:
     """The error lists the privileges that a user needs to create or use the tables."""
     url = new_database(postgres)
     with postgres.session() as session:
-        session.execute(f"CREATE USER {fresh('guest')} PASSWORD '{PASSWORD}'")
+        session.execute(f"CREATE USER {unique_name('guest')} PASSWORD '{PASSWORD}'")
         guest = session.execute("SELECT max(usename) FROM pg_user WHERE usename LIKE 'guest%'").fetchone()
     assert guest is not None
     processor = aggregator(ps.monoids.Count())
@@ -75,7 +75,7 @@ def test_missing_privileges_are_named(postgres: Postgres) -> None:
         states.open(identity_of(processor))
 
 
-def test_a_full_redis_saves_nothing(redis_server: Redis, opened: Opened) -> None:
+def test_a_full_redis_saves_nothing(redis_server: Redis, opened: StateOpener) -> None:
     """Redis completes a started script: a save is refused as a whole."""
     monoid = Log()
     processor = aggregator(monoid)
@@ -186,7 +186,7 @@ def test_every_error_of_redis_is_translated() -> None:
     [(("--appendonly", "no"), 1), (("--appendonly", "yes"), 0), (("--rename-command", "CONFIG", ""), 0)],
 )
 def test_a_redis_without_persistence_logs_one_warning(
-    setting: tuple[str, ...], warnings: int, tmp_path: Path, opened: Opened, caplog: pytest.LogCaptureFixture
+    setting: tuple[str, ...], warnings: int, tmp_path: Path, opened: StateOpener, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The warning appears if Redis keeps data in memory only, and not if its configuration is hidden."""
     caplog.set_level(logging.WARNING, "penstock.state")

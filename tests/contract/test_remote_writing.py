@@ -13,7 +13,7 @@ from support.stores import (
     A,
     B,
     C,
-    Opened,
+    StateOpener,
     aggregator,
     identity_of,
     lifted,
@@ -30,7 +30,7 @@ from penstock.state.protocols import ShardIdentity
 from penstock.state.remote import remote_states
 
 
-def test_a_new_shard_is_empty(url: str, opened: Opened) -> None:
+def test_a_new_shard_is_empty(url: str, opened: StateOpener) -> None:
     """It has no values, no position and no outbox."""
     state = opened(url, aggregator(ps.monoids.Count()))
 
@@ -41,7 +41,7 @@ def test_a_new_shard_is_empty(url: str, opened: Opened) -> None:
 
 
 @pytest.mark.parametrize("writing", [WriteMode.READ_MODIFY_WRITE, WriteMode.READ_MERGE_WRITE])
-def test_saved_values_are_there_after_reopening(url: str, opened: Opened, writing: WriteMode) -> None:
+def test_saved_values_are_there_after_reopening(url: str, opened: StateOpener, writing: WriteMode) -> None:
     """Values and positions persist; a removed slot is absent; positions of other categories are unchanged."""
     processor = aggregator(ps.monoids.First())
     state = opened(url, processor, writing)
@@ -58,7 +58,7 @@ def test_saved_values_are_there_after_reopening(url: str, opened: Opened, writin
     assert state.position() == StatePosition({"flights": 18, "planes": 2})
 
 
-def test_an_outbox_is_kept_until_it_is_cleared(url: str, opened: Opened) -> None:
+def test_an_outbox_is_kept_until_it_is_cleared(url: str, opened: StateOpener) -> None:
     """An outbox is saved with the position at its end, survives other saves and reopening, and is cleared once."""
     monoid = ps.monoids.Count()
     processor = aggregator(monoid)
@@ -76,7 +76,7 @@ def test_an_outbox_is_kept_until_it_is_cleared(url: str, opened: Opened) -> None
     assert opened(url, processor).outbox() is None
 
 
-def test_shards_are_isolated(url: str, opened: Opened) -> None:
+def test_shards_are_isolated(url: str, opened: StateOpener) -> None:
     """Buckets and processors do not see one another's state."""
     processor, other = aggregator(ps.monoids.Count()), aggregator(ps.monoids.Count())
     states = opened.folder(remote_states(url, processor))
@@ -87,7 +87,7 @@ def test_shards_are_isolated(url: str, opened: Opened) -> None:
     assert states.open(identity_of(processor, 1)).fetch([A]) == [b"\x01"]
 
 
-def test_a_closed_state_cannot_be_used(url: str, opened: Opened) -> None:
+def test_a_closed_state_cannot_be_used(url: str, opened: StateOpener) -> None:
     """Calls fail, and nothing is written."""
     state = opened(url, aggregator(ps.monoids.Count()))
     state.close()
@@ -99,7 +99,7 @@ def test_a_closed_state_cannot_be_used(url: str, opened: Opened) -> None:
         state.fetch([A])
 
 
-def test_a_different_state_layout_is_refused_and_the_state_kept(url: str, opened: Opened) -> None:
+def test_a_different_state_layout_is_refused_and_the_state_kept(url: str, opened: StateOpener) -> None:
     """A changed monoid or window is not given bytes that it would misread, and the owner stays the owner."""
     monoid = ps.monoids.Count()
     processor = aggregator(monoid)
@@ -120,7 +120,7 @@ def test_a_different_state_layout_is_refused_and_the_state_kept(url: str, opened
     "monoid", [ps.monoids.Count(), ps.monoids.Sum(), ps.monoids.Max(), ps.monoids.Last()], ids=repr
 )
 def test_a_save_of_many_slots_is_atomic(
-    url: str, opened: Opened, monoid: ps.monoids.Monoid[Any], writing: WriteMode
+    url: str, opened: StateOpener, monoid: ps.monoids.Monoid[Any], writing: WriteMode
 ) -> None:
     """Twenty thousand slots, more than Lua unpacks at once, are saved and fetched in the requested order."""
     state = opened(url, aggregator(monoid), writing)

@@ -14,15 +14,15 @@ from support.exactness import expect_totals_count_each_reading_once
 from support.kafka_proxy import KafkaProxy, proxied_kafka
 from support.meters import readings
 from support.subjects import EXACT, PAIRS, Subject, events
-from support.trials import expect_kept, prepared
-from support.victims import HASTY, Job, ended
+from support.trials import create_job, expect_guarantees
+from support.victims import SHORT_TIMEOUTS, Job, exit_code_of
 
 from penstock.ops.worker.preflight import prepare
 from penstock.transport.kafka import KafkaBus, KafkaSettings
 
 EVENTS = events(1_500)
 SUBJECTS = [Subject("stateful", *pair) for pair in PAIRS] + [Subject("stateless", EXACT, EXACT)]
-IMPATIENT = {**HASTY, "message.timeout.ms": "2000", "socket.timeout.ms": "2000"}
+IMPATIENT = {**SHORT_TIMEOUTS, "message.timeout.ms": "2000", "socket.timeout.ms": "2000"}
 """Sessions, transactions and messages that time out long before the outage ends."""
 OUTAGE_S = 12.0
 DONE_LIMIT_S = 120.0
@@ -67,7 +67,7 @@ def test_workers_of_every_row_outlast_a_long_outage(
     for number, subject in enumerate(SUBJECTS):
         folder = tmp_path / str(number)
         folder.mkdir()
-        made = prepared(subject, EVENTS, f"{prefix}.{number}", bus, folder)
+        made = create_job(subject, EVENTS, f"{prefix}.{number}", bus, folder)
         prepare(subject.make(made.prefix), bus).close()
         jobs.append(Job(subject, made.prefix, made.kafka, folder, settings=IMPATIENT, batch=10, endless=True))
     workers = [job.start() for job in jobs]
@@ -80,12 +80,12 @@ def test_workers_of_every_row_outlast_a_long_outage(
         assert [worker.exitcode for worker in workers] == [None] * len(workers)
         for worker in workers:
             os.kill(worker.pid or 0, signal.SIGTERM)
-        assert [ended(worker, 60) for worker in workers] == [0] * len(workers)
+        assert [exit_code_of(worker, 60) for worker in workers] == [0] * len(workers)
     finally:
         for worker in workers:
             worker.kill()
     for job in jobs:
-        expect_kept(job, EVENTS)
+        expect_guarantees(job, EVENTS)
 
 
 def test_a_worker_that_starts_during_an_outage_waits(

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import KafkaError
 from support.kafka_proxy import CUT, KafkaProxy, proxied_kafka
 from support.subjects import EXACT, Subject, events
-from support.trials import expect_kept, prepared
+from support.trials import create_job, expect_guarantees
 
 from penstock.transport.kafka import KafkaBus, KafkaSettings
 
@@ -38,10 +38,10 @@ def test_a_wrong_answer_to_a_commit_changes_nothing(
 ) -> None:
     """The second commit succeeds, but its answer is wrong; the worker determines the outcome and continues."""
     kafka, proxy = through_proxy
-    job = prepared(Subject(kind, EXACT, EXACT), EVENTS, prefix, KafkaBus(KafkaSettings(kafka)), tmp_path)
+    job = create_job(Subject(kind, EXACT, EXACT), EVENTS, prefix, KafkaBus(KafkaSettings(kafka)), tmp_path)
     second = proxy.answers + 1
     proxy.falsify = lambda seen: ANSWERS[answer] if seen == second else None
 
     assert job.run() == 0
     assert proxy.answers > second
-    expect_kept(job, EVENTS)
+    expect_guarantees(job, EVENTS)

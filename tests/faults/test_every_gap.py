@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 from support.subjects import CHAINED, EXACT, LEAST, LOCAL, MOST, REMOTE, STATELESS, TIMED, TWICE, Subject, events
-from support.trials import Source, expect_kept, expect_kept_remotely, prepared
+from support.trials import Source, create_job, expect_guarantees, expect_remote_guarantees
 from support.verdicts import committed, state_of
-from support.victims import LIMIT_S, Death, forking
+from support.victims import LIMIT_S, Kill, fork_server
 
 from penstock.processors.shard.checkpoints import Gap, Step, Steps, steps_of
 from penstock.transport.kafka import KafkaBus
@@ -70,11 +70,11 @@ def test_guarantees_hold_after_a_kill(
     subject: Subject, gap: Gap, kafka: str, kafka_bus: KafkaBus, tmp_path: Path, prefix: str
 ) -> None:
     """After a kill in the gap and a restart, state and outputs are equal to the expected ones, at least, or at most, as guaranteed."""
-    job = prepared(subject, EVENTS, prefix, kafka_bus, tmp_path)
+    job = create_job(subject, EVENTS, prefix, kafka_bus, tmp_path)
 
-    assert job.run(Death(gap)) == -signal.SIGKILL
+    assert job.run(Kill(gap)) == -signal.SIGKILL
     assert job.run() == 0
-    expect_kept(job, EVENTS)
+    expect_guarantees(job, EVENTS)
 
 
 @pytest.mark.parametrize(("subject", "gap"), cases(LOCAL + TIMED + CHAINED))
@@ -82,12 +82,12 @@ def test_guarantees_hold_without_the_disk(
     subject: Subject, gap: Gap, kafka: str, kafka_bus: KafkaBus, tmp_path: Path, prefix: str
 ) -> None:
     """The disk is lost, too, and another machine continues from Kafka."""
-    job = prepared(subject, EVENTS, prefix, kafka_bus, tmp_path)
+    job = create_job(subject, EVENTS, prefix, kafka_bus, tmp_path)
 
-    assert job.run(Death(gap)) == -signal.SIGKILL
+    assert job.run(Kill(gap)) == -signal.SIGKILL
     shutil.rmtree(tmp_path / f"{prefix}.subject")
     assert job.run() == 0
-    expect_kept(job, EVENTS)
+    expect_guarantees(job, EVENTS)
 
 
 @pytest.mark.parametrize("subject", TWICE, ids=str)
@@ -95,13 +95,13 @@ def test_guarantees_hold_after_two_kills(
     subject: Subject, kafka: str, kafka_bus: KafkaBus, tmp_path: Path, prefix: str
 ) -> None:
     """The first kill follows the commit, and the disk is lost; the second precedes the commit of the successor's first checkpoint."""
-    job = prepared(subject, EVENTS, prefix, kafka_bus, tmp_path)
+    job = create_job(subject, EVENTS, prefix, kafka_bus, tmp_path)
 
-    assert job.run(Death(Gap(Step.APPLY_STATE))) == -signal.SIGKILL
+    assert job.run(Kill(Gap(Step.APPLY_STATE))) == -signal.SIGKILL
     shutil.rmtree(tmp_path / f"{prefix}.subject")
-    assert job.run(Death(Gap(Step.COMMIT_TRANSACTION), checkpoint=1)) == -signal.SIGKILL
+    assert job.run(Kill(Gap(Step.COMMIT_TRANSACTION), checkpoint=1)) == -signal.SIGKILL
     assert job.run() == 0
-    expect_kept(job, EVENTS)
+    expect_guarantees(job, EVENTS)
 
 
 @pytest.mark.parametrize(
@@ -121,14 +121,14 @@ def test_guarantees_hold_after_a_kill_during_recovery(
     prefix: str,
 ) -> None:
     """The recovering worker is killed, while it applies the committed delta or replays the changelog."""
-    job = prepared(subject, EVENTS, prefix, kafka_bus, tmp_path)
+    job = create_job(subject, EVENTS, prefix, kafka_bus, tmp_path)
 
-    assert job.run(Death(Gap(Step.APPLY_STATE))) == -signal.SIGKILL
+    assert job.run(Kill(Gap(Step.APPLY_STATE))) == -signal.SIGKILL
     if not keeps_disk:
         shutil.rmtree(tmp_path / f"{prefix}.subject")
-    assert job.run(Death(None, operation=operation)) == -signal.SIGKILL
+    assert job.run(Kill(None, operation=operation)) == -signal.SIGKILL
     assert job.run() == 0
-    expect_kept(job, EVENTS)
+    expect_guarantees(job, EVENTS)
 
 
 @pytest.mark.parametrize(("subject", "gap"), cases([Subject("timers", EXACT, EXACT)]))
@@ -136,15 +136,15 @@ def test_watermarks_of_a_killed_worker_stay_valid(
     subject: Subject, gap: Gap, kafka_bus: KafkaBus, tmp_path: Path, prefix: str
 ) -> None:
     """A downstream processor writes no window too early meanwhile, and all complete windows in the end."""
-    job = prepared(subject, EVENTS, prefix, kafka_bus, tmp_path)
-    downstream = prepared(Subject("downstream", EXACT, EXACT), [], prefix, kafka_bus, tmp_path)
+    job = create_job(subject, EVENTS, prefix, kafka_bus, tmp_path)
+    downstream = create_job(Subject("downstream", EXACT, EXACT), [], prefix, kafka_bus, tmp_path)
 
-    assert job.run(Death(gap)) == -signal.SIGKILL
+    assert job.run(Kill(gap)) == -signal.SIGKILL
     assert downstream.run() == 0
     assert job.run() == 0
     assert downstream.run() == 0
-    expect_kept(job, EVENTS)
-    expect_kept(downstream, EVENTS)
+    expect_guarantees(job, EVENTS)
+    expect_guarantees(downstream, EVENTS)
 
 
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["same_disk", "other_disk"])
@@ -153,17 +153,17 @@ def test_a_checkpoint_without_events_counts_once(
     subject: Subject, gap: Gap, elsewhere: bool, kafka_bus: KafkaBus, tmp_path: Path, prefix: str
 ) -> None:
     """Windows that a watermark alone completes do not move the position, so it does not show whether they were written."""
-    job = prepared(subject, [], prefix, kafka_bus, tmp_path / "0")
+    job = create_job(subject, [], prefix, kafka_bus, tmp_path / "0")
     source = Source(subject, prefix, kafka_bus)
     source.write(EVENTS)
     other = replace(job, folder=tmp_path / "1") if elsewhere else job
     assert (job.run(), other.run()) == (0, 0)
     source.advance()
 
-    assert job.run(Death(gap, checkpoint=1)) == -signal.SIGKILL
+    assert job.run(Kill(gap, checkpoint=1)) == -signal.SIGKILL
     source.send(events(100, start=len(EVENTS)))
     assert other.run() == 0
-    expect_kept(other, source.sent)
+    expect_guarantees(other, source.sent)
 
 
 @pytest.mark.parametrize("gap", [Gap(Step.LOG_CHANGES), Gap(Step.APPLY_STATE)], ids=str)
@@ -171,18 +171,18 @@ def test_a_changelog_that_begins_late_contains_the_earlier_state(
     gap: Gap, kafka: str, kafka_bus: KafkaBus, tmp_path: Path, prefix: str
 ) -> None:
     """A processor with state gets a changelog, is killed in its first checkpoint, and loses its disk later."""
-    job = prepared(Subject("stateful", EXACT, EXACT), EVENTS, prefix, kafka_bus, tmp_path)
+    job = create_job(Subject("stateful", EXACT, EXACT), EVENTS, prefix, kafka_bus, tmp_path)
     logged, source = replace(job, subject=Subject("unsure", EXACT, EXACT)), Source(job.subject, prefix, kafka_bus)
     source.sent += EVENTS
     assert job.run() == 0
     source.send(events(8, start=len(source.sent)))
 
-    assert logged.run(Death(gap, checkpoint=1)) == -signal.SIGKILL
+    assert logged.run(Kill(gap, checkpoint=1)) == -signal.SIGKILL
     assert logged.run() == 0
     shutil.rmtree(tmp_path / f"{prefix}.subject")
     source.send(events(80, start=len(source.sent)))
     assert logged.run() == 0
-    expect_kept(job, source.sent)
+    expect_guarantees(job, source.sent)
 
 
 def stored_cases() -> list[Any]:
@@ -207,16 +207,16 @@ def test_guarantees_hold_in_a_remote_store(
 ) -> None:
     """State is merged into PostgreSQL or Redis, in each write mode."""
     url = request.getfixturevalue(store).url
-    job = replace(prepared(subject, EVENTS, prefix, kafka_bus, tmp_path), store=url)
+    job = replace(create_job(subject, EVENTS, prefix, kafka_bus, tmp_path), store=url)
 
-    assert job.run(Death(gap)) == -signal.SIGKILL
+    assert job.run(Kill(gap)) == -signal.SIGKILL
     assert job.run() == 0
-    expect_kept_remotely(job, EVENTS)
+    expect_remote_guarantees(job, EVENTS)
 
 
 def test_worker_processes_are_forked_with_their_imports() -> None:
     """The harness is fast: a new process imports nothing again."""
-    already = forking().Process(target=exec, args=("import sys; sys.exit('support.victims' not in sys.modules)",))
+    already = fork_server().Process(target=exec, args=("import sys; sys.exit('support.victims' not in sys.modules)",))
     already.start()
     already.join(LIMIT_S)
 
@@ -225,8 +225,8 @@ def test_worker_processes_are_forked_with_their_imports() -> None:
 
 def outputs_of(subject: Subject, before: Step, prefix: str, kafka: str, kafka_bus: KafkaBus, folder: Path) -> list[int]:
     """Kill a worker before a step and start it again; return the numbers in its outputs."""
-    job = prepared(subject, EVENTS, prefix, kafka_bus, folder)
-    assert job.run(Death(Gap(before))) == -signal.SIGKILL
+    job = create_job(subject, EVENTS, prefix, kafka_bus, folder)
+    assert job.run(Kill(Gap(before))) == -signal.SIGKILL
     assert job.run() == 0
     return [output["number"] for output in committed(kafka, f"{prefix}.out")]
 

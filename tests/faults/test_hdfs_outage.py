@@ -24,7 +24,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from support.kinds import Event
 from support.subjects import BUCKETS, EXACT, Subject, events
-from support.trials import expect_kept, prepared
+from support.trials import create_job, expect_guarantees
 from support.verdicts import send
 from support.victims import Job
 
@@ -196,7 +196,7 @@ def job(cluster: Cluster, kafka_bus: KafkaBus, prefix: str, tmp_path: Path) -> I
 
 
 def backed_up_job(location: str, webhdfs: str, bus: KafkaBus, prefix: str, folder: Path) -> BackedUp:
-    made = prepared(SUBJECT, [], prefix, bus, folder / "state")
+    made = create_job(SUBJECT, [], prefix, bus, folder / "state")
     (folder / "gate").mkdir()
     return BackedUp(SUBJECT, prefix, made.kafka, made.folder, location=location, webhdfs=webhdfs, gate=folder / "gate")
 
@@ -255,12 +255,12 @@ def expect_exact(bus: KafkaBus, job: BackedUp, worker: ForkServerProcess, sent: 
     """Expect exact results, also from a worker that has only the backups to continue from."""
     wait(lambda: is_done(bus, job))
     assert stop(worker) == 0
-    expect_kept(job, sent)
+    expect_guarantees(job, sent)
     forget_what_is_backed_up(job)
     later = events(100, start=len(sent))
     send(job.kafka, job.category, later)
     assert job.run() == 0
-    expect_kept(job, sent + later)
+    expect_guarantees(job, sent + later)
 
 
 def fail_during_an_upload(
@@ -365,7 +365,7 @@ def test_a_lost_state_waits_for_hdfs(
         assert stop(worker) == 0
 
     assert job.log.count("waits for its backup") == BUCKETS
-    expect_kept(job, sent)
+    expect_guarantees(job, sent)
 
 
 def test_an_unwritable_backup_folder_stops_no_worker(

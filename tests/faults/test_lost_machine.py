@@ -12,9 +12,9 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from support.subjects import BUCKETS, EXACT, LOCAL, Subject, events
-from support.trials import expect_kept, prepared
+from support.trials import create_job, expect_guarantees
 from support.verdicts import send
-from support.victims import REFUSED, Death, Job
+from support.victims import REFUSED, Job, Kill
 
 from penstock.processors.shard.checkpoints import Gap, steps_of
 from penstock.processors.shard.position import StatePosition
@@ -43,7 +43,7 @@ def forget(kafka: str, category: str, before: list[int]) -> None:
 
 def lost(subject: Subject, prefix: str, bus: KafkaBus, folder: Path, wait_until: Callable[..., None]) -> Job:
     """Run with backups, kill the worker in a later checkpoint, lose the disk, and delete the early events from Kafka."""
-    job = replace(prepared(subject, BEFORE, prefix, bus, folder / "state"), backups=folder / "backups")
+    job = replace(create_job(subject, BEFORE, prefix, bus, folder / "state"), backups=folder / "backups")
     category = f"{prefix}.events"
     worker = replace(job, endless=True).start()
     ends = bus.catalog.describe(category).ends
@@ -54,7 +54,7 @@ def lost(subject: Subject, prefix: str, bus: KafkaBus, folder: Path, wait_until:
     worker.join()
     send(job.kafka, category, AFTER)
     steps = steps_of(subject.make(prefix))
-    assert job.run(Death(Gap(steps[len(steps) // 2]))) == -signal.SIGKILL
+    assert job.run(Kill(Gap(steps[len(steps) // 2]))) == -signal.SIGKILL
     shutil.rmtree(folder / "state")
     forget(job.kafka, category, [position.offsets[category] for position in backed_up(job)])
     return job
@@ -68,7 +68,7 @@ def test_a_lost_machine_is_restored_from_its_backup(
     job = lost(subject, prefix, kafka_bus, tmp_path, wait_until)
 
     assert job.run() == 0
-    expect_kept(job, BEFORE + AFTER)
+    expect_guarantees(job, BEFORE + AFTER)
 
 
 def test_a_worker_refuses_to_start_without_state_backup_or_events(

@@ -15,9 +15,9 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from support.subjects import EXACT, Subject, events
-from support.trials import Source, expect_kept, prepared
+from support.trials import Source, create_job, expect_guarantees
 from support.verdicts import send
-from support.victims import LIMIT_S, Death, Job, ended
+from support.victims import LIMIT_S, Job, Kill, exit_code_of
 
 import penstock as ps
 from penstock.ops.monitoring.reports import REPORTS, ReportReader
@@ -49,19 +49,19 @@ def test_a_bucket_whose_owner_died_while_giving_it_up_gets_a_new_owner(
     """The worker restarts within its session, in which Kafka does not rebalance; it leaves the group first."""
     never = ps.CheckpointInterval(events=10**9, time=timedelta(minutes=10))
     long_session = {"session.timeout.ms": "45000"}
-    job = replace(prepared(EXACTLY, EVENTS, prefix, kafka_bus, tmp_path), settings=long_session)
+    job = replace(create_job(EXACTLY, EVENTS, prefix, kafka_bus, tmp_path), settings=long_session)
     create_missing_categories(kafka_bus, REPORTS)
     dies = replace(job, endless=True, checkpoint=never)
-    first = dies.start(Death(Gap(steps_of(EXACTLY.make(prefix))[0]), checkpoint=1))
+    first = dies.start(Kill(Gap(steps_of(EXACTLY.make(prefix))[0]), checkpoint=1))
     wait_until(lambda: events_in(kafka_bus, f"{prefix}.subject") == len(EVENTS))
     second = job.start()
-    died = ended(first, LIMIT_S)
+    died = exit_code_of(first, LIMIT_S)
     began_s = time.monotonic()
-    ends = [ended(worker, LIMIT_S) for worker in (job.start(), second)]
+    ends = [exit_code_of(worker, LIMIT_S) for worker in (job.start(), second)]
 
     assert (died, ends) == (-signal.SIGKILL, [0, 0])
     assert time.monotonic() - began_s < 40, "the bucket was free only when the session had ended"
-    expect_kept(job, EVENTS)
+    expect_guarantees(job, EVENTS)
 
 
 def events_in(bus: KafkaBus, processor: str) -> int:
@@ -76,7 +76,7 @@ def test_a_quick_restart_moves_nothing(
     kafka_bus: KafkaBus, tmp_path: Path, prefix: str, wait_until: Callable[..., None]
 ) -> None:
     """A killed worker that restarts within its session continues with its own buckets; the other keeps its own."""
-    job = replace(prepared(EXACTLY, EVENTS, prefix, kafka_bus, tmp_path), endless=True, settings={})
+    job = replace(create_job(EXACTLY, EVENTS, prefix, kafka_bus, tmp_path), endless=True, settings={})
     group = f"{prefix}.subject"
     workers = [job.start(), job.start()]
     wait_until(lambda: sorted(map(len, owners(job.kafka, group).values())) == [1, 1])
@@ -96,7 +96,7 @@ def test_a_quick_restart_moves_nothing(
 
     assert took_s < 30, "the buckets waited for the session of the dead worker to end"
     assert after == before
-    expect_kept(job, EVENTS + more)
+    expect_guarantees(job, EVENTS + more)
 
 
 MOVING = [Subject(kind, EXACT, EXACT) for kind in ("stateful", "timers", "joining", "injected")]
@@ -119,7 +119,7 @@ def test_buckets_move_while_they_are_opened(kafka_bus: KafkaBus, tmp_path: Path,
     trials: list[tuple[Job, Source]] = []
     for subject in MOVING:
         of_its_own = f"{prefix}.{subject.kind}"
-        job = replace(prepared(subject, [], of_its_own, kafka_bus, tmp_path / "0"), endless=True)
+        job = replace(create_job(subject, [], of_its_own, kafka_bus, tmp_path / "0"), endless=True)
         trials.append((job, Source(subject, of_its_own, kafka_bus)))
         trials[-1][1].send(EVENTS)
     for turn in range(4):
@@ -131,4 +131,4 @@ def test_buckets_move_while_they_are_opened(kafka_bus: KafkaBus, tmp_path: Path,
     for job, source in trials:
         source.send(events(100, start=len(EVENTS)))  # so that the last worker reads events, and needs the whole state
         assert replace(job, endless=False).run() == 0
-        expect_kept(job, source.sent)
+        expect_guarantees(job, source.sent)

@@ -19,8 +19,8 @@ from pathlib import Path
 
 import pytest
 from support.subjects import EXACT, Subject, events
-from support.trials import Source, expect_kept, prepared
-from support.victims import Job, ended, event
+from support.trials import Source, create_job, expect_guarantees
+from support.victims import Job, exit_code_of, shared_event
 
 import penstock as ps
 from penstock.ops.dev_services import LocalServices
@@ -79,7 +79,7 @@ class FaultInjector:
         self.log: list[str] = []
 
     def _started(self, job: Job) -> ForkServerProcess:
-        up = event()
+        up = shared_event()
         worker = job.start(up=up)
         self._up[worker] = up
         return worker
@@ -100,7 +100,7 @@ class FaultInjector:
         job, worker = self._workers.pop(self._rng.randrange(len(self._workers)))
         _signal(worker, by)
         clean_exit = 0 if by is signal.SIGTERM else -by
-        assert ended(worker, END_LIMIT_S) in {clean_exit, -by}  # -by: it had only just started
+        assert exit_code_of(worker, END_LIMIT_S) in {clean_exit, -by}  # -by: it had only just started
         time.sleep(self._rng.choice([0.0, 0.5, 3.0]))  # at once, or after its buckets have moved
         self._workers.append((job, self._started(job)))
 
@@ -119,7 +119,7 @@ class FaultInjector:
         """Stop all workers cleanly."""
         for _, worker in self._workers:
             _signal(worker, signal.SIGTERM)
-        assert {ended(worker, END_LIMIT_S) for _, worker in self._workers} <= {0, -signal.SIGTERM}
+        assert {exit_code_of(worker, END_LIMIT_S) for _, worker in self._workers} <= {0, -signal.SIGTERM}
 
     def kill_all(self) -> None:
         """Kill all workers."""
@@ -162,7 +162,7 @@ def test_random_faults_keep_results_exactly_once(kinds: tuple[str, str], prefix:
             print(f"{len(trials[0][1].sent):,} events; {', '.join(faults.log)}")  # noqa: T201 - the log of faults
         for job, source in trials:
             assert replace(job, endless=False).run() == 0
-            expect_kept(job, source.sent)
+            expect_guarantees(job, source.sent)
     finally:
         services.down(["kafka"], progress=print)
 
@@ -174,7 +174,7 @@ def trials_of(kinds: Sequence[str], prefix: str, bus: KafkaBus, folder: Path) ->
     for kind in kinds:
         subject = Subject(kind, EXACT, EXACT)
         of_its_own = prefix if "downstream" in kinds else f"{prefix}.{kind}"
-        job = prepared(subject, [], of_its_own, bus, folder / "state")
+        job = create_job(subject, [], of_its_own, bus, folder / "state")
         source = trials[-1][1] if kind == "downstream" else Source(subject, of_its_own, bus)
         trials.append((replace(job, endless=True, batch=200, checkpoint=often), source))
     return trials

@@ -27,9 +27,9 @@ from support.databases import Postgres, Redis
 from support.kinds import Event
 from support.proxy import Proxy
 from support.subjects import BUCKETS, EXACT, LEAST, Subject, events
-from support.trials import expect_kept_remotely, prepared
+from support.trials import create_job, expect_remote_guarantees
 from support.verdicts import send
-from support.victims import HASTY, Death, Job
+from support.victims import SHORT_TIMEOUTS, Job, Kill
 
 import penstock as ps
 from penstock.ops.worker import assembly
@@ -47,7 +47,7 @@ LONGEST_POLL_S = 3.0
 GIVES_UP_S = 0.3
 """How long a write waits for its store in workers that must give up."""
 
-HASTY_POLLS = {**HASTY, "max.poll.interval.ms": str(int(LONGEST_POLL_S * 1000))}
+HASTY_POLLS = {**SHORT_TIMEOUTS, "max.poll.interval.ms": str(int(LONGEST_POLL_S * 1000))}
 EXACTLY = {writing: Subject("aggregator", EXACT, EXACT, ps.RemoteStore(writing)) for writing in ps.WriteMode}
 READING = EXACTLY[ps.WriteMode.READ_MODIFY_WRITE]
 """Reads values from the store between checkpoints, too."""
@@ -72,9 +72,9 @@ class LoggedJob(Job):
 
     patience_s: float | None = field(default=None, kw_only=True)
 
-    def start(self, death: Death | None = None, up: Up | None = None) -> ForkServerProcess:
+    def start(self, death: Kill | None = None, up: Up | None = None) -> ForkServerProcess:
         """Start the worker."""
-        process = victims.forking().Process(target=_work, args=(self, death, up), daemon=True)
+        process = victims.fork_server().Process(target=_work, args=(self, death, up), daemon=True)
         process.start()
         return process
 
@@ -84,7 +84,7 @@ class LoggedJob(Job):
         return sum(words in line for line in log.read_text().splitlines()) if log.exists() else 0
 
 
-def _work(job: LoggedJob, death: Death | None, up: Up | None) -> None:
+def _work(job: LoggedJob, death: Kill | None, up: Up | None) -> None:
     logging.basicConfig(filename=job.folder / "log", level=logging.INFO)
     with pytest.MonkeyPatch.context() as patch:
         if job.patience_s is not None:
@@ -153,7 +153,7 @@ def begin(kafka_bus: KafkaBus, tmp_path: Path, prefix: str, wait_until: Wait) ->
     with ExitStack() as ending:
 
         def start(subject: Subject, url: str, **how: Any) -> Trial:
-            made = prepared(subject, [], prefix, kafka_bus, tmp_path)
+            made = create_job(subject, [], prefix, kafka_bus, tmp_path)
             job = LoggedJob(subject, prefix, made.kafka, tmp_path, store=url, endless=True, **how)
             trial = Trial(job, kafka_bus, wait_until)
             ending.callback(trial.kill)
@@ -193,7 +193,7 @@ def through(proxy: Proxy, store: Store) -> str:
 def expect_each_counted(trial: Trial, store: Store) -> None:
     """Let the worker finish, and compare the store and the outputs with the sent events."""
     sent = trial.end()
-    expect_kept_remotely(replace(trial.job, store=store.url), sent)
+    expect_remote_guarantees(replace(trial.job, store=store.url), sent)
 
 
 @pytest.mark.parametrize("subject", [*EXACTLY.values(), AT_LEAST], ids=str)

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from support.kafka_cluster import NODES, KafkaCluster, running_cluster
 from support.subjects import EXACT, Subject, events
-from support.trials import Source, expect_kept, prepared
-from support.victims import Job, ended
+from support.trials import Source, create_job, expect_guarantees
+from support.victims import Job, exit_code_of
 
 from penstock.ops.worker.preflight import prepare
 from penstock.transport.category_spec import CategorySpec, Durability
@@ -44,7 +44,7 @@ class Run:
 
     def __init__(self, subject: Subject, prefix: str, bus: KafkaBus, folder: Path) -> None:
         folder.mkdir()
-        made = prepared(subject, [], prefix, bus, folder)
+        made = create_job(subject, [], prefix, bus, folder)
         prepare(subject.make(prefix), bus).close()
         self._bus = bus
         self.job = Job(subject, prefix, made.kafka, folder, batch=20, endless=True)
@@ -122,6 +122,6 @@ def test_each_event_counts_once_while_one_broker_after_another_is_killed(
     for run in runs:
         os.kill(run.worker.pid or 0, signal.SIGTERM)
 
-    assert [ended(run.worker, 60) for run in runs] == [0] * len(runs)
+    assert [exit_code_of(run.worker, 60) for run in runs] == [0] * len(runs)
     for run in runs:
-        expect_kept(run.job, run.source.sent)
+        expect_guarantees(run.job, run.source.sent)

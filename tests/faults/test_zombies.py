@@ -14,9 +14,9 @@ import psutil
 import pytest
 from support.databases import Postgres, Redis
 from support.subjects import EXACT, MOST, Subject, events
-from support.trials import expect_kept, expect_kept_remotely, prepared
+from support.trials import create_job, expect_guarantees, expect_remote_guarantees
 from support.verdicts import committed
-from support.victims import Death
+from support.victims import Kill
 
 import penstock as ps
 from penstock.processors.shard.checkpoints import Gap, Step, steps_of
@@ -72,8 +72,8 @@ def test_a_zombie_writes_nothing(
     wait_until: Callable[..., None],
 ) -> None:
     """Another worker takes over and finishes; the first one's later writes are refused, and it ends cleanly."""
-    job = prepared(subject, EVENTS, prefix, kafka_bus, tmp_path / "one")
-    zombie = job.start(Death(gap, by=signal.SIGSTOP))
+    job = create_job(subject, EVENTS, prefix, kafka_bus, tmp_path / "one")
+    zombie = job.start(Kill(gap, by=signal.SIGSTOP))
     wait_until(lambda: is_paused(zombie))
     successor = replace(job, folder=tmp_path / disk)
     assert successor.run() == 0
@@ -85,7 +85,7 @@ def test_a_zombie_writes_nothing(
     assert zombie.exitcode == 0
     if subject.output is EXACT:  # at-most-once outputs are sent after the checkpoint, and no other worker sends them
         assert sorted(committed(job.kafka, f"{prefix}.out"), key=str) == written
-    expect_kept(successor, EVENTS)
+    expect_guarantees(successor, EVENTS)
 
 
 @pytest.fixture(params=["postgres", "redis_server"])
@@ -109,8 +109,8 @@ def test_a_zombie_changes_nothing_in_its_store(
     wait_until: Callable[..., None],
 ) -> None:
     """It saved state and outbox, and its successor has sent the outbox: the zombie neither sends nor clears anything."""
-    job = replace(prepared(REMOTE, EVENTS, prefix, kafka_bus, tmp_path), store=store.url)
-    zombie = job.start(Death(Gap(before), by=signal.SIGSTOP))
+    job = replace(create_job(REMOTE, EVENTS, prefix, kafka_bus, tmp_path), store=store.url)
+    zombie = job.start(Kill(Gap(before), by=signal.SIGSTOP))
     wait_until(lambda: is_paused(zombie))
     assert job.run() == 0
     written = sorted(committed(job.kafka, f"{prefix}.out"), key=str)
@@ -120,4 +120,4 @@ def test_a_zombie_changes_nothing_in_its_store(
 
     assert zombie.exitcode == 0
     assert sorted(committed(job.kafka, f"{prefix}.out"), key=str) == written
-    expect_kept_remotely(job, EVENTS)
+    expect_remote_guarantees(job, EVENTS)

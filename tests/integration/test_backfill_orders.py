@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from support import shop
-from support.shop import FIRST, HOUR_MS, LAST, Payment, Purchase, made_up
+from support.shop import FIRST, HOUR_MS, LAST, Payment, Purchase, random_events
 
 from penstock.backfill.archive.archiver import Archiver
 from penstock.backfill.compare.comparison import compare
@@ -57,7 +57,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     folder = tmp_path_factory.mktemp("world")
     warehouse = open_warehouse(folder / "warehouse")
     driver = Driver(shop)
-    for part in shop.parts():
+    for part in shop.stream_parts():
         for category, events in part:
             driver.send(category, events)
             driver.advance(1.0)
@@ -101,8 +101,8 @@ def test_order_of_event_time_has_no_late_events(world: World) -> None:
     pairs = pq.read_table(world.output(Order.EVENT_TIME) / "category=paid").column("said")
     truth = [
         f"{one.number} {other.cents}"
-        for one in made_up(Purchase, 1200, 1)
-        for other in made_up(Payment, 600, 2)
+        for one in random_events(Purchase, 1200, 1)
+        for other in random_events(Payment, 600, 2)
         if one.customer == other.customer and 0 <= other.at - one.at <= 3 * HOUR_MS
     ]
 

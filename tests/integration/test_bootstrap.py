@@ -77,7 +77,7 @@ class World:
         create_missing_categories(self.bus, WATERMARKS)
         self.warehouse = open_warehouse(folder / "warehouse")
         self.place = LocalFileStore(folder / "backups")
-        self.parts = list(shop.parts())
+        self.parts = list(shop.stream_parts())
 
     def send(self, parts: Any) -> None:
         """Send parts of the stream, a second apart."""

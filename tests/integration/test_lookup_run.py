@@ -11,7 +11,7 @@ from support.cli import Cli
 from support.databases import PASSWORD, Postgres
 from support.meters import readings
 from support.proxy import Proxy
-from support.stores import fresh
+from support.stores import unique_name
 
 LOOKUP = '''
 import penstock as ps
@@ -44,7 +44,7 @@ def test_a_worker_waits_for_the_store_and_joins_each_event_once(
     cli: Cli, app: Path, prefix: str, postgres: Postgres, wait_until: Callable[[Callable[[], bool]], None]
 ) -> None:
     """It reads the same events again until the store answers, reports its counts, and shows no password."""
-    table, lookup = fresh("places"), app.with_name("placing.py")
+    table, lookup = unique_name("places"), app.with_name("placing.py")
     with postgres.session() as session:
         session.execute(f"CREATE TABLE {table} (meter text PRIMARY KEY, name text)")
         session.execute(f"INSERT INTO {table} SELECT 'm' || n, 'place ' || n FROM generate_series(1, 6) AS n")  # noqa: S608 - the test's own name

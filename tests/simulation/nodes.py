@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from support.kinds import IN_TIME, Answer, Event, Hourly, Kind, Met, _Closing, _Stateless, _Table
+from support.kinds import IN_TIME, Answer, Event, Hourly, Joined, Kind, _Closing, _Stateless, _Table
 from support.kinds import KINDS as FAULT_TEST_KINDS
 from support.kinds import _Lookup as _FaultTestLookup
 from support.subjects import EXACT, LEAST, MOST, PAIRS
@@ -63,10 +63,10 @@ KINDS = {
     "rekeyed": Kind(_Rekeyed, Event),
     "early": Kind(_Early, Hourly),
     "forgetting": FAULT_TEST_KINDS["forgetting_unsure"],
-    "table": Kind(_Table, Met, _TABLE),
-    "latest as of": Kind(_LatestAsOf, Met, _TABLE),
-    "lookup": Kind(_Lookup, Met),
-    "remembering": Kind(_Remembering, Met),
+    "table": Kind(_Table, Joined, _TABLE),
+    "latest as of": Kind(_LatestAsOf, Joined, _TABLE),
+    "lookup": Kind(_Lookup, Joined),
+    "remembering": Kind(_Remembering, Joined),
 }
 PASS_THROUGH = ("stateless", "rekeyed", "repartition")
 """Kinds whose outputs other processors may read."""

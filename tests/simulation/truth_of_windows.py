@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from support.by_event import expect_flow
-from support.by_time import complete_hours, left_end_ms, lies_within, right_end_ms, sessions_of, slides
+from support.by_time import complete_hours, is_match, left_end_ms, right_end_ms, sessions_of, slides
 from support.kinds import HOUR_MS, Event
 from support.subjects import EXACT, LEAST, MOST, Subject
 from support.verdicts import by_hour, expect_complete, expect_updates
@@ -83,7 +83,7 @@ def _expect_joined(
     subject: Subject, outputs: Outputs, left: Sequence[Event], right: Sequence[Event], watermarks_ms: Mapping[str, int]
 ) -> None:
     """Compare a join's outputs with all pairs, and the events without a match."""
-    pairs = {(one.number, other.number) for one in left for other in right if lies_within(one, other)}
+    pairs = {(one.number, other.number) for one in left for other in right if is_match(one, other)}
     joined = {number for pair in pairs for number in pair}
     unmatched: set[tuple[int | None, int | None]] = {
         (event.number, None)

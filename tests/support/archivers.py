@@ -1,4 +1,4 @@
-"""Archiver processes that stop in the middle of their work, as a machine that sleeps does."""
+"""Archiver processes that stop in the middle of a write, like a machine that sleeps."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.ops.cli.signals import stop_on_signals
 from penstock.state.files.local_files import LocalFileStore
 from penstock.transport.kafka import KafkaBus, KafkaSettings
 
-from .victims import HASTY, forking
+from .victims import SHORT_TIMEOUTS, fork_server
 
 SEGMENT = 50
 
@@ -36,7 +36,7 @@ def readings_of(name: str) -> ps.Category[Reading]:
 
 
 class SleepyFiles(LocalFileStore):
-    """A folder whose user is stopped (SIGSTOP), once, right before it writes a kind of file.
+    """A folder that stops its process (SIGSTOP) once, before the process writes a kind of file.
 
     Args:
         root: the folder.
@@ -61,14 +61,14 @@ class SleepyFiles(LocalFileStore):
 
 
 def start(kafka: str, category: str, folder: Path, before: type[Stored] | None = None) -> ForkServerProcess:
-    """Start an archiver of a category in a process of its own. SIGTERM ends it."""
-    process = forking().Process(target=_archive, args=(kafka, category, folder, before))
+    """Start an archiver of a category in its own process. SIGTERM ends it."""
+    process = fork_server().Process(target=_archive, args=(kafka, category, folder, before))
     process.start()
     return process
 
 
 def _archive(kafka: str, category: str, folder: Path, before: type[Stored] | None) -> None:
-    bus = KafkaBus(KafkaSettings(kafka, HASTY))
+    bus = KafkaBus(KafkaSettings(kafka, SHORT_TIMEOUTS))
     warehouse = Warehouse(SleepyFiles(folder, before))
     archiver = Archiver(
         bus, [readings_of(category)], warehouse, segment_events=SEGMENT, write_every=timedelta(milliseconds=200)

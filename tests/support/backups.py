@@ -1,4 +1,4 @@
-"""Backups of one shard: a watched file store, an open state, and what is stored of it."""
+"""Backups of one shard: a watched file store, an open state, and its stored backups."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ OFTEN = timedelta(milliseconds=100)
 WaitUntil = Callable[[Callable[[], bool]], None]
 
 
-class Ended(BaseException):
-    """The process ended: nothing that is raised in its store is seen."""
+class ProcessEnded(BaseException):
+    """The process ended; its store's errors are not reported."""
 
 
 class Killed(Exception):
-    """The process dies here."""
+    """The process is killed."""
 
 
 @dataclass
 class WatchedFileStore:
-    """A store that works, and does what it is told before or after each step: wait, fail, act. Knows what it was asked."""
+    """A file store with hooks before and after each step, which can wait, fail or act. It records the requests."""
 
     store: FileStore
     before: Callable[[str, str], None] = lambda _step, _path: None
     after: Callable[[str, str], None] = lambda _step, _path: None
-    asked: list[tuple[str, str]] = field(default_factory=list)
+    requests: list[tuple[str, str]] = field(default_factory=list)
 
     @property
     def location(self) -> str:
@@ -68,8 +68,8 @@ class WatchedFileStore:
             self.store.delete(path)
 
     def stored(self) -> list[str]:
-        """Return the paths of what was put."""
-        return [path for step, path in self.asked if step == "write"]
+        """Return the paths of the written files."""
+        return [path for step, path in self.requests if step == "write"]
 
     def _watched(self, path: str, chunks: Iterable[bytes]) -> Iterator[bytes]:
         for chunk in chunks:
@@ -78,13 +78,13 @@ class WatchedFileStore:
 
     @contextmanager
     def _step(self, step: str, path: str) -> Iterator[None]:
-        self.asked.append((step, path))
+        self.requests.append((step, path))
         self.before(step, path)
         yield
         self.after(step, path)
 
 
-def go_on(state: RocksShardState, number: int) -> None:
+def save_checkpoint(state: RocksShardState, number: int) -> None:
     """Save a checkpoint."""
     state.save_together(
         {b"last": b"%d" % number, b"key %d" % number: b"value" * 100}, StatePosition({"flights": number})
@@ -92,9 +92,9 @@ def go_on(state: RocksShardState, number: int) -> None:
 
 
 def back_up(owner: BackupWriter, state: RocksShardState, folder: Path, number: int | None = None) -> Manifest:
-    """Go on, where a number is given, and back up."""
+    """Save a checkpoint if a number is given, and back up."""
     if number is not None:
-        go_on(state, number)
+        save_checkpoint(state, number)
     snapshot = folder / f"snapshot-{time.monotonic_ns()}"
     state.snapshot(snapshot)
     return owner.save(snapshot, state.position())
@@ -104,8 +104,8 @@ def backups_at(store: FileStore) -> ShardBackups:
     return ShardBackups(store, ME.processor, ME.bucket)
 
 
-def restored(store: FileStore, target: Path) -> dict[bytes, bytes] | None:
-    """Restore and read everything; None where there is nothing to restore."""
+def restored_values(store: FileStore, target: Path) -> dict[bytes, bytes] | None:
+    """Restore a backup and return its values, or None without a backup."""
     if restore(backups_at(store), target) is None:
         return None
     with opened_read_only(target) as state:
@@ -115,7 +115,7 @@ def restored(store: FileStore, target: Path) -> dict[bytes, bytes] | None:
 
 
 def listing(store: FileStore, folder: str = "") -> dict[str, bytes]:
-    """Return all that is stored, by path."""
+    """Return the content of each stored file by path."""
     found: dict[str, bytes] = {}
     for name, size in store.list_folder(folder).items():
         path = f"{folder}/{name}".lstrip("/")
@@ -128,7 +128,7 @@ def path_of(store: FileStore, file: StoredFile) -> str:
 
 
 def table_of(manifest: Manifest, but: Manifest | None = None) -> StoredFile:
-    """Return a table that is in one backup and not in the other."""
+    """Return an SST file of one backup that the other does not contain."""
     others = {file.stored for file in but.files} if but else set()
     return next(file for file in tables_of(manifest) if file.stored not in others)
 
@@ -153,8 +153,8 @@ def newest_backup(store: FileStore) -> Manifest:
 
 
 @dataclass
-class Switch:
-    """A store's state of health: while it is off, every step fails."""
+class StoreSwitch:
+    """A switch of a store: while it is off, each step fails."""
 
     on: bool = False
 
@@ -164,8 +164,8 @@ class Switch:
 
 
 @contextmanager
-def keeping(store: FileStore, state: RocksShardState, keep: int = 3) -> Iterator[BackupScheduler]:
-    """Keep backups of the one state, often."""
-    with closing(BackupScheduler(store, OFTEN, keep)) as keeper:
-        keeper.adopt(ME, state)
-        yield keeper
+def scheduled_backups(store: FileStore, state: RocksShardState, keep: int = 3) -> Iterator[BackupScheduler]:
+    """Run a backup scheduler with a short interval for a state."""
+    with closing(BackupScheduler(store, OFTEN, keep)) as scheduler:
+        scheduler.adopt(ME, state)
+        yield scheduler

@@ -1,4 +1,4 @@
-"""What a batch run leaves behind, without Spark."""
+"""The output of a batch run, without Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real Chromium without a window, steered through ChromeDriver's own protocol: JSON over HTTP."""
+"""A headless Chromium, controlled through ChromeDriver's protocol: JSON over HTTP."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from penstock.ops.dev_services.ports import choose_ports
 
 START_LIMIT_S = 30.0
 ANSWER_LIMIT_S = 60.0
-# Nothing of it talks to anywhere but to the page.
+# The browser connects only to the page.
 _ARGUMENTS = (
     "--headless=new",
     "--no-sandbox",
@@ -51,27 +51,27 @@ class Browser:
         _ask(f"{self._address}/url", {"url": url})
 
     def run(self, script: str) -> Any:
-        """Run JavaScript in the page; what it returns."""
+        """Run JavaScript in the page, and return its result."""
         return _ask(f"{self._address}/execute/sync", {"script": script, "args": []})
 
     def text(self, selector: str) -> str:
-        """Return the text that is seen of what a selector finds first; empty where it finds nothing."""
+        """Return the visible text of the first element that matches, or an empty text."""
         return str(self.run(f"return document.querySelector({json.dumps(selector)})?.innerText ?? ''"))
 
     def look_like(self, width: int, height: int, scheme: str) -> None:
-        """Be of a size, and prefer light or dark."""
+        """Set the size and the color scheme of the window."""
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 700}
         self._devtools("Emulation.setDeviceMetricsOverride", size)
         self._devtools("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
 
     def keep_picture(self, path: Path) -> None:
-        """Keep what the whole page looks like."""
+        """Save a screenshot of the whole page."""
         taken = self._devtools("Page.captureScreenshot", {"captureBeyondViewport": True})
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(base64.b64decode(taken["data"]))
 
     def complaints(self) -> list[str]:
-        """Return what the browser has complained about since it was asked last: errors, and what a policy forbade."""
+        """Return the errors and policy violations that the browser has logged since the last call."""
         found = _ask(f"{self._address}/se/log", {"type": "browser"})
         return [entry["message"] for entry in found if entry["level"] == "SEVERE"]
 
@@ -81,7 +81,7 @@ class Browser:
 
 @contextmanager
 def chromium(folder: Path) -> Iterator[Browser]:
-    """Give a browser of its own profile; skip the test loudly where there is none on the machine."""
+    """Run a browser with its own profile; skip the test if the machine has no browser."""
     binary, driver = shutil.which("chromium"), shutil.which("chromedriver")
     if binary is None or driver is None:
         pytest.skip(

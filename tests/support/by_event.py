@@ -1,4 +1,4 @@
-"""What subjects that answer events have to come to, computed from the events in the order in which they were written."""
+"""The expected results of subjects with one output per event, computed from the events in write order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ State = Mapping[bytes, Any]
 
 
 def hours_in(state: State) -> dict[Slot, tuple[int, ...]]:
-    """Return what an aggregator's state holds, by key and hour."""
+    """Return the values of an aggregator's state by key and hour."""
     return {
         (slot[8:].decode(), int.from_bytes(slot[:8], "big") - 2**63): tuple(values) for slot, values in state.items()
     }
@@ -27,7 +27,7 @@ def _expect_answers(subject: Subject, outputs: Outputs, state: State, events: Se
 
 
 def _expect_hours(subject: Subject, outputs: Outputs, state: State, events: Sequence[Event]) -> None:
-    """Hold updates and state of each hour against its events; with a store that is only appended to, nothing is written."""
+    """Compare updates and state of each hour with its events; in append mode, the subject writes no updates."""
     if subject.writes_outputs:
         expect_updates(outputs, events, subject.state, subject.output)
     expect_counts(subject.state, hours_in(state), by_hour(events))
@@ -50,7 +50,7 @@ def _expect_differences(subject: Subject, outputs: Outputs, state: State, events
 
 
 def _expect_running_sums(subject: Subject, outputs: Outputs, state: State, events: Sequence[Event]) -> None:
-    """Expect of exact state that each output carries what its key had come to with that event, in the order of the bucket."""
+    """Expect exact state to produce the running sums of each key, in the order of the bucket."""
     expect_each_event(subject.output, outputs, events)
     expect_counts(subject.state, sums_in(state), by_key(events))
     if subject.state is not EXACT:
@@ -65,7 +65,7 @@ def _expect_running_sums(subject: Subject, outputs: Outputs, state: State, event
 
 
 def _expect_forgotten(subject: Subject, outputs: Outputs, state: State, events: Sequence[Event]) -> None:
-    """Expect of exact state the chains, begun anew after each deletion, and no state of a key whose chain was just dropped."""
+    """Expect exact state to produce chains that restart after each deletion, and no state for a deleted chain."""
     expect_each_event(subject.output, outputs, events)
     if subject.state is not EXACT:
         return
@@ -83,20 +83,20 @@ def _expect_forgotten(subject: Subject, outputs: Outputs, state: State, events: 
 
 
 def expect_flow(subject: Subject, outputs: Outputs, truth: Mapping[Slot, tuple[int, int, int, int]]) -> None:
-    """Hold differences against what they have to come to together."""
+    """Compare the sums of differences with the totals."""
     sums: Counter[tuple[Slot, str]] = Counter()
     for output in outputs:
-        for what in ("count", "total"):
-            sums[(output["key"], output["hour"]), what] += output[what]
+        for field in ("count", "total"):
+            sums[(output["key"], output["hour"]), field] += output[field]
     found = {slot: (sums[slot, "count"], sums[slot, "total"]) for slot, _ in sums}
     whole = {slot: values[:2] for slot, values in truth.items()}
     assert found.keys() <= whole.keys()
     if subject.output is EXACT:
         assert found == whole
     for slot, (count, total) in whole.items():
-        had = found.get(slot, (0, 0))
-        assert subject.output is MOST or (had[0] >= count and had[1] >= total), slot
-        assert subject.output is LEAST or (had[0] <= count and had[1] <= total), slot
+        actual = found.get(slot, (0, 0))
+        assert subject.output is MOST or (actual[0] >= count and actual[1] >= total), slot
+        assert subject.output is LEAST or (actual[0] <= count and actual[1] <= total), slot
 
 
 BY_EVENT: Mapping[str, Callable[[Subject, Outputs, State, Sequence[Event]], None]] = {
@@ -108,4 +108,4 @@ BY_EVENT: Mapping[str, Callable[[Subject, Outputs, State, Sequence[Event]], None
     "flow": _expect_differences,
     "lookup": _expect_looked_up,
 }
-"""By kind: holds outputs and state against the events."""
+"""The comparison of outputs and state with the events, by kind."""

@@ -1,4 +1,4 @@
-"""What subjects that go by event time have to come to: computed from the events, and from how far each bucket's times are on the bus."""
+"""The expected results of subjects with event time, computed from the events and the watermark of each bucket."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Outputs = Sequence[dict[str, Any]]
 State = Mapping[bytes, Any]
 Hours = Mapping[Slot, tuple[int, int, int, int]]
 Pair = tuple[int | None, int | None]
-"""The numbers of an event and of an answer; one of them None where the other is alone."""
+"""The numbers of an event and its answer; one is None if the other has no match."""
 
 
-def expect_kept_by_time(
+def expect_event_time_guarantees(
     subject: Subject, events: Sequence[Event], outputs: Outputs, state: State, low_ms: Mapping[str, int]
 ) -> None:
-    """Hold what a subject wrote and keeps against its events; `low_ms` is how far event time is, by key."""
+    """Compare a subject's outputs and state with its events; `low_ms` is the watermark of each key."""
     answered = [event for event in events if event.at + DELAY_MS <= low_ms[event.key]]
     match subject.kind:
         case "timers":
@@ -34,8 +34,8 @@ def expect_kept_by_time(
             expect_counts(subject.state, sums_in(state), by_key(passed))
             expect_in_order(subject, outputs)
         case "joining":
-            expect_met(subject, outputs, events, low_ms)
-            expect_held(subject, state, events, low_ms)
+            expect_joined(subject, outputs, events, low_ms)
+            expect_buffered(subject, state, events, low_ms)
         case "early":
             expect_updates_and_ends(outputs, complete_hours(events, low_ms), by_hour(events), subject)
         case "sessions":
@@ -54,7 +54,7 @@ def expect_kept_by_time(
 
 
 def expect_updates_and_ends(outputs: Outputs, complete: Hours, hours: Hours, subject: Subject) -> None:
-    """Hold early results and those of complete hours against the truth: the last one is the whole, and none comes twice but as that."""
+    """Compare early and final results of hours with the events: the last result is the total, and only it may repeat an earlier one."""
     found: dict[Slot, list[tuple[int, ...]]] = defaultdict(list)
     for one in outputs:
         found[one["key"], one["hour"]].append((one["count"], one["total"], one["smallest"], one["largest"]))
@@ -69,14 +69,14 @@ def expect_updates_and_ends(outputs: Outputs, complete: Hours, hours: Hours, sub
         else:
             assert slot not in complete or last[0] >= complete[slot][0]
         if subject.output is not LEAST:
-            assert len(set(earlier)) == len(earlier), f"{slot} came again: {updates}"
+            assert len(set(earlier)) == len(earlier), f"{slot} is repeated: {updates}"
             assert last not in earlier[:-1]
     if subject.output is not MOST:
         assert complete.keys() <= found.keys()
 
 
 def watermarks(job: Job, events: Sequence[Event]) -> dict[str, int]:
-    """Return, by key, up to which event time its shard has come, now that all is read."""
+    """Return the final watermark of each key's shard."""
     if job.subject.kind == "injected":
         return dict.fromkeys(by_key(events), complete_ms(len(events)))
     inputs = ("events",) if job.subject.kind == "downstream" else KINDS[job.subject.kind].reads
@@ -87,17 +87,17 @@ def watermarks(job: Job, events: Sequence[Event]) -> dict[str, int]:
 
 
 def complete_hours(events: Sequence[Event], low_ms: Mapping[str, int]) -> dict[Slot, tuple[int, int, int, int]]:
-    """Return what the hours come to that the watermark has passed."""
+    """Return the results of all hours below the watermark."""
     return {slot: hour for slot, hour in by_hour(events).items() if slot[1] + HOUR_MS <= low_ms[slot[0]]}
 
 
 def _as_hour(one: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what "windowed" wrote of an hour as the aggregators write it, which also tell the smallest and the largest number."""
+    """Return an output of "windowed" in the form of the aggregators' outputs, without minimum and maximum."""
     return {"key": one["key"], "hour": one["at"], "count": one["count"], "total": one["total"]}
 
 
 def slides(events: Sequence[Event], low_ms: Mapping[str, int]) -> dict[Slot, tuple[int, int, int, int]]:
-    """Return what the hours up to each event come to that the watermark has passed, by key and begin."""
+    """Return the results of the sliding hours below the watermark, by key and start."""
     return {
         (one.key, one.at - HOUR_MS + 1): summary(
             [other.number for other in events if other.key == one.key and one.at - HOUR_MS < other.at <= one.at]
@@ -108,7 +108,7 @@ def slides(events: Sequence[Event], low_ms: Mapping[str, int]) -> dict[Slot, tup
 
 
 def sessions_of(events: Sequence[Event], low_ms: Mapping[str, int]) -> dict[Slot, tuple[int, int, int, int]]:
-    """Return what the sessions come to that the watermark has passed, by key and begin."""
+    """Return the results of the sessions below the watermark, by key and start."""
     found: dict[Slot, list[Event]] = {}
     for key, of_key in groupby(sorted(events, key=lambda event: (event.key, event.at)), lambda event: event.key):
         run: list[Event] = []
@@ -124,12 +124,12 @@ def sessions_of(events: Sequence[Event], low_ms: Mapping[str, int]) -> dict[Slot
 
 
 def sums_in(state: State) -> dict[str, tuple[int, int]]:
-    """Return the count and the sum that each key's state holds, whatever is held beside them."""
+    """Return count and sum of each key's state."""
     return {key.decode(): (sums["count"], sums["total"]) for key, sums in state.items()}
 
 
 def expect_in_order(subject: Subject, outputs: Outputs) -> None:
-    """Expect that each key's events were counted in order of time; what was lost or repeated may be missing or come again."""
+    """Expect each key's events in order of event time; at weaker semantics, events may be missing or repeated."""
     if subject.state is not EXACT:
         return
     counted: dict[str, dict[int, int]] = defaultdict(dict)
@@ -140,10 +140,10 @@ def expect_in_order(subject: Subject, outputs: Outputs) -> None:
         assert in_order == sorted(in_order)
 
 
-def expect_met(subject: Subject, outputs: Outputs, events: Sequence[Event], low_ms: Mapping[str, int]) -> None:
-    """Hold what a join gave against all pairs of events and answers, and against those that met none."""
+def expect_joined(subject: Subject, outputs: Outputs, events: Sequence[Event], low_ms: Mapping[str, int]) -> None:
+    """Compare a join's outputs with all pairs of events and answers, and with the unmatched ones."""
     left, right = sides(events)
-    pairs: set[Pair] = {(one.number, other.number) for one in left for other in right if lies_within(one, other)}
+    pairs: set[Pair] = {(one.number, other.number) for one in left for other in right if is_match(one, other)}
     met = {number for pair in pairs for number in pair}
     ended: set[Pair] = {
         (one.number, None) for one in left if one.number not in met and left_end_ms(one) <= low_ms[one.key]
@@ -151,16 +151,16 @@ def expect_met(subject: Subject, outputs: Outputs, events: Sequence[Event], low_
     ended |= {(None, one.number) for one in right if one.number not in met and right_end_ms(one) <= low_ms[one.key]}
     found = Counter((output["number"], output["answer"]) for output in outputs)
     assert {pair for pair in found if None not in pair} <= pairs
-    if subject.state is EXACT:  # an event whose partner was lost, or was let go before it came again, is alone
+    if subject.state is EXACT:  # with weaker state, an event can lose its match
         assert set(found) <= pairs | ended
     if subject.output is not MOST:
         assert set(found) >= pairs | ended, f"missing: {sorted((pairs | ended) - set(found), key=str)[:20]}"
     if subject.output is not LEAST:
-        assert set(found.values()) <= {1}, f"came again: {found}"
+        assert set(found.values()) <= {1}, f"repeated: {found}"
 
 
-def expect_held(subject: Subject, state: State, events: Sequence[Event], low_ms: Mapping[str, int]) -> None:
-    """Expect that a join holds the events that may still meet others, and no other, if its state is exact."""
+def expect_buffered(subject: Subject, state: State, events: Sequence[Event], low_ms: Mapping[str, int]) -> None:
+    """Expect an exact join state to contain exactly the events that can still match."""
     if subject.state is not EXACT:
         return
     left, right = sides(events)
@@ -171,20 +171,20 @@ def expect_held(subject: Subject, state: State, events: Sequence[Event], low_ms:
 
 
 def sides(events: Sequence[Event]) -> tuple[Sequence[Event], Sequence[Event]]:
-    """Return which events were written as events and which as answers."""
+    """Return the events of the left input and the answers of the right input."""
     return events[::2], events[1::2]
 
 
-def lies_within(left: Event, right: Event) -> bool:
-    """Tell whether two are to meet."""
+def is_match(left: Event, right: Event) -> bool:
+    """Tell whether an event and an answer match."""
     return left.key == right.key and -BEFORE_MS <= right.at - left.at <= AFTER_MS
 
 
 def left_end_ms(event: Event) -> int:
-    """Return the watermark at which no answer can meet an event any more."""
+    """Return the watermark from which no answer can match an event."""
     return event.at + AFTER_MS + 1
 
 
 def right_end_ms(answer: Event) -> int:
-    """Return the watermark at which no event can meet an answer any more."""
+    """Return the watermark from which no event can match an answer."""
     return answer.at + BEFORE_MS + 1

@@ -1,4 +1,4 @@
-"""The command line as a user runs it: another process, in a folder of its own, on one broker."""
+"""The command line as a user runs it: in another process and its own folder, on one broker."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LIMIT_S = 120.0
 
 
 class Cli:
-    """Runs `penstock` in a folder of its own, against one broker, or where None is named against that of a configuration."""
+    """Runs `penstock` in its own folder, on one broker; for None, on the broker of a configuration."""
 
     def __init__(self, bootstrap: str | None, folder: Path, limit_s: float = LIMIT_S) -> None:
         self.folder = folder
@@ -35,13 +35,13 @@ class Cli:
         )
 
     def ok(self, *arguments: str, stdin: str = "") -> str:
-        """Run a command that has to succeed; what it printed."""
+        """Run a command that must succeed, and return its output."""
         done = self(*arguments, stdin=stdin)
         assert done.returncode == 0, f"{done.stderr}{done.stdout}"
         return done.stdout
 
     def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
-        """Start a command and leave it running."""
+        """Start a command without waiting for its end."""
         process = subprocess.Popen(
             [sys.executable, "-m", "penstock", *arguments],
             stdout=subprocess.PIPE,
@@ -54,7 +54,7 @@ class Cli:
         return process
 
     def end_all(self) -> None:
-        """End what is still running; asked to, it ends the processes that it has started as well."""
+        """Stop all running commands, which then stop their own processes."""
         for process in self._started:
             if process.poll() is None:
                 process.terminate()

@@ -1,4 +1,4 @@
-"""Real PostgreSQL and real Redis from their wheels, each a process on 127.0.0.1 with its data in a folder that goes with it."""
+"""PostgreSQL and Redis from their wheels, each a process on 127.0.0.1 with its data in a temporary folder."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ import psycopg
 import pytest
 import redis
 
-PASSWORD = "s3cret-of-the-tests"  # noqa: S105 - of a database that lives as long as the tests
+PASSWORD = "s3cret-of-the-tests"  # noqa: S105 - of a temporary database
 START_LIMIT_S = 30.0
 STOP_LIMIT_S = 20.0
 
 
 class Server:
-    """A server process on a port of its own, that can be stopped and started again on what it stored."""
+    """A server process on its own port, which can be stopped and restarted on its data."""
 
-    def __init__(self, command: Sequence[str], folder: Path, port: int, **how: Any) -> None:
+    def __init__(self, command: Sequence[str], folder: Path, port: int, **options: Any) -> None:
         self.port = port
         self.folder = folder
         self._command = command
-        self._how = how
+        self._options = options
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, answers: Callable[[], bool]) -> None:
-        """Start, and wait until it answers."""
+        """Start the server, and wait until it answers."""
         log = self.folder / "log"
         with log.open("ab") as out:
             self._process = subprocess.Popen(
-                self._command, stdout=out, stderr=subprocess.STDOUT, cwd=self.folder, **self._how
+                self._command, stdout=out, stderr=subprocess.STDOUT, cwd=self.folder, **self._options
             )
         deadline = time.monotonic() + START_LIMIT_S
         while not answers():
@@ -50,19 +50,19 @@ class Server:
             time.sleep(0.02)
 
     def children(self) -> list[psutil.Process]:
-        """Return the processes that it has started, and those that they have."""
+        """Return all descendant processes of the server."""
         return psutil.Process(self._process.pid).children(recursive=True) if self._process else []
 
-    def stop(self, how: signal.Signals) -> None:
-        """Stop, and wait for the end."""
+    def stop(self, sent: signal.Signals) -> None:
+        """Stop the server with a signal, and wait for its end."""
         if self._process is not None:
             process, self._process = self._process, None
-            process.send_signal(how)
+            process.send_signal(sent)
             process.wait(STOP_LIMIT_S)
 
 
 class Postgres:
-    """A PostgreSQL with a database of which the tests are the owner."""
+    """A PostgreSQL server with a database that the tests own."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -72,8 +72,8 @@ class Postgres:
         self.target = ("127.0.0.1", port)
 
     def create(self) -> None:
-        """Make the database and start its server."""
-        # PostgreSQL does not run as root, and another user may not reach where packages are installed.
+        """Create the database and start its server."""
+        # PostgreSQL does not run as root, and another user may have no access to the folder of packages.
         for part in _installed("pgserver").parent.glob("pgserver*"):
             shutil.copytree(part, self._folder / part.name, symlinks=True)
         password = self._folder / "password"
@@ -97,21 +97,21 @@ class Postgres:
         self.start()
 
     def start(self) -> None:
-        """Start, on what there is."""
+        """Start the server on its stored data."""
         self._server.start(self._answers)
 
     def stop(self) -> None:
-        """Stop as an administrator does, which ends every session."""
+        """Stop like an administrator, which ends every session."""
         self._server.stop(signal.SIGINT)
 
     def restart(self) -> None:
-        """Stop and start again."""
+        """Restart the server."""
         self.stop()
         self.start()
 
     @contextmanager
     def session(self, **settings: Any) -> Iterator[psycopg.Connection]:
-        """Give a session that has nothing of ours."""
+        """Open a session without Penstock's code."""
         with psycopg.connect(self.url, autocommit=True, **settings) as connection:
             yield connection
 
@@ -132,7 +132,7 @@ class Postgres:
 
 
 class Redis:
-    """A Redis that keeps an append-only file; every other setting is an argument."""
+    """A Redis server with an append-only file; arguments add settings."""
 
     def __init__(self, folder: Path, *settings: str) -> None:
         self._port = free_port()
@@ -143,20 +143,20 @@ class Redis:
         self.target = ("127.0.0.1", self._port)
 
     def start(self) -> None:
-        """Start, on what there is."""
+        """Start the server on its stored data."""
         self._server.start(self._answers)
 
     def stop(self) -> None:
-        """Stop, everything written."""
+        """Stop the server after it has written all data."""
         self._server.stop(signal.SIGTERM)
 
     def restart(self) -> None:
-        """Stop and start again."""
+        """Restart the server."""
         self.stop()
         self.start()
 
     def become_cluster(self) -> None:
-        """Take all slots, as the only node of a cluster; it has to be started with `--cluster-enabled yes`."""
+        """Assign all slots to this only node of a cluster. The server must run with `--cluster-enabled yes`."""
         with self.session() as client:
             client.execute_command("CLUSTER ADDSLOTS", *range(16_384))
             while client.execute_command("CLUSTER INFO")["cluster_state"] != "ok":
@@ -164,7 +164,7 @@ class Redis:
 
     @contextmanager
     def session(self) -> Iterator[Any]:
-        """Give a client that has nothing of ours."""
+        """Open a client without Penstock's code."""
         with redis.Redis.from_url(self.url) as client:
             yield client
 
@@ -180,8 +180,8 @@ class Redis:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Postgres]:
-    """A PostgreSQL for the whole run."""
-    # Not below pytest's own folder, which only the user who runs the tests may enter.
+    """A PostgreSQL server for the whole run."""
+    # Only the user of the tests can enter pytest's folder.
     with tempfile.TemporaryDirectory(prefix="penstock-postgres-") as folder:
         server = Postgres(Path(folder))
         server.create()
@@ -191,7 +191,7 @@ def postgres() -> Iterator[Postgres]:
 
 @pytest.fixture(scope="session")
 def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
-    """A Redis for the whole run."""
+    """A Redis server for the whole run."""
     server = Redis(tmp_path_factory.mktemp("redis"))
     server.start()
     yield server
@@ -200,7 +200,7 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
 
 @pytest.fixture(scope="session")
 def redis_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
-    """A Redis Cluster of one node, which refuses what would not work on several."""
+    """A Redis Cluster with one node, which refuses requests that would fail on several nodes."""
     server = Redis(tmp_path_factory.mktemp("cluster"), "--cluster-enabled", "yes", "--appendonly", "yes")
     server.start()
     server.become_cluster()
@@ -209,14 +209,14 @@ def redis_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
 
 
 def free_port() -> int:
-    """Return a port that nobody uses at this moment."""
+    """Return a port that is free at this moment."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port: int = probe.getsockname()[1]
     return port
 
 
 def _installed(package: str) -> Path:
-    # Not imported: pgserver looks for folders of its own when it is.
+    # Not imported: the import of pgserver creates folders.
     spec = importlib.util.find_spec(package)
     if spec is None or spec.submodule_search_locations is None:
         pytest.skip(

@@ -1,4 +1,4 @@
-"""Deaths in memory: a driver's worker dies, and goes on with the disk that it had, with an older copy of it, or with none."""
+"""Crashes in memory: a driver's worker is replaced by one with its disk, an older copy of it, or an empty disk."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.state.protocols import MemoryStateFolder
 
 
 class Disk(Enum):
-    """What a worker finds when it starts again."""
+    """The disk of a restarted worker."""
 
     SAME = "same disk"
     OLDER = "older copy"
@@ -20,12 +20,12 @@ class Disk(Enum):
 
 
 def copy_of(driver: Driver, processor: type[ps.Processor]) -> MemoryStateFolder:
-    """Return a copy of a processor's states, as a backup is."""
+    """Return a copy of a processor's states, like a backup."""
     return deepcopy(driver._states[processor])
 
 
 def restart(driver: Driver, processor: type[ps.Processor], disk: Disk, older: MemoryStateFolder) -> None:
-    """Kill a processor's worker between two checkpoints; another goes on with this disk."""
+    """Replace a processor's worker between two checkpoints by one with this disk."""
     driver._discard_worker(processor)
     if disk is Disk.NONE:
         driver._states[processor] = MemoryStateFolder(merge_of(processor()))

@@ -1,4 +1,4 @@
-"""What the app of meters has to come to, computed from the numbers alone; and whether its categories hold just that."""
+"""The expected outputs of the app of meters, computed from the numbers alone."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from .plain import values
 
 
 def large_readings(count: int) -> list[int]:
-    """Return which of the first `count` readings the app keeps: those of 10 litres or more."""
+    """Return the numbers of the large readings among the first `count`: those of at least 10 litres."""
     return [n for n in range(count) if n % 25 >= 10]
 
 
 def expect_totals_count_each_reading_once(kafka: str, prefix: str, count: int) -> None:
-    """Hold the totals against the first `count` readings: one for each that is large, and the last of a meter is its sum."""
+    """Expect one total for each large reading among the first `count`; a meter's last total is its sum."""
     litres: Counter[str] = Counter()
     for n in large_readings(count):
         litres[f"m{n % 7}"] += n % 25
@@ -25,7 +25,7 @@ def expect_totals_count_each_reading_once(kafka: str, prefix: str, count: int) -
 
 
 def expect_hours_count_each_reading_once(kafka: str, prefix: str, count: int) -> None:
-    """Hold the last result of each meter and hour against the first `count` readings."""
+    """Compare the last result of each meter and hour with the first `count` readings."""
     litres: Counter[tuple[str, int]] = Counter()
     for n in large_readings(count):
         litres[f"m{n % 7}", n // 6 * HOUR] += n % 25

@@ -1,6 +1,6 @@
-"""A bus and states that fail at chosen operations, under a worker whose checkpoints are saved beside its loop, and yet the same each time.
+"""A bus and states that fail at chosen operations, deterministically, under a worker with asynchronous checkpoints.
 
-Operations are counted in the order in which they happen: reads and writes of a state, its closing, sends and flushes, commits.
+Operations are counted in order: reads and writes of a state, its closing, sends, flushes and commits.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from penstock.transport.memory.cluster import Cluster
 from penstock.transport.memory.readers import MemoryScanner
 from penstock.transport.messages import Outgoing, Position
 
-STATE = frozenset(
+STATE_WRITES = frozenset(
     {
         "save",
         "save_position",
@@ -34,23 +34,23 @@ STATE = frozenset(
         "close",
     }
 )
-"""The operations of a state that write."""
+"""The writing operations of a state."""
 
 Fails = Callable[[str, int], Exception | None]
-"""Gets the name of an operation, and how many came before it; returns how it fails, if it does."""
+"""Takes the name and the number of an operation; returns its error, or None."""
 
 
 class Faults:
-    """Counts operations, and has some of them fail."""
+    """Counts operations, and fails chosen ones."""
 
     def __init__(self) -> None:
         self.fails: Fails = lambda _name, _before: None
-        self.seen: list[str] = []
+        self.operations: list[str] = []
         self._paused = False
 
     @contextmanager
     def pausing(self) -> Iterator[None]:
-        """Count nothing in the block."""
+        """Do not count operations in the block."""
         self._paused = True
         try:
             yield
@@ -58,22 +58,22 @@ class Faults:
             self._paused = False
 
     def at(self, name: str) -> None:
-        """Count an operation; raise what it fails with."""
+        """Count an operation, and raise its error if it fails."""
         if self._paused:
             return
-        before = len(self.seen)
-        self.seen.append(name)
+        before = len(self.operations)
+        self.operations.append(name)
         error = self.fails(name, before)
         if error is not None:
             raise error
 
 
 class FaultyState:
-    """A state whose writes may fail, before or after they have taken effect.
+    """A state whose writes may fail.
 
     Args:
-        state: the real one.
-        faults: says which fail.
+        state: the wrapped state.
+        faults: chooses the failing operations.
     """
 
     def __init__(self, state: ShardState, faults: Faults) -> None:
@@ -81,22 +81,22 @@ class FaultyState:
         self._faults = faults
 
     def __getattr__(self, name: str) -> Any:
-        """Return the state's own method, counted where it writes."""
+        """Return the state's method; writing methods are counted."""
         method = getattr(self._state, name)
-        if name not in STATE:
+        if name not in STATE_WRITES:
             return method
 
-        def counted(*given: Any, **named: Any) -> Any:
+        def counted(*args: Any, **kwargs: Any) -> Any:
             if name == "close":
-                method()  # what a database holds is let go of, whatever it says
+                method()  # a database releases its resources even if closing fails
             self._faults.at(f"state: {name}")
-            return None if name == "close" else method(*given, **named)
+            return None if name == "close" else method(*args, **kwargs)
 
         return counted
 
 
 class FaultyStates:
-    """A folder of such states."""
+    """A folder of faulty states."""
 
     def __init__(self, states: StateFolder, faults: Faults) -> None:
         self._states = states
@@ -109,12 +109,12 @@ class FaultyStates:
 
 
 class FaultyBus(MemoryBus):
-    """A bus in memory whose writers and members may fail.
+    """A memory bus whose writers and readers may fail.
 
     Args:
-        faults: says when.
-        at_most: how many messages a poll gives.
-        cluster: what other clients use, too; by default one of its own.
+        faults: chooses the failing operations.
+        at_most: the maximum number of messages of a poll.
+        cluster: a shared cluster; by default a new one.
     """
 
     def __init__(self, faults: Faults, at_most: int, cluster: Cluster | None = None) -> None:
@@ -132,11 +132,11 @@ class FaultyBus(MemoryBus):
             self._faults.at("bus: commit")
             commit(positions)
 
-        reader.commit = committed  # type: ignore[method-assign]  # this one member fails
+        reader.commit = committed  # type: ignore[method-assign]  # only this member fails
         return reader
 
     def scanner(self, positions: Sequence[Position]) -> MemoryScanner:
-        """Read a few messages at a time from given offsets."""
+        """Return a scanner that reads a few messages at a time."""
         scanner = super().scanner(positions)
         scanner.poll_limit = self._at_most
         return scanner
@@ -148,13 +148,13 @@ class FaultyBus(MemoryBus):
     def transactional_writer(
         self, identity: str, member: Reader | None, timeout_s: float, writes: Collection[str]
     ) -> Any:
-        """Return a writer of transactions."""
+        """Return a transactional writer."""
         self._faults.at("bus: open a writer")
         return FaultyWriter(super().transactional_writer(identity, member, timeout_s, writes), self._faults)
 
 
 class FaultyWriter:
-    """A writer that may fail. Of one without transactions, what was sent is on the bus all the same: an answer is lost, not the message."""
+    """A writer that may fail. Without transactions, a failed send loses only the answer; the message is on the bus."""
 
     def __init__(self, writer: Writer | TransactionalWriter, faults: Faults) -> None:
         self._writer = writer
@@ -174,10 +174,10 @@ class FaultyWriter:
         """Commit a transaction."""
         self._faults.at("bus: commit a transaction")
         with self._faults.pausing():
-            self._writer.commit(positions)  # type: ignore[union-attr]  # only asked of one that has it
+            self._writer.commit(positions)  # type: ignore[union-attr]  # called only for transactional writers
 
     def __getattr__(self, name: str) -> Any:
-        """Return what else only writers of transactions have."""
+        """Return further methods of transactional writers."""
         return getattr(self._writer, name)
 
     def close(self) -> None:
@@ -186,55 +186,55 @@ class FaultyWriter:
         self._writer.close()
 
 
-class Late(Executor):
-    """Does what it is given when it has been asked for it a few times, or is waited for: between the turns of a loop, in its thread.
+class DelayedExecutor(Executor):
+    """Runs a call after a few polls of its future, or when its result is needed: between iterations of a loop, in its thread.
 
     Args:
-        looks: how often it is looked whether something is done before it is.
+        polls: the number of polls before the call runs.
     """
 
-    def __init__(self, looks: int = 3) -> None:
-        self._looks = looks
+    def __init__(self, polls: int = 3) -> None:
+        self._polls = polls
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Keep a checkpoint's steps for later; do anything else at once."""
+        """Delay the steps of a checkpoint; run any other call at once."""
         if not isinstance(getattr(fn, "__self__", None), CheckpointCoordinator):
             return InlineExecutor().submit(fn, *args, **kwargs)
-        return _Later(lambda: InlineExecutor().submit(fn, *args, **kwargs), self._looks)
+        return _DelayedFuture(lambda: InlineExecutor().submit(fn, *args, **kwargs), self._polls)
 
 
-class _Later(Future[Any]):
-    def __init__(self, do: Callable[[], Future[Any]], looks: int) -> None:
+class _DelayedFuture(Future[Any]):
+    def __init__(self, call: Callable[[], Future[Any]], polls: int) -> None:
         super().__init__()
-        self._do = do
-        self._looks = looks
+        self._call = call
+        self._polls = polls
 
-    def _now(self) -> None:
+    def _run(self) -> None:
         if not super().done():
             self.set_running_or_notify_cancel()
             try:
-                self.set_result(self._do().result())
-            except Exception as error:  # noqa: BLE001 - whoever asks for the result gets it
+                self.set_result(self._call().result())
+            except Exception as error:  # noqa: BLE001 - raised when the result is read
                 self.set_exception(error)
 
     def done(self) -> bool:
-        """Tell whether it is done; looking brings that nearer."""
-        self._looks -= 1
-        if self._looks < 0:
-            self._now()
+        """Tell whether the call has run, and count the poll."""
+        self._polls -= 1
+        if self._polls < 0:
+            self._run()
         return super().done()
 
     def result(self, timeout: float | None = None) -> Any:
-        """Do it, and return what came of it."""
-        self._now()
+        """Run the call, and return its result."""
+        self._run()
         return super().result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Do it, and return what it raised."""
-        self._now()
+        """Run the call, and return its exception."""
+        self._run()
         return super().exception(timeout)
 
 
 def disk_full(name: str) -> StateUnwritable:
-    """Return what a full disk has a state raise."""
+    """Return the error of a state on a full disk."""
     return StateUnwritable(f"{name}: IO error: No space left on device.")

@@ -1,4 +1,4 @@
-"""Processors whose states are built in batch in tests, and the truth about their outputs."""
+"""Processors whose states are built in batch in tests, and their expected outputs."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from penstock.transport.tables.maintenance_protocol import (
     no_gap,
 )
 
-from .machines import Machine, created, read, write
+from .machines import Machine, create_categories, read, write
 
 EXACT = ps.Semantics.EXACTLY_ONCE
 
 
 class Reading(ps.Record, frozen=True):
-    """What a meter shows."""
+    """A meter's reading."""
 
     meter: str
     at: ps.EventTime
@@ -41,19 +41,19 @@ totals = ps.Category("totals", Reading, key="meter", event_time="at", buckets=2)
 
 
 class Totals(ps.Stateful):
-    """Adds up."""
+    """Sums each meter's readings."""
 
     reads: ClassVar[Any] = readings
     writes, state = totals, int
 
     def process(self, event: Reading, state: int | None, context: ps.Context) -> tuple[int, list[Reading]]:
-        """Add."""
+        """Add a reading."""
         total = (state or 0) + event.litres
         return total, [Reading(event.meter, event.at, total)]
 
 
 class Balances(Totals):
-    """The same, of two inputs, whose state is kept in a changelog."""
+    """Sums two inputs; its state has a changelog."""
 
     name, reads, output_semantics = "balances", (readings, refunds), EXACT
 
@@ -61,39 +61,39 @@ class Balances(Totals):
 KINDS = (Totals, Balances)
 
 
-def made(begin: int, end: int, litres: int = 1) -> list[Reading]:
-    """Return readings of five meters; from the fiftieth on the last one is silent."""
+def generate_readings(begin: int, end: int, litres: int = 1) -> list[Reading]:
+    """Return readings of five meters; the last meter has none from the fiftieth reading on."""
     return [Reading(f"m{n % (5 if n < 50 else 4)}", 1_000 * n, litres) for n in range(begin, end)]
 
 
-def beside(machine: Machine, name: str) -> Machine:
+def another_machine(machine: Machine, name: str) -> Machine:
     """Return another machine on the same bus."""
     return Machine(machine.folder.with_name(name), machine.bus, machine.place)
 
 
-def begun(machine: Machine, processor: type[ps.Processor]) -> None:
+def read_events(machine: Machine, processor: type[ps.Processor]) -> None:
     """Let a processor read 100 events."""
-    created(machine.bus, [processor])
-    write(machine.bus, readings, made(0, 100))
+    create_categories(machine.bus, [processor])
+    write(machine.bus, readings, generate_readings(0, 100))
     machine.run(processor)
 
 
-def built(machine: Machine, handing_over: BootstrapHandoff) -> dict[int, Manifest]:
-    """Store the states that batch makes of the first 50 events: there each is of ten litres, so that one knows whose state it is."""
-    processor, batch = handing_over.processor, Machine(_new_folder(machine), MemoryBus(), machine.place)
-    created(batch.bus, [processor])
-    write(batch.bus, readings, made(0, 50, litres=10))
+def build_states(machine: Machine, handoff: BootstrapHandoff) -> dict[int, Manifest]:
+    """Store the batch states of the first 50 events. Each has ten litres there, so a state shows its origin."""
+    processor, batch = handoff.processor, Machine(_new_folder(machine), MemoryBus(), machine.place)
+    create_categories(batch.bus, [processor])
+    write(batch.bus, readings, generate_readings(0, 50, litres=10))
     batch.run(processor)
     local, manifests = LocalStates(processor, batch.states, None), dict[int, Manifest]()
     for bucket, offset in batch.bus.committed(processor.name, "readings").items():
         identity = local.identity(bucket)
         scratch = RocksStateFolder(batch.folder.with_name("scratch"))
         with (
-            closing(RocksStateFolder(batch.states).open(identity)) as made_there,
+            closing(RocksStateFolder(batch.states).open(identity)) as batch_state,
             closing(scratch.open(identity)) as state,
         ):
-            position = StatePosition({"readings": offset}, generation=handing_over.number)
-            state.save_together(dict(made_there.items()), position)
+            position = StatePosition({"readings": offset}, generation=handoff.number)
+            state.save_together(dict(batch_state.items()), position)
             with snapshot_folder(state.folder) as snapshot:
                 state.snapshot(snapshot)
                 owner = claim(ShardBackups(machine.place, processor.name, bucket), identity)
@@ -106,28 +106,28 @@ def _new_folder(machine: Machine) -> Path:
 
 
 def bootstrap(machine: Machine, processor: type[ps.Processor], at_gap: AtGap = no_gap) -> None:
-    """Build states, and hand them over."""
-    handing_over = plan_handoff(processor, machine.bus, machine.place)
-    handing_over.perform(built(machine, handing_over), at_gap)
+    """Build states in batch, and perform the handoff."""
+    handoff = plan_handoff(processor, machine.bus, machine.place)
+    handoff.perform(build_states(machine, handoff), at_gap)
 
 
-def written(machine: Machine) -> list[tuple[str, int, int]]:
+def outputs_of(machine: Machine) -> list[tuple[str, int, int]]:
     """Return all outputs, in an order that does not depend on buckets."""
-    return sorted((one.meter, one.at, one.litres) for one in read(machine.bus, totals))
+    return sorted((total.meter, total.at, total.litres) for total in read(machine.bus, totals))
 
 
-def summed(begin: int, end: int, each: int = 0) -> list[tuple[str, int, int]]:
-    """Return what readings give that are added to what each meter had."""
+def expected_totals(begin: int, end: int, each: int = 0) -> list[tuple[str, int, int]]:
+    """Return the totals of readings, added to an initial total of each meter."""
     sums, found = {f"m{n}": each for n in range(5)}, []
-    for one in made(begin, end):
-        sums[one.meter] += one.litres
-        found.append((one.meter, one.at, sums[one.meter]))
+    for reading in generate_readings(begin, end):
+        sums[reading.meter] += reading.litres
+        found.append((reading.meter, reading.at, sums[reading.meter]))
     return found
 
 
-STREAMED = summed(0, 100)
-"""What the stream gives of the 100 events."""
-WENT_ON = summed(50, 100, each=100)
-"""What the last 50 give where what was built of the others is gone on with."""
-IN_THE_END = {meter.encode(): bytes([total]) for meter, _, total in [("m4", 0, 100), *WENT_ON]}
-"""What is then in the state."""
+STREAMED = expected_totals(0, 100)
+"""The outputs of the stream for all 100 events."""
+CONTINUED = expected_totals(50, 100, each=100)
+"""The outputs of the last 50 events after a handoff of the batch states."""
+FINAL_STATE = {meter.encode(): bytes([total]) for meter, _, total in [("m4", 0, 100), *CONTINUED]}
+"""The state after a handoff and the last 50 events."""

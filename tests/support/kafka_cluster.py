@@ -1,7 +1,7 @@
-"""Three Kafka brokers on this machine, each of them a controller too, that are killed and started again one at a time.
+"""Three Kafka brokers on this machine, each with a controller, which tests kill and restart one at a time.
 
-Their folder holds a folder for each: `data` (formatted once), the configuration, and what `service.py` keeps. The default of a category is the
-least safe one, so that three replicas are found only where somebody asked for them.
+The folder contains a folder for each broker: `data` (formatted once), the configuration, and the files of `service.py`. By default a
+category has the least safe settings, so a category has three replicas only if its settings ask for them.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _INTERNAL: dict[str, object] = {
     "offsets.topic.replication.factor": 3,
     "transaction.state.log.replication.factor": 3,
     "transaction.state.log.min.isr": 2,
-    # One partition each: its leader is the coordinator of every group, or of every transaction.
+    # One partition each: its leader is the coordinator of every group or transaction.
     "offsets.topic.num.partitions": 1,
     "transaction.state.log.num.partitions": 1,
-    # A dead broker's partitions get other leaders when its session has ended, and only then does it come back.
+    # The partitions of a killed broker get new leaders after its session, and the broker restarts only then.
     "broker.heartbeat.interval.ms": 500,
     "broker.session.timeout.ms": 3000,
 }
@@ -41,7 +41,7 @@ _INTERNAL: dict[str, object] = {
 
 @dataclass(frozen=True)
 class Partition:
-    """A partition: who leads it, and who has all of it; node ids."""
+    """The leader and the replicas of a partition, by node id."""
 
     leader: int
     in_sync: frozenset[int]
@@ -52,7 +52,7 @@ class KafkaCluster:
     """The three brokers of one folder; none runs until `start`.
 
     Args:
-        folder: where they keep what they have.
+        folder: the folder of their data.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -65,11 +65,11 @@ class KafkaCluster:
         self.bootstrap = ",".join(self.address_of(node) for node in NODES)
 
     def address_of(self, node: int) -> str:
-        """Return where one broker is asked."""
+        """Return the address of a broker."""
         return f"{LOOPBACK}:{self._ports[f'broker-{node}']}"
 
     def start(self) -> None:
-        """Format what they store, and return when all three work together."""
+        """Format the data folders, start the brokers, and wait until all three form a cluster."""
         cluster_id = "p" + secrets.token_urlsafe(16)[1:]
         with ThreadPoolExecutor(len(NODES)) as pool:
             list(pool.map(lambda node: self._format(node, cluster_id), NODES))
@@ -78,7 +78,7 @@ class KafkaCluster:
         self.await_brokers(NODES)
 
     def launch(self, node: int) -> None:
-        """Start a broker on what it stored, and return at once."""
+        """Start a broker on its data, and return at once."""
         command = self._java.service_command(
             "kafka.Kafka",
             [str(self._folder / str(node) / "server.properties")],
@@ -96,39 +96,39 @@ class KafkaCluster:
         process.wait(LIMIT_S)
 
     def stop(self) -> None:
-        """Stop all that run. Nothing is kept that would be worth the time to close it."""
+        """Kill all running brokers; no data needs a clean stop."""
         for node, daemon in self._daemons.items():
             if daemon.process() is not None:
                 self.kill(node)
 
     def await_brokers(self, nodes: tuple[int, ...]) -> None:
-        """Return when exactly these work together, and every partition that there is has all of them in sync."""
-        assert wait_until(lambda: self._work_together(nodes), LIMIT_S), f"brokers {nodes} did not come together"
+        """Wait until exactly these brokers form the cluster, and all replicas of each partition are in sync."""
+        assert wait_until(lambda: self._work_together(nodes), LIMIT_S), f"brokers {nodes} did not form a cluster"
 
     def await_leaders(self, dead: int) -> None:
-        """Return when a dead broker leads nothing any more."""
-        assert wait_until(lambda: all(it.leader not in {dead, -1} for it in self.partitions().values()), LIMIT_S), (
-            f"broker {dead} still leads partitions"
-        )
+        """Wait until a killed broker leads no partition."""
+        assert wait_until(
+            lambda: all(partition.leader not in {dead, -1} for partition in self.partitions().values()), LIMIT_S
+        ), f"broker {dead} still leads partitions"
 
     def partitions(self) -> Mapping[tuple[str, int], Partition]:
-        """Return every partition that there is, as the brokers describe it."""
+        """Return every partition, as the brokers describe it."""
         topics = self._admin().list_topics(timeout=ANSWER_LIMIT_S).topics
         return {
-            (name, number): Partition(it.leader, frozenset(it.isrs), frozenset(it.replicas))
+            (name, number): Partition(found.leader, frozenset(found.isrs), frozenset(found.replicas))
             for name, topic in topics.items()
-            for number, it in topic.partitions.items()
+            for number, found in topic.partitions.items()
         }
 
     def settings_of(self, category: str) -> dict[str, str]:
-        """Return what is set on a category itself, instead of following from the defaults."""
+        """Return the settings of a category without defaults."""
         resource = ConfigResource(ResourceType.TOPIC, category)
         admin = self._admin()
         found = admin.describe_configs([resource], request_timeout=ANSWER_LIMIT_S)[resource].result()
         return {name: str(entry.value) for name, entry in found.items() if not entry.is_default}
 
     def _admin(self) -> AdminClient:
-        # A new one each time: it knows nothing of what was before.
+        # A new client each time has no outdated metadata.
         return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
 
     def _ports_of(self, node: int) -> dict[str, int]:
@@ -139,7 +139,9 @@ class KafkaCluster:
             return False
         try:
             found = set(self._admin().list_topics(timeout=ANSWER_LIMIT_S).brokers)
-            return found == set(nodes) and all(it.in_sync == it.replicas for it in self.partitions().values())
+            return found == set(nodes) and all(
+                partition.in_sync == partition.replicas for partition in self.partitions().values()
+            )
         except KafkaException:
             return False
 
@@ -164,7 +166,7 @@ class KafkaCluster:
 
 @contextmanager
 def running_cluster(folder: Path) -> Iterator[KafkaCluster]:
-    """Keep three brokers running in the block."""
+    """Run three brokers in the block."""
     cluster = KafkaCluster(folder)
     try:
         cluster.start()

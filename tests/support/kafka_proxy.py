@@ -1,4 +1,4 @@
-"""A proxy before a real broker that understands as much of Kafka's protocol as it takes to falsify one kind of answer.
+"""A proxy of a real broker that understands enough of Kafka's protocol to falsify one kind of answer.
 
 request   size int32, api key int16, version int16, correlation id int32, …
 answer    size int32, correlation id int32, …
@@ -20,17 +20,17 @@ from penstock.ops.dev_services import running_kafka
 
 END_TXN = 26
 _FLEXIBLE_SINCE = 3
-"""From this version of EndTxn on, an answer has an (empty) list of tags after the correlation id."""
+"""From this version of EndTxn on, an answer has an empty list of tags after the correlation id."""
 
 Falsify = Callable[[int], int | None]
-"""Gets how many answers came before this one; gives an error code to put into it, or None to leave it."""
+"""Takes the number of earlier answers; returns an error code for this answer, or None."""
 
 CUT = -1
-"""In place of an error code: the answer is lost with its connection."""
+"""Instead of an error code: lose the answer and its connection."""
 
 
 class KafkaProxy:
-    """Passes frames between clients and a broker; the broker has done what a falsified answer denies."""
+    """Passes frames between clients and a broker, which has performed the request even if the answer is falsified."""
 
     def __init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -44,18 +44,18 @@ class KafkaProxy:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
-        """Take no more connections."""
+        """Stop accepting connections."""
         self._listener.close()
 
     def cut_off(self) -> None:
-        """Let nobody reach the broker from now on."""
+        """Close all connections, and refuse new ones."""
         self._cut = True
         for connection in list(self._connections):
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
 
     def let_through(self) -> None:
-        """Let everybody reach the broker again."""
+        """Accept connections again."""
         self._cut = False
 
     def _accept(self) -> None:
@@ -106,7 +106,7 @@ class KafkaProxy:
 
 
 def _frames(source: socket.socket) -> Iterator[bytes]:
-    """Give what comes, frame by frame, without the size."""
+    """Yield each frame without its size."""
     with source.makefile("rb") as stream:
         while len(head := stream.read(4)) == 4:
             yield stream.read(struct.unpack(">i", head)[0])
@@ -114,7 +114,7 @@ def _frames(source: socket.socket) -> Iterator[bytes]:
 
 @contextmanager
 def proxied_kafka(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, KafkaProxy]]:
-    """Run a broker that tells all clients to reach it through a proxy; its address and the proxy."""
+    """Run a broker that clients reach only through a proxy; yield the address and the proxy."""
     settings = local_kafka._settings
     with closing(KafkaProxy()) as proxy, monkeypatch.context() as patched:
 

@@ -1,6 +1,6 @@
-"""The processors that the fault tests kill, one of each kind.
+"""The kinds of processors in fault tests.
 
-Every event has a number of its own, which its outputs carry, so that what is missing and what came again can be told.
+Each event has a unique number, which its outputs contain, so missing and repeated events are identified.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ import penstock as ps
 HOUR_MS = 3_600_000
 MINUTE_MS = 60_000
 DELAY_MS = 10 * MINUTE_MS
-"""After how long "timers" answers."""
+"""The delay of the answers of "timers"."""
 GAP_MS = 8 * MINUTE_MS
-"""How long a key is silent between two sessions."""
+"""The gap between two sessions of a key."""
 BEFORE_MS, AFTER_MS = 2 * MINUTE_MS, 4 * MINUTE_MS
-"""How much earlier and how much later than the left event the right one may be that is joined with it."""
+"""The maximum time of a matching right event before and after the left event."""
 BEHIND_MS = 8 * MINUTE_MS
-"""How far the watermark lies behind the newest event."""
+"""The lag of the watermark behind the newest event."""
 
 LONGEST_CHAIN = 4
-"""After how many events "forgetting" drops a key's state."""
+"""The number of events after which "forgetting" deletes a key's state."""
 LATENESS_MS = HOUR_MS
-"""How long after an hour is complete "differences" still takes events."""
+"""The allowed lateness of "differences" after an hour is complete."""
 
 IN_TIME = ps.watermarks.BoundedOutOfOrderness(timedelta(milliseconds=BEHIND_MS))
 
@@ -41,7 +41,7 @@ class Event(ps.Record, frozen=True):
 
 
 class Total(ps.Record, frozen=True):
-    """What a key has come to with an event."""
+    """A key's running total at an event."""
 
     key: str
     at: ps.EventTime
@@ -51,7 +51,7 @@ class Total(ps.Record, frozen=True):
 
 
 class Hourly(ps.Record, frozen=True):
-    """What a key has come to in an hour."""
+    """A key's results of an hour."""
 
     key: str
     hour: ps.EventTime
@@ -62,7 +62,7 @@ class Hourly(ps.Record, frozen=True):
 
 
 class Link(ps.Record, frozen=True):
-    """One step of a key's state: from what, to what, as the how-manieth."""
+    """One change of a key's chain: its previous and its new value, and the length of the chain."""
 
     key: str
     at: ps.EventTime
@@ -73,25 +73,25 @@ class Link(ps.Record, frozen=True):
 
 
 class Chain(ps.Record, frozen=True):
-    """A key's state: how many events, and a number that depends on each of them and on their order."""
+    """A key's chain: the number of its events, and a number that depends on the events and their order."""
 
     count: int = 0
     link: int = 0
 
 
 class Sums(ps.Record, frozen=True):
-    """A key's state."""
+    """A key's count and sum."""
 
     count: int = 0
     total: int = 0
 
 
 class Answer(Event, frozen=True):
-    """The same, of another category."""
+    """An event of another category."""
 
 
-class Met(ps.Record, frozen=True):
-    """The numbers of an event and of an answer that met; of one alone, where none did."""
+class Joined(ps.Record, frozen=True):
+    """The numbers of an event and a matching answer; one is None without a match."""
 
     key: str
     at: ps.EventTime
@@ -100,7 +100,7 @@ class Met(ps.Record, frozen=True):
 
 
 class Row(ps.Record, frozen=True):
-    """What is known of a key, outside of all categories."""
+    """A row of a lookup source."""
 
     number: int
 
@@ -116,7 +116,7 @@ class _Stateless(ps.Stateless):
 
 
 class _Stateful(ps.Stateful):
-    """Counts and adds up each key."""
+    """Counts and sums each key's events."""
 
     state = Sums
 
@@ -127,7 +127,7 @@ class _Stateful(ps.Stateful):
 
 
 class _Timers(_Stateful):
-    """Counts and adds up each key, and answers each event when a timer fires."""
+    """Counts and sums each key's events, and answers each event when a timer fires."""
 
     watermark = IN_TIME
 
@@ -141,14 +141,14 @@ class _Timers(_Stateful):
 
 
 class _Ordered(_Stateful):
-    """The same, in order of event time."""
+    """Counts and sums each key's events in order of event time."""
 
     watermark = IN_TIME
     ordered = True
 
 
 class _Aggregator(ps.Aggregator):
-    """Counts and adds up each key's hours, with the smallest and the largest number."""
+    """Computes count, sum, minimum and maximum of each key's hours."""
 
     monoid = ps.monoids.TupleOf(ps.monoids.Count(), ps.monoids.Sum(), ps.monoids.Min(), ps.monoids.Max())
     window: ClassVar[ps.windows.WindowAssigner] = ps.windows.Tumbling(timedelta(hours=1))
@@ -161,7 +161,7 @@ class _Aggregator(ps.Aggregator):
 
 
 class _Closing(_Aggregator):
-    """The same, each hour when it is complete."""
+    """Writes each hour when it is complete."""
 
     watermark: ClassVar[ps.watermarks.Watermark] = IN_TIME
     emit = ps.AtWatermark()
@@ -169,19 +169,19 @@ class _Closing(_Aggregator):
 
 
 class _Early(_Closing):
-    """The same, and before that what changed in a while by the clock."""
+    """Also writes early results at an interval."""
 
     emit = ps.AtWatermark(early=timedelta(milliseconds=20))
 
 
 class _Sliding(_Closing):
-    """What happened in the hour up to each event."""
+    """Aggregates the hour before each event."""
 
     window = ps.windows.Sliding(timedelta(hours=1))
 
 
 class _Windowed(ps.Windowed):
-    """Adds up each key's hours, and writes each when it is complete."""
+    """Sums each key's hours, and writes each hour when it is complete."""
 
     state = Sums
     window = ps.windows.Tumbling(timedelta(hours=1))
@@ -198,13 +198,13 @@ class _Windowed(ps.Windowed):
 
 
 class _Unsure(_Stateful):
-    """The same, which says that it may give another state each time."""
+    """Is declared as not deterministic."""
 
     deterministic = False
 
 
 class _Clock(_Timers):
-    """Counts and adds up each key, and answers each event when the clock is looked at next."""
+    """Counts and sums each key's events, and answers each event by a processing-time timer."""
 
     deterministic = False
 
@@ -215,47 +215,47 @@ class _Clock(_Timers):
 
 
 class _Sessions(_Closing):
-    """The same of sessions."""
+    """Writes complete sessions."""
 
     window = ps.windows.Session(timedelta(milliseconds=GAP_MS))
 
 
-class _Promised(_Closing):
-    """Each hour when those say that it is complete who write the events."""
+class _Upstream(_Closing):
+    """Writes each hour when the upstream watermark completes it."""
 
     watermark = ps.watermarks.UpstreamWatermark()
 
 
 class _Merging(ps.Stateful):
-    """Chains the events of two inputs, in the order in which they come."""
+    """Chains the events of two inputs in order of arrival."""
 
     state = Chain
 
     def process(self, event: Event, state: Chain | None, context: ps.Context) -> tuple[Chain, list[Link]]:
         before = state or Chain()
-        link = (before.link * 1_000_003 + event.number + self.lot()) % 2**61
+        link = (before.link * 1_000_003 + event.number + self.salt()) % 2**61
         after = Chain(before.count + 1, link)
         made = Link(context.key, context.event_time, event.number, after.count, before.link, after.link)
         return after, [made]
 
-    def lot(self) -> int:
-        """Return what is added to each link."""
+    def salt(self) -> int:
+        """Return a number that is added to each link."""
         return 0
 
 
 class _Random(_Merging):
-    """Chains events with numbers drawn by lot."""
+    """Chains events with random numbers."""
 
     deterministic = False
 
-    def lot(self) -> int:
+    def salt(self) -> int:
         return random.randrange(2**32)
 
 
 class _Forgetting(_Merging):
-    """Chains events, and forgets a key's chain when it is long."""
+    """Chains events, and deletes a key's chain at a maximum length."""
 
-    def process(  # type: ignore[override]  # it also forgets
+    def process(  # type: ignore[override]  # may also return None
         self, event: Event, state: Chain | None, context: ps.Context
     ) -> tuple[Chain | None, list[Link]]:
         after, made = super().process(event, state, context)
@@ -263,24 +263,24 @@ class _Forgetting(_Merging):
 
 
 class _ForgettingUnsure(_Forgetting):
-    """The same, which says that it may give another state each time: its changelog has deletions."""
+    """Is declared as not deterministic, so its changelog contains deletions."""
 
     deterministic = False
 
 
 class _Late(_Closing):
-    """Writes each hour when it is complete, and the events that come after that to a category of their own."""
+    """Writes each hour when it is complete, and late events to a late category."""
 
 
 class _Differences(_Closing):
-    """Writes what an hour came to when it is complete, and what came to it after that."""
+    """Writes each hour when it is complete, and the differences of late events."""
 
     emit = ps.AtWatermark(differences=True)
     allowed_lateness = timedelta(milliseconds=LATENESS_MS)
 
 
 class _Flow(_Aggregator):
-    """Writes what came to each hour since the last checkpoint."""
+    """Writes the differences of each hour since the last checkpoint."""
 
     emit = ps.AtCheckpoint(differences=True)
 
@@ -290,49 +290,49 @@ class _Repartition(ps.Repartition):
 
 
 class _Lookup(ps.LookupJoin):
-    """Gives each event the row of its key."""
+    """Joins each event with the row of its key."""
 
     source = ps.lookups.MemoryTable(ROWS)
 
     def key_of(self, event: Event) -> str:
         return event.key
 
-    def join(self, event: Event, row: Row | None) -> Iterable[Met]:
-        yield Met(event.key, event.at, event.number, row.number if row else None)
+    def join(self, event: Event, row: Row | None) -> Iterable[Joined]:
+        yield Joined(event.key, event.at, event.number, row.number if row else None)
 
 
 class _Table(ps.TableJoin):
-    """Gives each event the row of its key that came last."""
+    """Joins each event with the latest row of its key."""
 
-    def join(self, event: Event, row: Answer | None, context: ps.Context) -> Iterable[Met]:
-        yield Met(context.key, event.at, event.number, row.number if row else None)
+    def join(self, event: Event, row: Answer | None, context: ps.Context) -> Iterable[Joined]:
+        yield Joined(context.key, event.at, event.number, row.number if row else None)
 
 
 class _Joining(ps.Join):
-    """Joins events with answers, and keeps both where they meet none."""
+    """Joins events with answers, and writes both without a match."""
 
     before, after = timedelta(milliseconds=BEFORE_MS), timedelta(milliseconds=AFTER_MS)
     join_type = ps.JoinType.OUTER
     watermark = IN_TIME
 
-    def join(self, left: Event | None, right: Answer | None, context: ps.Context) -> Iterable[Met]:
-        times = [one.at for one in (left, right) if one is not None]
-        yield Met(context.key, max(times), left.number if left else None, right.number if right else None)
+    def join(self, left: Event | None, right: Answer | None, context: ps.Context) -> Iterable[Joined]:
+        times = [record.at for record in (left, right) if record is not None]
+        yield Joined(context.key, max(times), left.number if left else None, right.number if right else None)
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A processor that is to be given categories.
+    """A kind of processor, without categories.
 
     Args:
-        base: what it does.
-        written: what it writes.
-        reads: how the names of its inputs end, and what is in them.
-        writes: how the name of its output ends.
-        name: how its own name ends.
-        key: that of its output.
-        late: how the name of the category ends that events go to which come too late; None for none.
-        codec: that of its categories.
+        base: the base class.
+        written: the record type of its output.
+        reads: the record types of its inputs by the suffix of their names.
+        writes: the suffix of its output's name.
+        name: the suffix of its own name.
+        key: the key of its output.
+        late: the suffix of its late category's name; None for none.
+        codec: the codec of its categories.
     """
 
     base: type[ps.Processor]
@@ -364,9 +364,9 @@ KINDS = {
     "unsure": Kind(_Unsure, Total),
     "ordered": Kind(_Ordered, Total),
     "sessions": Kind(_Sessions, Hourly),
-    "joining": Kind(_Joining, Met, {"events": Event, "answers": Answer}),
-    "injected": Kind(_Promised, Hourly),
-    "downstream": Kind(_Promised, Hourly, {"out": Event}, "hours", "downstream"),
+    "joining": Kind(_Joining, Joined, {"events": Event, "answers": Answer}),
+    "injected": Kind(_Upstream, Hourly),
+    "downstream": Kind(_Upstream, Hourly, {"out": Event}, "hours", "downstream"),
     "merging": Kind(_Merging, Link, _TWO),
     "random": Kind(_Random, Link),
     "forgetting": Kind(_Forgetting, Link),
@@ -375,7 +375,7 @@ KINDS = {
     "differences": Kind(_Differences, Hourly, late="late"),
     "flow": Kind(_Flow, Hourly),
     "repartition": Kind(_Repartition, Event, key=other_key),
-    "lookup": Kind(_Lookup, Met),
-    "table": Kind(_Table, Met, {"rows": Answer, "events": Event}),
+    "lookup": Kind(_Lookup, Joined),
+    "table": Kind(_Table, Joined, {"rows": Answer, "events": Event}),
     "avro": Kind(_Stateful, Total, codec="avro"),
 }

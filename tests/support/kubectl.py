@@ -1,6 +1,6 @@
-"""Stands in the place of kubectl, which has no cluster here: notes what it was told, and fails at what it was told to fail at.
+"""A substitute for kubectl without a cluster: it records its calls, and fails at chosen calls.
 
-`calls` in its folder has a line of JSON for each call: its arguments, and what it was given to apply.
+`calls` in its folder has a line of JSON for each call: the arguments and the manifests on its input.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any
 _SCRIPT = """#!{python}
 import json, pathlib, sys
 folder = pathlib.Path({folder!r})
-given = "" if sys.stdin.isatty() else sys.stdin.read()
+content = "" if sys.stdin.isatty() else sys.stdin.read()
 with (folder / "calls").open("a") as calls:
-    calls.write(json.dumps([sys.argv[1:], json.loads(given) if given else None]) + "\\n")
+    calls.write(json.dumps([sys.argv[1:], json.loads(content) if content else None]) + "\\n")
 fails = folder / "fails"
 if fails.exists() and fails.read_text() in sys.argv:
     fails.unlink()
@@ -25,10 +25,10 @@ if fails.exists() and fails.read_text() in sys.argv:
 
 
 class Kubectl:
-    """A stand-in for kubectl.
+    """A substitute for kubectl.
 
     Args:
-        folder: where it lies.
+        folder: the folder of the program.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -40,15 +40,15 @@ class Kubectl:
 
     @property
     def path(self) -> str:
-        """A PATH on which it comes first."""
+        """A PATH that starts with the substitute's folder."""
         return f"{self._folder}{os.pathsep}{os.environ['PATH']}"
 
     def fail_once_at(self, word: str) -> None:
-        """Fail the next call that has a word."""
+        """Fail the next call with this word among its arguments."""
         (self._folder / "fails").write_text(word)
 
     def calls(self) -> list[tuple[list[str], Any]]:
-        """Return what it was told since the last time: arguments, and what was to be applied."""
+        """Return the calls since the last time: arguments and input."""
         path = self._folder / "calls"
         lines = path.read_text().splitlines() if path.exists() else []
         path.unlink(missing_ok=True)

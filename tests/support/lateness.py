@@ -1,4 +1,4 @@
-"""What comes of events that come too late: computed from the events in the order in which they were written."""
+"""The expected late events, computed from the events in write order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Outputs = Sequence[dict[str, Any]]
 
 
 def too_late(subject: Subject, events: Sequence[Event], buckets: int = BUCKETS) -> list[Event]:
-    """Return the events whose hour was over, and what it still takes after that, when they came."""
+    """Return the events that arrived after their hour and its allowed lateness."""
     allowed_ms = LATENESS_MS if subject.kind == "differences" else 0
     newest: dict[int, int] = defaultdict(lambda: -(2**62))
     found: list[Event] = []
@@ -38,7 +38,7 @@ def expect_late(
     late_outputs: Outputs,
     low_ms: Mapping[str, int],
 ) -> None:
-    """Hold windows against the events that came in time, and the late ones against those that did not."""
+    """Compare windows with the events in time, and the late category with the late events."""
     numbers = {event.number for event in late}
     if subject.state is EXACT:
         expect_each_event(subject.output, late_outputs, late)
@@ -48,7 +48,7 @@ def expect_late(
         else:
             expect_flow(subject, outputs, complete)
         return
-    # An event that was lost holds event time back; one that is repeated may be late the second time.
+    # A lost event holds event time back; a repeated event may be late the second time.
     assert {output["number"] for output in late_outputs} <= {event.number for event in events}
     if subject.output is not LEAST:
         expect_each_event(MOST, late_outputs, events)

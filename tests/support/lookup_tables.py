@@ -1,4 +1,4 @@
-"""Tables of airports, wherever rows can lie, for the tests of what is looked up there."""
+"""Tables of airports in each kind of lookup source."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from psycopg import sql
 import penstock as ps
 
 from .databases import Postgres, Redis
-from .stores import fresh
+from .stores import unique_name
 
 
 class Airport(ps.Record, frozen=True):
-    """What is known of an airport."""
+    """An airport."""
 
     name: str
     feet: int
@@ -34,11 +34,11 @@ Values = Mapping[str, Any]
 
 
 class Table(ABC):
-    """A table of airports by `iata` that a test fills, and the source that looks up in it."""
+    """A table of airports by `iata` that a test fills, and its lookup source."""
 
     @abstractmethod
     def put(self, rows: Mapping[str, Values]) -> None:
-        """Leave these rows, and no others, in the table."""
+        """Replace all rows of the table."""
 
     @abstractmethod
     def source(self) -> ps.lookups.LookupSource:
@@ -67,7 +67,7 @@ class InCsv(Table):
         self.put({})
 
     def put(self, rows: Mapping[str, Values]) -> None:
-        """Replace the file by renaming another."""
+        """Replace the file atomically."""
         new = self.path.with_suffix(".new")
         with new.open("w", encoding="utf-8", newline="") as file:
             lines = csv.DictWriter(file, ["other", *columns_of(rows), "iata"], restval="")
@@ -99,7 +99,7 @@ class InPostgres(Table):
 
     def __init__(self, server: Postgres) -> None:
         self.server = server
-        self.name = fresh("airports")
+        self.name = unique_name("airports")
 
     def put(self, rows: Mapping[str, Values]) -> None:
         columns = columns_of(rows)
@@ -119,10 +119,10 @@ class InPostgres(Table):
 
 
 class InPostgresQuery(InPostgres):
-    """The same, by a query."""
+    """A table of PostgreSQL, read by a query."""
 
     def source(self) -> ps.lookups.LookupSource:
-        query = f"SELECT * FROM {self.name} WHERE iata = ANY(%s);"  # noqa: S608 - the name is our own
+        query = f"SELECT * FROM {self.name} WHERE iata = ANY(%s);"  # noqa: S608 - a generated name
         return ps.lookups.PostgresQuery(query, Airport, key="iata", at=self.server.url)
 
 
@@ -131,7 +131,7 @@ class InRedis(Table):
 
     def __init__(self, server: Redis) -> None:
         self.server = server
-        self.prefix = f"{fresh('airport')}:"
+        self.prefix = f"{unique_name('airport')}:"
 
     def put(self, rows: Mapping[str, Values]) -> None:
         with self.server.session() as client:
@@ -159,7 +159,7 @@ class InRedisJson(InRedis):
 
 
 def columns_of(rows: Mapping[str, Values]) -> Sequence[str]:
-    """Return the columns that any of the rows has; those that an airport needs where there are no rows."""
+    """Return the columns of all rows; without rows, the required columns of an airport."""
     return list(dict.fromkeys(name for values in rows.values() for name in values)) or ["name", "feet"]
 
 

@@ -1,4 +1,4 @@
-"""Workers of one machine on a bus in memory, with states on its disk and backups: what moves from outside is tried on them."""
+"""Workers of one machine on a memory bus, with local states and backups, for tests of maintenance operations."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class Machine:
     """A machine that runs processors.
 
     Args:
-        folder: its disk.
-        bus: the bus that it shares with others.
-        place: where backups are.
+        folder: the machine's disk.
+        bus: the bus, which machines may share.
+        place: the backup store.
     """
 
     folder: Path
@@ -44,18 +44,18 @@ class Machine:
 
     @property
     def states(self) -> Path:
-        """Where states are."""
+        """The state folder."""
         return self.folder / "state"
 
     @contextmanager
     def working(
         self, processor: type[ps.Processor], backups: Backups | None = None, *, from_earliest: bool = False
     ) -> Iterator[Worker]:
-        """Give a worker; it leaves in the end, as one that was stopped."""
-        place = WorkerConfig(self.bus, RocksStateFolder(self.states), str(self.folder), backups or NoBackups())
+        """Run a worker in the block, and stop it cleanly."""
+        config = WorkerConfig(self.bus, RocksStateFolder(self.states), str(self.folder), backups or NoBackups())
         worker = Worker(
             prepare(processor, self.bus),
-            place,
+            config,
             InlineExecutor(),
             InlineExecutor(),
             clock=self.clock,
@@ -78,19 +78,19 @@ class Machine:
                 worker.run_once()
 
     def back_up(self, processor: type[ps.Processor]) -> None:
-        """Back up every state that is here."""
+        """Back up every state of this machine."""
         local = LocalStates(processor, self.states, self.place)
         for bucket in range(processor.inputs()[0].buckets):
             if current(local.folder(bucket)) is not None:
                 store_backup(local, bucket)
 
     def lose(self, processor: type[ps.Processor]) -> None:
-        """Lose the states of a processor."""
+        """Move a processor's states away, like the loss of a disk."""
         folder = self.states / processor.name
         folder.rename(folder.with_name(f".lost-{len(list(self.states.glob('.lost-*')))}"))
 
     def state(self, processor: type[ps.Processor]) -> dict[bytes, bytes]:
-        """Return what is saved under keys and slots, of all shards."""
+        """Return the saved values of all shards by key or slot."""
         local, found = LocalStates(processor, self.states, None), dict[bytes, bytes]()
         for bucket in range(processor.inputs()[0].buckets):
             folder = current(local.folder(bucket))
@@ -100,9 +100,11 @@ class Machine:
         return found
 
 
-def created(bus: MemoryBus, processors: Iterable[type[ps.Processor]]) -> None:
+def create_categories(bus: MemoryBus, processors: Iterable[type[ps.Processor]]) -> None:
     """Create the categories of processors."""
-    for category in {c.name: c for one in processors for c in (*one.inputs(), *one.outputs())}.values():
+    for category in {
+        c.name: c for processor in processors for c in (*processor.inputs(), *processor.outputs())
+    }.values():
         if category.name not in bus.names():
             bus.create(CategorySpec.of(category))
 

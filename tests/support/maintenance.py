@@ -1,4 +1,4 @@
-"""Maintenance operations in tests: their environment, and deaths between two steps."""
+"""Maintenance operations in tests: their environment, and kills between two steps."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from .machines import Machine
 
 
 class Killed(BaseException):
-    """The process died: nothing is rolled back."""
+    """The process was killed, so nothing is rolled back."""
 
 
-def dying(step: MaintenanceStep, bucket: int | None = None, error: type[BaseException] = Killed) -> AtGap:
-    """Die before a step, of a bucket if one is named."""
+def kill_before(step: MaintenanceStep, bucket: int | None = None, error: type[BaseException] = Killed) -> AtGap:
+    """Return a hook that raises an error before a step, optionally of one bucket."""
 
     def at_gap(gap: MaintenanceGap) -> None:
         if gap.before is step and bucket in {None, gap.bucket}:

@@ -1,4 +1,4 @@
-"""The text of an app of three processors, one of each kind, on categories that begin with {prefix}; and its input."""
+"""The source of an app with three processors, one of each kind, on categories with the prefix {prefix}; and its input."""
 
 from __future__ import annotations
 
@@ -58,6 +58,6 @@ class Hours(ps.Aggregator):
 
 
 def readings(count: int, *, start: int = 0) -> str:
-    """Give readings as JSON lines: of 7 meters, every 10 minutes, of 0 to 24 litres."""
+    """Return readings as JSON lines: 7 meters, every 10 minutes, 0 to 24 litres."""
     made = ({"meter": f"m{n % 7}", "at": n * HOUR // 6, "litres": n % 25} for n in range(start, start + count))
     return "".join(json.dumps(reading) + "\n" for reading in made)

@@ -1,4 +1,4 @@
-"""Processors whose states are migrated in tests, and the truth about their outputs."""
+"""Processors whose states are migrated in tests, and their expected outputs."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ from penstock.transport.tables.maintenance_protocol import (
     no_gap,
 )
 
-from .machines import Machine, created, read, write
+from .machines import Machine, create_categories, read, write
 from .maintenance import environment
-from .shop import HOUR_MS, Baskets, Outcome, Purchase, Tale, lows, made_up, orders, told
+from .shop import HOUR_MS, Baskets, Outcome, Purchase, Tale, lows, orders, output_category, random_events
 
 LEAST, MOST, EXACT = ps.Semantics.AT_LEAST_ONCE, ps.Semantics.AT_MOST_ONCE, ps.Semantics.EXACTLY_ONCE
-EVENTS = made_up(Purchase, 300, 1)
+EVENTS = random_events(Purchase, 300, 1)
 
 
 class Seen(ps.Record, frozen=True):
-    """What is known of a customer."""
+    """A customer's state."""
 
     orders: int
     customer: str
 
 
-class Told(ps.Record, frozen=True):
-    """What was told of a customer."""
+class History(ps.Record, frozen=True):
+    """A customer's history."""
 
     text: str
 
 
 class Bought(ps.Record, frozen=True):
-    """What lies in a basket."""
+    """The content of a basket."""
 
     numbers: tuple[int, ...]
 
@@ -54,7 +54,7 @@ class Bought(ps.Record, frozen=True):
 class Numbers(ps.Stateful):
     """Numbers a customer's orders."""
 
-    reads, writes, state = orders, told("numbers"), int
+    reads, writes, state = orders, output_category("numbers"), int
 
     def process(self, event: Purchase, state: int | None, context: ps.Context) -> tuple[int, list[Outcome]]:
         """Count."""
@@ -62,8 +62,8 @@ class Numbers(ps.Stateful):
         return number, [Outcome(event.customer, event.at, f"{event.number} is {number}")]
 
 
-class NumbersSeen(Numbers):
-    """The same, as it is declared later."""
+class NumbersConverted(Numbers):
+    """The processor with the new type of state."""
 
     name = "numbers"
     state: ClassVar[Any] = Seen
@@ -75,51 +75,51 @@ class NumbersSeen(Numbers):
 
 
 class Reminders(ps.Stateful):
-    """Says after six hours how many orders there are."""
+    """Writes the number of orders six hours after each order."""
 
-    reads, writes, state = orders, told("reminders"), int
+    reads, writes, state = orders, output_category("reminders"), int
     watermark = lows
 
     def process(self, event: Purchase, state: int | None, context: ps.Context) -> tuple[Any, list[Outcome]]:
-        """Count, and wait."""
+        """Count, and set a timer."""
         context.timer(event.at + 6 * HOUR_MS, str(event.number))
         return (state or 0) + 1, []
 
     def on_timer(self, timer: ps.Timer, state: Any, context: ps.Context) -> tuple[Any, list[Outcome]]:
-        """Tell."""
+        """Write the count."""
         return state, [Outcome(context.key, timer.at, f"{timer.tag} {state}")]
 
 
-class RemindersSeen(Reminders):
-    """The same, as it is declared later."""
+class RemindersConverted(Reminders):
+    """The processor with the new type of state."""
 
     name = "reminders"
     state: ClassVar[Any] = Seen
 
     def process(self, event: Purchase, state: Any, context: ps.Context) -> tuple[Any, list[Outcome]]:
-        """Count, and wait."""
+        """Count, and set a timer."""
         number, outputs = super().process(event, state and state.orders, context)
         return Seen(number, event.customer), outputs
 
     def on_timer(self, timer: ps.Timer, state: Any, context: ps.Context) -> tuple[Any, list[Outcome]]:
-        """Tell."""
+        """Write the count."""
         return state, super().on_timer(timer, state.orders, context)[1]
 
 
-class TaleTold(Tale):
-    """The same, as it is declared later."""
+class TaleConverted(Tale):
+    """The processor with the new type of state."""
 
     name = "tale"
-    state: ClassVar[Any] = Told
+    state: ClassVar[Any] = History
 
     def process(self, event: Purchase, state: Any, context: ps.Context) -> tuple[Any, list[Outcome]]:
         """Add the order."""
         tale, outputs = super().process(event, state and state.text, context)
-        return Told(tale), outputs
+        return History(tale), outputs
 
 
-class BasketsBought(Baskets):
-    """The same, as it is declared later."""
+class BasketsConverted(Baskets):
+    """The processor with the new type of state."""
 
     name = "baskets"
     state: ClassVar[Any] = Bought
@@ -132,12 +132,12 @@ class BasketsBought(Baskets):
         return Bought(numbers), outputs
 
     def complete(self, state: Any, window: ps.windows.Window, context: ps.Context) -> Iterable[Outcome]:
-        """Tell of all."""
+        """Write the orders."""
         yield from super().complete(state.numbers, window, context)
 
 
 class Kind(NamedTuple):
-    """A processor as it was and as it is declared now, and what leads from the one to the other."""
+    """A processor's old and new declaration, and the function that converts its state."""
 
     before: type[ps.Processor]
     now: type[ps.Processor]
@@ -147,13 +147,13 @@ class Kind(NamedTuple):
         return self.now.__name__
 
 
-def seen(key: str, state: int) -> dict[str, Any]:
-    """Return what is known of a customer, from a count; of what was changed already there is none."""
+def with_customer(key: str, state: int) -> dict[str, Any]:
+    """Convert a count to a customer's state; the conversion fails for a state that is already converted."""
     return {"orders": state + 0, "customer": key}
 
 
 def with_semantics(kind: Kind, **semantics: Any) -> Kind:
-    """Return a processor that asks for other guarantees, before and now."""
+    """Return a kind whose processors have other semantics."""
     return Kind(
         type("Before", (kind.before,), {**semantics, "name": kind.before.name}),
         type("Now", (kind.now,), {**semantics, "name": kind.before.name}),
@@ -161,7 +161,7 @@ def with_semantics(kind: Kind, **semantics: Any) -> Kind:
     )
 
 
-NUMBERS = Kind(Numbers, NumbersSeen, seen)
+NUMBERS = Kind(Numbers, NumbersConverted, with_customer)
 LOGGED = with_semantics(NUMBERS, output_semantics=EXACT, deterministic=False)
 KINDS = {
     "exactly-least": NUMBERS,
@@ -170,14 +170,14 @@ KINDS = {
     "exactly-most": with_semantics(NUMBERS, output_semantics=MOST),
     "exactly-exactly": with_semantics(NUMBERS, output_semantics=EXACT),
     "logged": LOGGED,
-    "timers": Kind(Reminders, RemindersSeen, seen),
-    "held": Kind(Tale, TaleTold, lambda _, state: Told(state)),
-    "windows": Kind(Baskets, BasketsBought, lambda _, state: {"numbers": state}),
+    "timers": Kind(Reminders, RemindersConverted, with_customer),
+    "held": Kind(Tale, TaleConverted, lambda _, state: History(state)),
+    "windows": Kind(Baskets, BasketsConverted, lambda _, state: {"numbers": state}),
 }
 
 
 def function(by: Callable[[str, Any], Any]) -> StateFunction:
-    """Return a function as a user names it."""
+    """Return a user's state function."""
     return StateFunction(Path("upgrade.py"), "upgraded", by)
 
 
@@ -189,43 +189,43 @@ def migrate(
     backups: bool = True,
     force: bool = False,
 ) -> MigrationPlan:
-    """Plan it and do it."""
+    """Plan and perform a migration."""
     planned = plan_migration(kind.now, environment(machine, backups=backups), force=force)
     if planned.shards:
         perform_migration(planned, environment(machine, backups=backups), function(kind.by), at_gap)
     return planned
 
 
-def begun(machine: Machine, kind: Kind, end: int = 150) -> None:
-    """Let the processor of before read half of the orders."""
-    created(machine.bus, [kind.before])
+def read_part(machine: Machine, kind: Kind, end: int = 150) -> None:
+    """Let the old processor read a part of the orders."""
+    create_categories(machine.bus, [kind.before])
     write(machine.bus, orders, EVENTS[:end])
     machine.run(kind.before)
 
 
-def ended(machine: Machine, processor: type[ps.Processor], backups: WorkerBackups | None = None) -> list[Any]:
-    """Let a processor read the rest; return what was written in all."""
+def finish(machine: Machine, processor: type[ps.Processor], backups: WorkerBackups | None = None) -> list[Any]:
+    """Let a processor read the remaining orders; return all outputs."""
     write(machine.bus, orders, EVENTS[150:])
     machine.run(processor, backups)
-    return written(machine, processor)
+    return outputs_of(machine, processor)
 
 
-def written(machine: Machine, processor: type[ps.Processor]) -> list[Any]:
-    """Return what was written, in an order that does not depend on buckets."""
-    return sorted((one.customer, one.at, one.said) for one in read(machine.bus, processor.outputs()[0]))
+def outputs_of(machine: Machine, processor: type[ps.Processor]) -> list[Any]:
+    """Return all outputs in an order that does not depend on buckets."""
+    return sorted((line.customer, line.at, line.said) for line in read(machine.bus, processor.outputs()[0]))
 
 
 @cache
-def undisturbed(kind: Kind) -> list[Any]:
+def outputs_without_migration(kind: Kind) -> list[Any]:
     """Return all outputs of the old processor, without a migration."""
     with TemporaryDirectory() as folder:
         machine = Machine(Path(folder, "one"), MemoryBus(), LocalFileStore(Path(folder, "place")))
-        begun(machine, kind)
-        return ended(machine, kind.before)
+        read_part(machine, kind)
+        return finish(machine, kind.before)
 
 
 def renamed(fields: list[Any]) -> type[Numbers]:
-    """Return the processor with a state of the name Seen that has other fields."""
+    """Return the processor with a state type of the same name and other fields."""
     other = msgspec.defstruct("Seen", fields, bases=(ps.Record,), frozen=True)
 
     def process(self: Any, event: Purchase, state: Any, context: ps.Context) -> Any:
@@ -235,11 +235,11 @@ def renamed(fields: list[Any]) -> type[Numbers]:
     return type("NumbersAgain", (Numbers,), {"name": "numbers", "state": other, "process": process})
 
 
-AGAIN = Kind(NumbersSeen, renamed([("count", int)]), lambda _, state: {"count": state["orders"]})
+AGAIN = Kind(NumbersConverted, renamed([("count", int)]), lambda _, state: {"count": state["orders"]})
 
 
-def raising(key: str, state: int) -> Any:
+def failing_function(key: str, state: int) -> Any:
     """Fail for one key."""
     if key == "c7":
         raise KeyError("price")
-    return seen(key, state)
+    return with_customer(key, state)

@@ -1,7 +1,7 @@
-"""Workers in memory that die at chosen moments: in a gap of a checkpoint, between two operations of state or bus, after any turn.
+"""Workers in memory that crash at chosen moments: in a gap of a checkpoint, between two operations, or after an iteration.
 
-Moments are numbered in the order in which they come, whatever life they belong to. So a second death may come while the next worker still makes
-good the first one: while it settles what was prepared, replays a changelog, sends an outbox again, catches up.
+Moments are numbered across restarts. So a second crash may happen while the next worker recovers from the first one: while it completes a
+prepared checkpoint, replays a changelog, sends an outbox again, or catches up.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from penstock.transport.bus import Reader
 from penstock.transport.messages import Outgoing, Position
 
 from .disks import Disk
-from .faulty import Faults, FaultyBus, FaultyStates, FaultyWriter, Late
+from .faulty import DelayedExecutor, Faults, FaultyBus, FaultyStates, FaultyWriter
 
 FEW = 7
-"""How many messages a poll gives at most, so that a checkpoint has several and leaves some."""
+"""The maximum number of messages of a poll, so a checkpoint has several polls and leaves messages unread."""
 FULL = 4
-"""How many calls of `send` a client keeps before it delivers what they gave."""
+"""The number of calls of `send` that a client buffers before it delivers them."""
 
 
 @dataclass(frozen=True)
-class Death:
-    """When a worker dies, and what is left of it.
+class Crash:
+    """A crash: its moment and the disk of the next worker.
 
     Args:
         at: the number of the moment.
@@ -43,10 +43,10 @@ class Death:
 
 
 class Buffered:
-    """A writer as clients have them: what is sent waits in the process, and is gone with it, until there is much of it or it is flushed.
+    """A writer with a client's buffer: messages are lost with the process until the buffer is full or flushed.
 
     Args:
-        writer: takes it then.
+        writer: receives delivered messages.
     """
 
     def __init__(self, writer: FaultyWriter) -> None:
@@ -54,7 +54,7 @@ class Buffered:
         self._waiting: list[tuple[str, list[Outgoing]]] = []
 
     def send(self, category: str, messages: Iterable[Outgoing]) -> None:
-        """Keep messages."""
+        """Buffer messages."""
         self._waiting.append((category, list(messages)))
         if len(self._waiting) > FULL:
             self._deliver()
@@ -65,22 +65,22 @@ class Buffered:
             self._writer.send(category, messages)
 
     def flush(self) -> None:
-        """Deliver all."""
+        """Deliver all messages."""
         self._deliver()
         self._writer.flush()
 
     def commit(self, positions: Sequence[Position]) -> None:
-        """Deliver all, and commit the transaction."""
+        """Deliver all messages, and commit the transaction."""
         self._deliver()
         self._writer.commit(positions)
 
     def __getattr__(self, name: str) -> Any:
-        """Return what is not about messages."""
+        """Return further methods of the writer."""
         return getattr(self._writer, name)
 
 
 class BufferedBus(FaultyBus):
-    """A bus with such writers."""
+    """A bus with buffered writers."""
 
     def writer(self) -> Any:
         """Return a writer."""
@@ -89,45 +89,45 @@ class BufferedBus(FaultyBus):
     def transactional_writer(
         self, identity: str, member: Reader | None, timeout_s: float, writes: Collection[str]
     ) -> Any:
-        """Return a writer of transactions."""
+        """Return a transactional writer."""
         return Buffered(super().transactional_writer(identity, member, timeout_s, writes))
 
 
-class Mortal(Driver):
-    """Runs one processor, whose workers die.
+class CrashingDriver(Driver):
+    """Runs one processor, whose workers crash.
 
     Args:
-        processor: whose.
+        processor: the processor.
         deaths: when.
     """
 
-    def __init__(self, processor: type[ps.Processor], deaths: Sequence[Death] = ()) -> None:
+    def __init__(self, processor: type[ps.Processor], deaths: Sequence[Crash] = ()) -> None:
         super().__init__(processor)
         self._processor = processor
         self._deaths = {death.at: death for death in deaths}
-        self._dead: Death | None = None
+        self._dead: Crash | None = None
         self._older = self._states[processor]
         self.died: list[str] = []
         self._moments = Faults()
-        self._moments.fails = self._fate
+        self._moments.fails = self._crash_before
 
     @property
     def moments(self) -> Sequence[str]:
-        """What happened so far, each a moment before which a worker may have died."""
-        return self._moments.seen
+        """The operations so far; each is a moment before which a worker may crash."""
+        return self._moments.operations
 
     def remember(self) -> None:
-        """Copy the disk as it is now, as a backup is made."""
+        """Copy the current disk, like a backup."""
         self._older = deepcopy(self._states[self._processor])
 
-    def _fate(self, name: str, before: int) -> Exception | None:
+    def _crash_before(self, name: str, before: int) -> Exception | None:
         if self._dead is None and before in self._deaths:
             self._dead = self._deaths[before]
             self.died.append(f"{before}: before {name}, {self._dead.disk.value}")
-        return None if self._dead is None else Killed(f"died before {name}")  # who is dead does nothing any more
+        return None if self._dead is None else Killed(f"died before {name}")  # a dead worker has no further effects
 
     def _discard_worker(self, processor: type[ps.Processor]) -> None:
-        self._workers.setdefault(processor, None)  # type: ignore[arg-type]  # it may have died while it was made
+        self._workers.setdefault(processor, None)  # type: ignore[arg-type]  # it may have died in its constructor
         super()._discard_worker(processor)
         if self._dead is not None and not is_remote(processor):
             if self._dead.disk is Disk.NONE:
@@ -139,12 +139,12 @@ class Mortal(Driver):
     def _worker(self, processor: type[ps.Processor], at_gap: object) -> Worker:
         while processor not in self._workers:
             try:
-                self._workers[processor] = self._born(processor)
+                self._workers[processor] = self._new_worker(processor)
             except Killed:
                 self._discard_worker(processor)
         return self._workers[processor]
 
-    def _born(self, processor: type[ps.Processor]) -> Worker:
+    def _new_worker(self, processor: type[ps.Processor]) -> Worker:
         bus = BufferedBus(self._moments, FEW, self.bus.cluster)
         states = FaultyStates(self._states[processor], self._moments)
 
@@ -152,8 +152,10 @@ class Mortal(Driver):
             self._moments.at(f"gap: {gap}")
 
         def after_turn(_: Worker) -> None:
-            self._moments.at("turn")
+            self._moments.at("iteration")
 
-        place = WorkerConfig(bus, states, "driver")
-        made = self._processors[processor]
-        return Worker(made, place, InlineExecutor(), Late(), clock=self.clock, at_gap=at_gap, after_turn=after_turn)
+        config = WorkerConfig(bus, states, "driver")
+        running = self._processors[processor]
+        return Worker(
+            running, config, InlineExecutor(), DelayedExecutor(), clock=self.clock, at_gap=at_gap, after_turn=after_turn
+        )

@@ -1,4 +1,4 @@
-"""Trials in memory: a subject of any kind, irregular events in rounds, workers that die; and whether what was promised was kept."""
+"""Crash trials in memory: a subject of any kind, irregular events, crashing workers, and the comparison with the guarantees."""
 
 from __future__ import annotations
 
@@ -16,72 +16,72 @@ from penstock.processors.shard.checkpoints import is_remote
 from penstock.transport.messages import Bucket, Outgoing
 
 from .by_event import BY_EVENT, Outputs
-from .by_time import expect_kept_by_time
+from .by_time import expect_event_time_guarantees
 from .kinds import BEHIND_MS, HOUR_MS, KINDS, MINUTE_MS, Answer, Event, other_key
 from .lateness import expect_late, too_late
-from .mortal import Death, Mortal
+from .mortal import Crash, CrashingDriver
 from .subjects import BUCKETS, EXACT, LEAST, Subject
 from .verdicts import expect_each_event
 
 ROUNDS = 4
 A_ROUND = 16
-"""How many events there are in each; an even number, for what reads two inputs in turn."""
+"""The number of events per round; an even number, for subjects with two inputs."""
 KEYS = 6
 CHECKPOINT = ps.CheckpointInterval(events=10)
 TICK_S = 1.0
-"""How much time passes after a round: early results are due then, and nobody is idle yet."""
+"""The time after a round: early results are due, but no input is idle."""
 LATE = ("late", "differences")
-"""Kinds whose events may come too late."""
+"""Kinds with late events."""
 
 
 def irregular(seed: str, *, late: bool) -> list[Event]:
-    """Draw events: some keys have most of them, some times have several, time stands still and leaps, and begins before 1970.
+    """Draw events: keys are skewed, times repeat, pause and jump, and the first are before 1970.
 
     Args:
-        seed: of what they are drawn.
-        late: whether some come hours late; else none comes later than the watermark waits for.
+        seed: the seed of the random numbers.
+        late: whether batch come hours late; else none comes later than the watermark waits for.
     """
-    lots = random.Random(seed)
+    rng = random.Random(seed)
     found: list[Event] = []
     now_ms = -3 * HOUR_MS
     for number in range(ROUNDS * A_ROUND):
-        now_ms += lots.choice((0, 0, 0, 1, MINUTE_MS, 5 * MINUTE_MS, 30 * MINUTE_MS))
-        delay_ms = lots.choice((0, 0, 1, lots.randrange(BEHIND_MS)))
-        if late and lots.random() < 0.2:
-            delay_ms = lots.randrange(4 * HOUR_MS)
-        key = min(lots.randrange(KEYS) for _ in range(3))
+        now_ms += rng.choice((0, 0, 0, 1, MINUTE_MS, 5 * MINUTE_MS, 30 * MINUTE_MS))
+        delay_ms = rng.choice((0, 0, 1, rng.randrange(BEHIND_MS)))
+        if late and rng.random() < 0.2:
+            delay_ms = rng.randrange(4 * HOUR_MS)
+        key = min(rng.randrange(KEYS) for _ in range(3))
         found.append(Event(f"k{key}", now_ms - delay_ms, number))
     return found
 
 
 class Trial:
-    """A subject that is given events in rounds.
+    """A subject that reads events in rounds.
 
     Args:
-        subject: which.
+        subject: the subject.
         deaths: when its workers die.
     """
 
-    def __init__(self, subject: Subject, deaths: Sequence[Death] = ()) -> None:
+    def __init__(self, subject: Subject, deaths: Sequence[Crash] = ()) -> None:
         self.subject = subject
         self.processor = subject.make("x", CHECKPOINT)
-        self.driver = Mortal(self.processor, deaths)
+        self.driver = CrashingDriver(self.processor, deaths)
         self.events = irregular(subject.kind, late=subject.kind in LATE)
         self.rows: list[tuple[str, int | None]] = []
-        """What was written to a table, in order."""
+        """The rows written to a table, in order."""
         self.met: dict[int, int | None] = {}
-        """By an event's number, the row that its key has when it comes."""
+        """The row of an event's key at the event's arrival, by the event's number."""
 
     def run(self) -> None:
-        """Write all rounds, each when the one before it is read."""
+        """Write all rounds, each after the previous round is read."""
         for turn in range(ROUNDS):
-            some = self.events[turn * A_ROUND : (turn + 1) * A_ROUND]
+            batch = self.events[turn * A_ROUND : (turn + 1) * A_ROUND]
             if self.subject.kind == "table":
                 self._write_rows(turn)
-                self._note_rows(some)
-            self._write(some)
+                self._record_rows(batch)
+            self._write(batch)
             if self.subject.kind == "injected":
-                self._promise(turn)
+                self._publish_watermark(turn)
             self.driver.clock.advance(TICK_S)
             self.driver.run()
             if turn == ROUNDS // 3:
@@ -89,7 +89,7 @@ class Trial:
             self._compact()
 
     def _compact(self) -> None:
-        """Let the bus clean the changelog, if there is one: of each key the last message stays; what says that it was deleted, for now."""
+        """Compact the changelog: the last message of each key remains; deletions remain for now."""
         changelog = changelog_of(self.processor)
         if changelog is None:
             return
@@ -97,44 +97,44 @@ class Trial:
             log = self.driver.bus.cluster.log(Bucket(changelog.name, number))
             log.compact(self.driver.clock.now_ms(), 0)
 
-    def _write(self, some: Sequence[Event]) -> None:
+    def _write(self, batch: Sequence[Event]) -> None:
         if self.subject.kind == "table":
-            self.driver.send(self.processor.inputs()[1], some)
+            self.driver.send(self.processor.inputs()[1], batch)
             return
         inputs = self.processor.inputs()
         for number, category in enumerate(inputs):
             self.driver._write(
-                category, [category.record(*msgspec.structs.astuple(event)) for event in some[number :: len(inputs)]]
+                category, [category.record(*msgspec.structs.astuple(event)) for event in batch[number :: len(inputs)]]
             )
         self.driver.run()
 
     def _write_rows(self, turn: int) -> None:
         """Write rows of a table, and delete one."""
-        table, gone = self.processor.inputs()[0], f"k{turn % 3}"
+        table, deleted = self.processor.inputs()[0], f"k{turn % 3}"
         rows = [Answer(f"k{key}", turn, 10 * turn + key) for key in range(0, KEYS, 1 + turn % 2)]
         self.driver._write(table, rows)
-        self.driver.bus.writer().send(table.name, [Outgoing(gone.encode(), None)])
+        self.driver.bus.writer().send(table.name, [Outgoing(deleted.encode(), None)])
         self.rows += [(row.key, row.number) for row in rows]
-        self.rows.append((gone, None))
+        self.rows.append((deleted, None))
         self.driver.run()
 
-    def _note_rows(self, some: Sequence[Event]) -> None:
+    def _record_rows(self, batch: Sequence[Event]) -> None:
         latest = dict(self.rows)
-        self.met |= {event.number: latest.get(event.key) for event in some}
+        self.met |= {event.number: latest.get(event.key) for event in batch}
 
-    def _promise(self, turn: int) -> None:
+    def _publish_watermark(self, turn: int) -> None:
         with ps.watermarks.WatermarkWriter(self.driver.bus, self.processor.inputs()[0].name) as injector:
-            injector.advance(self._promised_ms(turn))
+            injector.advance(self._published_ms(turn))
 
-    def _promised_ms(self, turn: int) -> int:
-        """Return what no event is earlier than that comes after a round."""
+    def _published_ms(self, turn: int) -> int:
+        """Return the watermark after a round: no later event is earlier."""
         return min(
             (event.at for event in self.events[(turn + 1) * A_ROUND :]), default=max(event.at for event in self.events)
         )
 
     @cached_property
     def outputs(self) -> Outputs:
-        """What was written, but for late events."""
+        """The outputs without late events."""
         return self._read(KINDS[self.subject.kind].writes)
 
     @cached_property
@@ -149,7 +149,7 @@ class Trial:
 
     @cached_property
     def state(self) -> dict[bytes, Any]:
-        """What is saved under keys; not what lies beside them: how far event time is, and timers."""
+        """The saved values of keys, without event time and timers."""
         return {
             key: msgspec.msgpack.decode(value)
             for shard in self.driver._states[self.processor]._shards.values()
@@ -158,9 +158,9 @@ class Trial:
         }
 
     def low_ms(self) -> dict[str, int]:
-        """Return, by key, how far event time is in the end: of several inputs, the one that is not so far."""
+        """Return the final watermark of each key: the minimum of the inputs."""
         if self.subject.kind == "injected":
-            return {event.key: self._promised_ms(ROUNDS - 1) for event in self.events}
+            return {event.key: self._published_ms(ROUNDS - 1) for event in self.events}
         inputs = len(KINDS[self.subject.kind].reads)
         newest: list[list[int]] = [[-(2**62)] * inputs for _ in range(BUCKETS)]
         for place, event in enumerate(self.events):
@@ -169,14 +169,14 @@ class Trial:
         return {event.key: min(newest[_bucket(event.key)]) - BEHIND_MS for event in self.events}
 
     def expect_kept(self) -> None:
-        """Hold what was written and what is saved against the events."""
+        """Compare outputs and state with the events."""
         special = {"late": self._expect_late, "differences": self._expect_late, "table": self._expect_rows}
         if self.subject.kind in special:
             special[self.subject.kind]()
         elif self.subject.kind in BY_EVENT:
             BY_EVENT[self.subject.kind](self.subject, self.outputs, self.state, self.events)
         else:
-            expect_kept_by_time(self.subject, self.events, self.outputs, self.state, self.low_ms())
+            expect_event_time_guarantees(self.subject, self.events, self.outputs, self.state, self.low_ms())
         if self.subject.kind == "repartition":
             self._expect_other_buckets()
 
@@ -187,13 +187,13 @@ class Trial:
                 assert (message.key(), bucket) == (other_key(event).encode(), _bucket(other_key(event)))
 
     def _expect_late(self) -> None:
-        """Hold windows and late events against those that came in time, and those that did not."""
+        """Compare windows with the events in time, and the late category with the late events."""
         late = too_late(self.subject, self.events)
         assert late
         expect_late(self.subject, self.events, late, self.outputs, self.late, self.low_ms())
 
     def _expect_rows(self) -> None:
-        """Hold what events were given against the rows that their keys had then; where state is read again, rows may be met that come later."""
+        """Compare joined rows with the rows at each event's arrival; a rebuilt state may also join later rows."""
         subject, outputs = self.subject, self.outputs
         events = self.events
         expect_each_event(subject.output, outputs, events)
@@ -208,7 +208,7 @@ class Trial:
 
 
 def moments_of(subject: Subject) -> Sequence[str]:
-    """Return the moments of a trial in which nothing dies."""
+    """Return the moments of a trial without a crash."""
     trial = Trial(subject)
     trial.run()
     trial.expect_kept()
@@ -216,7 +216,7 @@ def moments_of(subject: Subject) -> Sequence[str]:
 
 
 def can_lose_disk(subject: Subject) -> bool:
-    """Tell whether a subject has a state beside its worker."""
+    """Tell whether a subject has a local state."""
     made = subject.make("x")
     return made.state_shape() is not None and not is_remote(made)
 

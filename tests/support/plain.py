@@ -1,4 +1,4 @@
-"""Reading a category as any other program would, with nothing of ours."""
+"""Reads a category with a plain Kafka consumer, without Penstock."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 
 def values(kafka: str, category: str) -> list[dict[str, Any]]:
-    """Read a JSON category with a plain consumer, as any other program would."""
+    """Return the records of a JSON category."""
     consumer = Consumer({"bootstrap.servers": kafka, "group.id": "plain", "enable.partition.eof": True})
     consumer.assign([TopicPartition(category, number, 0) for number in range(4)])
     found, ended = [], 0

@@ -1,4 +1,4 @@
-"""A TCP proxy that loses connections when a test says so: between two calls, within one, or with the answer to one."""
+"""A TCP proxy that loses connections at chosen moments: between two calls, within a call, or with an answer."""
 
 from __future__ import annotations
 
@@ -31,27 +31,27 @@ class Proxy:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut(self) -> None:
-        """Close every connection; new ones are welcome."""
+        """Close every connection, and accept new ones."""
         with self._lock:
             sockets, self._sockets = self._sockets, set()
         for one in sockets:
             _close(one)
 
     def refuse(self) -> None:
-        """Close every connection, and new ones at once."""
+        """Close every connection, and refuse new ones."""
         self._refusing = True
         self.cut()
 
     def resume(self) -> None:
-        """Take connections, and let answers through, again."""
+        """Accept connections and pass answers again."""
         self._refusing = self._silent = False
 
     def fall_silent(self) -> None:
-        """Let no answer through, and keep every connection open; until `resume`."""
+        """Withhold all answers with open connections, until `resume`."""
         self._silent = True
 
     def lose_answer(self, containing: bytes = b"", *, after: int = 0) -> None:
-        """Cut when the server has sent an answer that contains these bytes, which does not arrive; `after` such answers do."""
+        """Lose the answer that contains these bytes, and cut the connections; `after` such answers pass first."""
         seen = 0
 
         def is_fatal(answer: bytes) -> bool:
@@ -62,11 +62,11 @@ class Proxy:
         self._fatal_answer = is_fatal
 
     def cut_after(self, size_bytes: int) -> None:
-        """Cut when clients have sent so many bytes more; what exceeds them does not arrive."""
+        """Cut the connections after clients have sent this many further bytes; the rest is lost."""
         self._bytes_left = size_bytes
 
     def close(self) -> None:
-        """End."""
+        """Close the proxy."""
         self.refuse()
         _close(self._listener)
 
@@ -131,8 +131,8 @@ def _connected(target: Target) -> socket.socket:
     return unix
 
 
-def _close(one: socket.socket) -> None:
-    # Closing alone would leave a thread that reads from it waiting.
+def _close(connection: socket.socket) -> None:
+    # Closing alone would block a thread that reads from the socket.
     with suppress(OSError):
-        one.shutdown(socket.SHUT_RDWR)
-    one.close()
+        connection.shutdown(socket.SHUT_RDWR)
+    connection.close()

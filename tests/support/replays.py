@@ -1,4 +1,4 @@
-"""Replays on a bus in memory, as tests ask for them."""
+"""Replays on a memory bus, for tests."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ NOBODY = ReplayCallbacks()
 
 
 @dataclass(frozen=True)
-class Wish:
-    """A replay that a test wants.
+class ReplayRequest:
+    """The options of a replay.
 
     Args:
-        processor: of which processor.
-        bus: where the past is.
-        span: from when to when.
-        start: with which state.
-        key: only of this key.
-        numbers: of which buckets; None for all.
-        past: where events are read; by default the bus.
-        company: is told what goes on.
-        prepare: is given the opened processor.
+        processor: the processor to replay.
+        bus: the bus with its events.
+        span: the range.
+        start: the initial state.
+        key: the only key to replay; None for all.
+        numbers: the buckets; None for all.
+        past: creates the source of events; by default the bus.
+        company: the callbacks of the replay.
+        prepare: receives the opened processor.
     """
 
     processor: type[ps.Processor]
@@ -52,9 +52,9 @@ class Wish:
     prepare: Callable[[ps.Processor], None] = lambda _: None
 
     def run(self) -> Replayed:
-        """Replay."""
-        given: list[Output] = []
-        taking = OutputCollector(self.processor, self.key, [given.append], keeps=True)
+        """Run the replay."""
+        outputs: list[Output] = []
+        taking = OutputCollector(self.processor, self.key, [outputs.append], keeps=True)
         numbers = range(self.processor.inputs()[0].buckets) if self.numbers is None else self.numbers
         with closing(open_processor(self.processor)) as running, past_watermarks(running, self.bus) as upstream:
             past = BusEventSource(running, self.bus) if self.past is None else self.past(running)
@@ -63,31 +63,31 @@ class Wish:
                 only(running, self.key)
             shards = Replay(running, past, self.span, self.start, list(numbers), upstream).shards()
             taking.all(one_by_one(shards, lambda shard: shard.play(taking.counts, self._company(taking))))
-        return Replayed(given, taking)
+        return Replayed(outputs, taking)
 
     def _company(self, taking: OutputCollector) -> ReplayCallbacks:
-        def watch(seen: Any) -> None:
-            taking.inputs.note(seen)
-            self.company.watch(seen)
+        def watch(step: Any) -> None:
+            taking.inputs.note(step)
+            self.company.watch(step)
 
         return ReplayCallbacks(self.company.tell, watch, self.company.advance, self.company.playing)
 
 
 @dataclass(frozen=True)
 class Replayed:
-    """What a replay gave."""
+    """The result of a replay."""
 
     outputs: list[Output]
     taking: OutputCollector
 
     @property
     def records(self) -> list[Any]:
-        """The records."""
+        """The output records."""
         return [output.record for output in self.outputs]
 
     @property
     def lines(self) -> bytes:
-        """The same as a file has them."""
+        """The outputs in the format of a file."""
         return b"".join(map(line_of, self.outputs))
 
 

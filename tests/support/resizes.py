@@ -1,4 +1,4 @@
-"""Processors whose inputs are resized in tests, and the truth about their outputs."""
+"""Processors whose inputs are resized in tests, and their expected outputs."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from penstock.transport.tables.maintenance_protocol import (
     no_gap,
 )
 
-from .machines import Machine, created, read, write
+from .machines import Machine, create_categories, read, write
 from .maintenance import environment
-from .shop import Baskets, Counted, Hourly, Numbered, Outcome, Paid, Purchase, Tale, Visits, told
+from .shop import Baskets, Counted, Hourly, Numbered, Outcome, Paid, Purchase, Tale, Visits, output_category
 
 HOUR_MS = 3_600_000
 START_MS = 1_357_000_000_000 // HOUR_MS * HOUR_MS
@@ -31,25 +31,25 @@ EXACT = ps.Semantics.EXACTLY_ONCE
 
 
 class Reminders(ps.Stateful):
-    """Says of each order, an hour later, how many of the customer there are."""
+    """Writes the customer's number of orders an hour after each order."""
 
-    reads, writes, state = Numbered.reads, told("reminders"), int
+    reads, writes, state = Numbered.reads, output_category("reminders"), int
     watermark = ps.watermarks.BoundedOutOfOrderness(timedelta(hours=2))
 
     def process(self, event: Purchase, state: int | None, context: ps.Context) -> tuple[int, list[Outcome]]:
-        """Count, and wait."""
+        """Count, and set a timer."""
         context.timer(event.at + HOUR_MS, str(event.number))
         return (state or 0) + 1, []
 
     def on_timer(self, timer: ps.Timer, state: int, context: ps.Context) -> tuple[int, list[Outcome]]:
-        """Tell."""
+        """Write the count."""
         return state, [Outcome(context.key, timer.at, timer.tag)]
 
 
 class Lately(ps.Aggregator):
-    """How many orders there were in the three hours up to each."""
+    """Counts the orders of the three hours before each order."""
 
-    reads, writes, late = Numbered.reads, told("lately"), ps.OnLate.DROP
+    reads, writes, late = Numbered.reads, output_category("lately"), ps.OnLate.DROP
     monoid, window, emit = ps.monoids.Count(), ps.windows.Sliding(timedelta(hours=3)), ps.AtWatermark()
     watermark = ps.watermarks.BoundedOutOfOrderness(timedelta(hours=2))
 
@@ -59,18 +59,18 @@ class Lately(ps.Aggregator):
 
 
 class PaidExactly(Paid):
-    """The same join, whose state is kept in a changelog."""
+    """The join with a changelog."""
 
-    name, writes, output_semantics = "paid_exactly", told("paid_exactly"), EXACT
+    name, writes, output_semantics = "paid_exactly", output_category("paid_exactly"), EXACT
 
 
 class Copies(ps.Stateless):
-    """Numbers of orders."""
+    """Writes the numbers of orders."""
 
-    reads, writes = Numbered.reads, told("copies")
+    reads, writes = Numbered.reads, output_category("copies")
 
     def process(self, event: Purchase) -> list[Outcome]:
-        """Copy."""
+        """Copy the number."""
         return [Outcome(event.customer, event.at, str(event.number))]
 
 
@@ -81,14 +81,14 @@ KINDS: list[tuple[type[ps.Processor], int]] = [*BY_MULTIPLE, (Hourly, 4), (Remin
 
 
 def with_buckets(processor: type[ps.Processor], buckets: int) -> type[ps.Processor]:
-    """Return a processor as it is declared with another number of buckets of its inputs."""
+    """Return a processor whose inputs have another number of buckets."""
     inputs = [replace(category, buckets=buckets) for category in processor.inputs()]
     reads = {"left": inputs[0], "right": inputs[1]} if issubclass(processor, ps.Join) else {"reads": tuple(inputs)}
     return type(processor.__name__, (processor,), {"name": processor.name, **reads})
 
 
-def made(record: type[Any], begin: int, end: int) -> list[Any]:
-    """Return events, each up to an hour and a half late: nothing is too late, wherever it lies."""
+def generate_events(record: type[Any], begin: int, end: int) -> list[Any]:
+    """Return events out of order by up to an hour and a half, so no event is late in any bucket."""
     dice = random.Random(7)
     late = [dice.randrange(90) for _ in range(end)]
     return [
@@ -96,8 +96,8 @@ def made(record: type[Any], begin: int, end: int) -> list[Any]:
     ]
 
 
-def ending(record: type[Any]) -> list[Any]:
-    """Return an event of each key so late that all before it is complete."""
+def final_events(record: type[Any]) -> list[Any]:
+    """Return an event of each key that completes all earlier windows."""
     return [record(f"c{n}", START_MS + 10_000 * HOUR_MS, 10_000 + n) for n in range(KEYS)]
 
 
@@ -107,10 +107,10 @@ def send(bus: MemoryBus, processor: type[ps.Processor], events: Callable[[type[A
         write(bus, category, events(category.record))
 
 
-def begun(machine: Machine, processor: type[ps.Processor]) -> None:
+def read_part(machine: Machine, processor: type[ps.Processor]) -> None:
     """Let a processor read 120 events."""
-    created(machine.bus, [processor])
-    send(machine.bus, processor, lambda record: made(record, 0, 120))
+    create_categories(machine.bus, [processor])
+    send(machine.bus, processor, lambda record: generate_events(record, 0, 120))
     machine.run(processor)
 
 
@@ -121,28 +121,28 @@ def resize(
     at_gap: AtGap = no_gap,
     **options: bool,
 ) -> ResizePlan:
-    """Plan it and do it."""
+    """Plan and perform a resize."""
     planned = plan_resize([processor], environment(machine), "orders", buckets)
     perform_resize(planned, environment(machine), at_gap, **options)
     return planned
 
 
-def ended(machine: Machine, processor: type[ps.Processor]) -> list[Any]:
-    """Let a processor read the rest; return what it has written: of updates, the last."""
-    send(machine.bus, processor, lambda record: made(record, 120, 240))
+def finish(machine: Machine, processor: type[ps.Processor]) -> list[Any]:
+    """Let a processor read the remaining events; return its outputs, and of updates the last."""
+    send(machine.bus, processor, lambda record: generate_events(record, 120, 240))
     machine.run(processor)
-    send(machine.bus, processor, ending)
+    send(machine.bus, processor, final_events)
     machine.run(processor)
     outputs = read(machine.bus, processor.outputs()[0])
     if processor.name == Counted.name:
         outputs = list({(one.customer, one.at): one for one in outputs}.values())
-    return sorted((one.customer, one.at, one.said) for one in outputs)
+    return sorted((line.customer, line.at, line.said) for line in outputs)
 
 
 @cache
-def undisturbed(processor: type[ps.Processor]) -> list[Any]:
+def outputs_without_resize(processor: type[ps.Processor]) -> list[Any]:
     """Return the outputs of a processor whose categories are not resized."""
     with TemporaryDirectory() as folder:
         machine = Machine(Path(folder, "one"), MemoryBus(), LocalFileStore(Path(folder, "place")))
-        begun(machine, processor)
-        return ended(machine, processor)
+        read_part(machine, processor)
+        return finish(machine, processor)

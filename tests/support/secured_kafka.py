@@ -1,4 +1,4 @@
-"""A real broker that lets nobody in without TLS, a name and a password; its certificate is made for it."""
+"""A broker that requires TLS, a user name and a password; its certificate is created for it."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from penstock.ops.dev_services.kafka import Kafka, Listener
 
 MECHANISM = "SCRAM-SHA-256"
 USER = "penstock"
-PASSWORD = "hunter2-of-the-tests"  # noqa: S105 - of a broker that lives as long as the tests
-_BROKERS_PASSWORD = "only-between-brokers"  # noqa: S105 - likewise
+PASSWORD = "hunter2-of-the-tests"  # noqa: S105 - of a temporary broker
+_BROKERS_PASSWORD = "only-between-brokers"  # noqa: S105 - of a temporary broker
 
 
 @dataclass(frozen=True)
 class SecuredKafka:
-    """Where such a broker is.
+    """A running broker with TLS and passwords.
 
     Args:
         bootstrap: its address.
         authority: the file of the certificate that clients trust.
-        log: what it says.
+        log: its log file.
     """
 
     bootstrap: str
@@ -31,10 +31,10 @@ class SecuredKafka:
     log: Path
 
     def configuration(self, **differing: str | None) -> str:
-        """Return a configuration with which clients come in, by `${KAFKA_PASSWORD}`.
+        """Return a client configuration, with the password in `${KAFKA_PASSWORD}`.
 
         Args:
-            differing: settings of librdkafka to change, with underscores for dots; None takes one out.
+            differing: settings of librdkafka to change, with underscores for dots; None removes a setting.
         """
         changed = {name.replace("_", "."): value for name, value in differing.items()}
         settings = {**_client(self.authority, "${KAFKA_PASSWORD}"), **changed}
@@ -44,7 +44,7 @@ class SecuredKafka:
 
 @contextmanager
 def secured_kafka(folder: Path) -> Iterator[SecuredKafka]:
-    """Keep such a broker running in the block."""
+    """Run a broker with TLS and passwords in the block."""
     authority = _certificate(folder)
     kafka = Kafka(folder, _listener(folder, authority))
     try:
@@ -55,7 +55,7 @@ def secured_kafka(folder: Path) -> Iterator[SecuredKafka]:
 
 
 def _certificate(folder: Path) -> Path:
-    """Make a certificate for 127.0.0.1 that is its own authority, and beside it the file that the broker reads, with its key."""
+    """Create a self-signed certificate for 127.0.0.1, and the broker's key store beside it."""
     authority, key = folder / "ca.pem", folder / "key.pem"
     made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1"]
     made += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(authority)]

@@ -1,4 +1,4 @@
-"""A shop's stream, out of order, and processors of every kind over it that go by time."""
+"""A shop's stream, out of order, and processors of every kind with event time."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ FIRST, LAST = date(2013, 1, 1), date(2013, 1, 6)
 START_MS = 15_706 * DAY_MS
 HOUR_MS = 3_600_000
 PARTS = 6
-"""In how many parts the stream comes: orders and payments by turns."""
+"""The number of parts of the stream; orders and payments alternate."""
 
 
 class Purchase(ps.Record, frozen=True):
-    """Somebody orders something."""
+    """An order."""
 
     customer: str
     at: ps.EventTime
@@ -26,7 +26,7 @@ class Purchase(ps.Record, frozen=True):
 
 
 class Payment(ps.Record, frozen=True):
-    """Somebody pays."""
+    """A payment."""
 
     customer: str
     at: ps.EventTime
@@ -34,14 +34,14 @@ class Payment(ps.Record, frozen=True):
 
 
 class Outcome(ps.Record, frozen=True):
-    """What a processor has to say of a customer at a time."""
+    """A processor's output about a customer at a time."""
 
     customer: str
     at: ps.EventTime
     said: str
 
 
-def told(name: str, record: type[Outcome] = Outcome) -> ps.Category[Any]:
+def output_category(name: str, record: type[Outcome] = Outcome) -> ps.Category[Any]:
     """Return a category of outcomes."""
     return ps.Category(name, record, key="customer", event_time="at", buckets=2)
 
@@ -53,9 +53,9 @@ lows = ps.watermarks.BoundedOutOfOrderness(timedelta(hours=2))
 
 
 class Hourly(ps.Aggregator):
-    """Orders by six hours, written at the watermark, and again as late ones come in the hour after; later ones go elsewhere."""
+    """Counts orders by six hours at the watermark, again for late events within an hour; later events go to the late category."""
 
-    reads, writes, late = orders, told("hourly"), late_orders
+    reads, writes, late = orders, output_category("hourly"), late_orders
     monoid, window, emit = ps.monoids.Count(), ps.windows.Tumbling(timedelta(hours=6)), ps.AtWatermark()
     watermark, allowed_lateness = lows, timedelta(hours=1)
 
@@ -65,9 +65,9 @@ class Hourly(ps.Aggregator):
 
 
 class Visits(ps.Aggregator):
-    """Orders without four hours between them."""
+    """Counts orders in sessions with a gap of four hours."""
 
-    reads, writes, late = orders, told("sprees"), ps.OnLate.DROP
+    reads, writes, late = orders, output_category("sprees"), ps.OnLate.DROP
     monoid, window, emit = ps.monoids.Count(), ps.windows.Session(timedelta(hours=4)), ps.AtWatermark()
     watermark = lows
 
@@ -77,9 +77,9 @@ class Visits(ps.Aggregator):
 
 
 class Tale(ps.Stateful):
-    """A customer's orders so far, in order of time."""
+    """Collects a customer's orders in order of event time."""
 
-    reads, writes, state = orders, told("tales"), str
+    reads, writes, state = orders, output_category("tales"), str
     ordered, watermark = True, lows
 
     def process(self, event: Purchase, state: str | None, context: ps.Context) -> tuple[str, list[Outcome]]:
@@ -89,45 +89,45 @@ class Tale(ps.Stateful):
 
 
 class Silence(ps.Stateful):
-    """Says when a customer was silent for six hours, and which orders were late."""
+    """Writes when a customer has paused for six hours, and which orders were late."""
 
-    reads, writes, state = orders, told("silences"), int
+    reads, writes, state = orders, output_category("silences"), int
     watermark = lows
 
     def process(self, event: Purchase, state: int | None, context: ps.Context) -> tuple[int, list[Outcome]]:
-        """Count, and wait."""
+        """Count, and set a timer."""
         context.timer(event.at + 6 * HOUR_MS)
         return (state or 0) + 1, [Outcome(event.customer, event.at, f"late {event.number}")] if context.late else []
 
     def on_timer(self, timer: ps.Timer, state: int, context: ps.Context) -> tuple[None, list[Outcome]]:
-        """Tell of it."""
+        """Write the pause."""
         return None, [Outcome(context.key, timer.at, str(state))]
 
 
 class Paid(ps.Join):
-    """Orders and the payments within three hours."""
+    """Joins orders with payments within three hours."""
 
-    left, right, writes = orders, payments, told("paid")
+    left, right, writes = orders, payments, output_category("paid")
     after, join_type, watermark = timedelta(hours=3), ps.JoinType.OUTER, lows
 
     def join(self, left: Purchase | None, right: Payment | None, context: ps.Context) -> Iterable[Outcome]:
-        """Return what they are."""
+        """Return a description of the match."""
         one = left or right
         assert one is not None
         yield Outcome(one.customer, one.at, f"{left and left.number} {right and right.cents}")
 
 
 class LastPaid(ps.TableJoin):
-    """Orders and the last payment that was known when they came."""
+    """Joins each order with the latest payment at its arrival."""
 
-    stream, table, writes = orders, payments, told("known")
+    stream, table, writes = orders, payments, output_category("known")
 
     def join(self, event: Purchase, row: Payment | None, context: ps.Context) -> Iterable[Outcome]:
-        """Return what was known."""
+        """Return the order and the payment."""
         yield Outcome(event.customer, event.at, f"{event.number} {row and row.cents}")
 
 
-def made_up(record: type[Any], count: int, seed: int) -> list[Any]:
+def random_events(record: type[Any], count: int, seed: int) -> list[Any]:
     """Return events over six days, one in ten of them up to a day late."""
     dice = random.Random(seed)
     return [
@@ -141,9 +141,9 @@ def made_up(record: type[Any], count: int, seed: int) -> list[Any]:
 
 
 class Numbered(ps.Stateful):
-    """Numbers a customer's orders as they come."""
+    """Numbers a customer's orders in order of arrival."""
 
-    reads, writes, state = orders, told("numbered"), int
+    reads, writes, state = orders, output_category("numbered"), int
 
     def process(self, event: Purchase, state: int | None, context: ps.Context) -> tuple[int, list[Outcome]]:
         """Count."""
@@ -152,9 +152,9 @@ class Numbered(ps.Stateful):
 
 
 class Counted(ps.Aggregator):
-    """Orders by day, written as they change."""
+    """Counts orders by day, and writes each change."""
 
-    reads, writes = orders, told("counted")
+    reads, writes = orders, output_category("counted")
     monoid, window = ps.monoids.Count(), ps.windows.Tumbling(timedelta(days=1))
 
     def result(self, key: str, window: ps.windows.Window, value: int) -> Outcome:
@@ -163,9 +163,9 @@ class Counted(ps.Aggregator):
 
 
 class Baskets(ps.Windowed):
-    """The orders of six hours."""
+    """Collects the orders of six hours."""
 
-    reads, writes, state = orders, told("baskets"), tuple[int, ...]
+    reads, writes, state = orders, output_category("baskets"), tuple[int, ...]
     window, watermark, allowed_lateness = ps.windows.Tumbling(timedelta(hours=6)), lows, timedelta(hours=1)
 
     def fold(
@@ -175,15 +175,15 @@ class Baskets(ps.Windowed):
         return (*(state or ()), event.number), ()
 
     def complete(self, state: tuple[int, ...], window: ps.windows.Window, context: ps.Context) -> Iterable[Outcome]:
-        """Tell of all."""
+        """Write the orders."""
         yield Outcome(context.key, window.start, str(state))
 
 
-def parts() -> Iterator[list[tuple[ps.Category[Any], list[Any]]]]:
-    """Give the stream in its parts: orders, then payments, of each."""
+def stream_parts() -> Iterator[list[tuple[ps.Category[Any], list[Any]]]]:
+    """Yield the parts of the stream: orders, then payments of each."""
     streams: list[tuple[ps.Category[Any], list[Any]]] = [
-        (orders, made_up(Purchase, 1200, 1)),
-        (payments, made_up(Payment, 600, 2)),
+        (orders, random_events(Purchase, 1200, 1)),
+        (payments, random_events(Payment, 600, 2)),
     ]
     for part in range(PARTS):
         yield [

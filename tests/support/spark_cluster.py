@@ -1,4 +1,4 @@
-"""A real Spark cluster: a standalone master and two workers on 127.0.0.1, each a process of its own, which start executors."""
+"""A Spark cluster: a standalone master and two workers on 127.0.0.1, each in its own process, which start executors."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ SETTINGS = {
     "spark.executor.memory": "512m",
     "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     "spark.sql.shuffle.partitions": "2",
-    # As between two machines: what a dead executor had on its disk is gone.
+    # As between two machines, a dead executor's disk is lost.
     "spark.shuffle.readHostLocalDisk": "false",
     "spark.ui.enabled": "false",
 }
-"""What an application of the tests asks of it: an executor on each worker, with one core."""
+"""The settings of a test's application: an executor with one core on each worker."""
 
 _ENVIRONMENT = {
     "SPARK_HOME": str(SPARK_HOME),
     "SPARK_LOCAL_IP": HOST,
-    # Asked for where Spark was installed with pip.
+    # A pip installation of Spark needs this setting.
     "SPARK_SCALA_VERSION": "2.13",
 }
 
 
 class SparkCluster:
-    """Where a running cluster is.
+    """A running cluster.
 
     Args:
-        folder: what its executors work in lies there.
-        port: the master's.
+        folder: the folder of its executors' work folders.
+        port: the master's port.
     """
 
     def __init__(self, folder: Path, port: int) -> None:
@@ -52,7 +52,7 @@ class SparkCluster:
 
 @contextmanager
 def running_cluster(folder: Path) -> Iterator[SparkCluster]:
-    """Give a cluster of two workers with two cores each; it ends with the block, executors included."""
+    """Run a cluster of two workers with two cores each in the block, and end it with its executors."""
     cluster = SparkCluster(folder, free_port())
     options = ["-Dspark.master.rest.enabled=false"]
     master = ["master.Master", "--host", HOST, "--port", cluster.master.rpartition(":")[2], "--webui-port", "0"]

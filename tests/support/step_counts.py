@@ -1,4 +1,4 @@
-"""What steps count, where they run without Spark."""
+"""Counters of batch steps, without Spark."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from penstock.backfill.spark.counts import HIGHEST, Counters, TaskCount
 
 
 def counters() -> Counters:
-    """Return counters as Spark gives them to a worker."""
+    """Return counters like those of a Spark worker."""
     return Counters(*(TaskCount(Accumulator(number, {}, HIGHEST)) for number in range(3)))

@@ -1,4 +1,4 @@
-"""What the tests of remote state share: aggregators of their own, stores under test, and states that are opened and closed."""
+"""Shared parts of the tests of remote state: aggregators, stores under test, and states."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _numbers = count()
 
 
 class Hit(ps.Record, frozen=True):
-    """What is counted."""
+    """An event to count."""
 
     page: str
     at: ps.EventTime
@@ -48,7 +48,7 @@ hits = ps.Category("hits", Hit, key="page", event_time="at", buckets=4)
 
 
 class Log(ps.monoids.Monoid[list[Any]]):
-    """Everything in order, so that what is lost, doubled or swapped shows."""
+    """A list of all observations in order, which shows lost, repeated and swapped ones."""
 
     def identity(self) -> list[Any]:
         return []
@@ -60,23 +60,23 @@ class Log(ps.monoids.Monoid[list[Any]]):
         return [*left, *right]
 
 
-def fresh(what: str) -> str:
+def unique_name(prefix: str) -> str:
     """Return a name that no other test uses."""
-    return f"{what}_{next(_numbers)}"
+    return f"{prefix}_{next(_numbers)}"
 
 
 def aggregator(of: ps.monoids.Monoid[Any], windows: Any = None) -> type[ps.Aggregator]:
-    """Make an aggregator of a name that no other test uses."""
+    """Return an aggregator with a name that no other test uses."""
 
     class Counted(ps.Aggregator):
-        name = fresh("counted")
+        name = unique_name("counted")
         reads, monoid, window = hits, of, windows or ps.windows.GlobalWindow()
 
     return Counted
 
 
 def identity_of(processor: type[ps.Aggregator], bucket: int = 0) -> ShardIdentity:
-    """Return whose state a shard of a processor is."""
+    """Return the identity of a processor's shard."""
     return ShardIdentity(processor.name, bucket, processor.state_shape())
 
 
@@ -86,9 +86,9 @@ class Place:
 
     Args:
         url: its address.
-        target: what a proxy passes on to.
-        server: the process.
-        saved: what the answer to a save contains, and no other answer.
+        target: the target of a proxy.
+        server: the server process.
+        saved: bytes that only the answer to a save contains.
     """
 
     url: str
@@ -100,8 +100,8 @@ class Place:
         return self.url.replace(f":{self.target[1]}/", f":{proxy.port}/")
 
 
-class Opened:
-    """Opens states, as who calls through the seam does, and closes what was opened."""
+class StateOpener:
+    """Opens remote states like the worker, and closes them at the end."""
 
     def __init__(self) -> None:
         self._folders: list[RemoteStates] = []
@@ -119,8 +119,11 @@ class Opened:
 
 
 def lifted(monoid: ps.monoids.Monoid[Any], **observations: Any) -> Changes:
-    """Give one partial for each key."""
-    return {encode_window_key(key, EVER): monoid.encode(monoid.lift(seen)) for key, seen in observations.items()}
+    """Return changes with one partial for each key."""
+    return {
+        encode_window_key(key, EVER): monoid.encode(monoid.lift(observation))
+        for key, observation in observations.items()
+    }
 
 
 def values(state: RemoteState, monoid: ps.monoids.Monoid[Any], *slots: bytes) -> list[Any]:
@@ -137,8 +140,8 @@ def fold(monoid: ps.monoids.Monoid[Any], observations: list[Any]) -> Any:
 
 
 def new_database(postgres: Postgres) -> str:
-    """Make a database of PostgreSQL in which nobody has made tables yet; its address."""
-    name = fresh("database")
+    """Create an empty PostgreSQL database, and return its address."""
+    name = unique_name("database")
     with postgres.session() as session:
         session.execute(f"CREATE DATABASE {name}")
     return postgres.url.replace("/postgres", f"/{name}")

@@ -1,4 +1,4 @@
-"""What the fault tests kill: a processor of any kind, for any pair of semantics, any store and any categories; and its events."""
+"""The subjects of fault tests: processors of any kind, semantics, store and categories; and their events."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .kinds import KINDS, MINUTE_MS, Event, Hourly, Kind
 BUCKETS = 2
 KEYS = 5
 DISORDER = 8
-"""Of so many events each, the last comes first."""
+"""In each group of this many events, the order is reversed."""
 
 LEAST, MOST, EXACT = ps.Semantics.AT_LEAST_ONCE, ps.Semantics.AT_MOST_ONCE, ps.Semantics.EXACTLY_ONCE
 PAIRS = ((LEAST, LEAST), (MOST, MOST), (EXACT, LEAST), (EXACT, MOST), (EXACT, EXACT))
@@ -25,17 +25,17 @@ LOCALLY = ps.LocalStore()
 
 @dataclass(frozen=True)
 class Subject:
-    """A processor to be made, described so that another process can make the same.
+    """A description of a processor, from which each process creates the same class.
 
     Args:
-        kind: "stateless", "stateful" or "aggregator"; "merging", which reads two categories, whose order is as it comes; "random", whose state is
-            drawn by lot; "unsure", a stateful one that says it may be. By event time: "timers", which answers each event ten minutes later; "closing" and "sessions", which write hours and sessions
-            when they are complete; "sliding" and "windowed", likewise; "early", which writes hours before that, too; "clock", which answers each
-            event by the time of day; "ordered", which takes events in order; "joining", which joins two categories; "injected", which goes by what an
-            injector promises, and "downstream", which goes by what "timers" of the same prefix does.
+        kind: the key of its kind in `KINDS`, such as "stateless", "stateful" or "aggregator". "merging" reads two categories and depends on
+            their order of arrival; "random" has a random state; "unsure" is declared as not deterministic. With event time: "timers" answers each
+            event ten minutes later; "closing", "sessions", "sliding" and "windowed" write complete windows; "early" also writes early results;
+            "clock" answers at a processing time; "ordered" has ordered delivery; "joining" joins two categories; "injected" uses an injector's
+            watermarks, and "downstream" uses the watermarks of "timers" with the same prefix.
         state: the state's semantics.
         output: the outputs' semantics.
-        store: where an aggregator keeps its state.
+        store: the store of an aggregator.
     """
 
     kind: str
@@ -49,11 +49,11 @@ class Subject:
 
     @property
     def writes_outputs(self) -> bool:
-        """Whether it writes to a category: appending to a store never knows a result."""
+        """Whether it writes to a category. In append mode, a store never returns a result."""
         return self.store != ps.RemoteStore(ps.WriteMode.APPEND)
 
     def make(self, prefix: str, checkpoint: ps.CheckpointInterval | None = None) -> type[ps.Processor]:
-        """Return the processor, on categories whose names begin with `prefix`."""
+        """Return the processor; the names of its categories start with `prefix`."""
         kind = KINDS[self.kind]
         inputs = tuple(_category(f"{prefix}.{name}", record, kind) for name, record in kind.reads.items())
         late = {} if kind.late is None else {"late": _category(f"{prefix}.{kind.late}", Event, kind)}
@@ -100,21 +100,21 @@ _FURTHER: dict[str, tuple[tuple[ps.Semantics, ps.Semantics], ...]] = {
 }
 TIMED = [Subject(kind, *pair) for kind, pairs in _FURTHER.items() for pair in ((LEAST, LEAST), *pairs, (EXACT, EXACT))]
 TIMED.append(Subject("early", EXACT, EXACT))
-"""Not each kind with each pair: the steps are those of "stateful" and "aggregator", which are tried with all. What a kind adds is what lies in its
-state, and outputs that come between events: each is tried where a crash repeats, where it takes back, and
-in another row; those that are not read again as they were read before, with several inputs or by promises, in
-each row with exact state that they may have."""
+"""Not each kind has each pair, since the steps are those of "stateful" and "aggregator", which have all pairs. A kind adds state and outputs
+between events. Its pairs cover a crash that repeats outputs, a crash that rolls back, and another row; kinds whose input order varies,
+with several inputs or upstream watermarks, have each row with exact state that they support."""
+
 TWICE = [Subject(kind, EXACT, EXACT) for kind in ("windowed", "sliding", "clock", "forgetting_unsure")]
-"""Kinds whose steps are those of others, and that are tried with all rows and deaths in memory; on Kafka, with two deaths each."""
+"""Kinds with the steps of other kinds. They have all rows and crashes in memory; on Kafka, each has two crashes."""
 LOCAL = [Subject(kind, *pair) for kind, pair in product(("stateful", "aggregator"), PAIRS)]
 
 
 def events(count: int, *, start: int = 0) -> list[Event]:
-    """Give numbered events of a few keys, one a minute, in some disorder; those of a key now close together, now far apart."""
+    """Return numbered events of a few keys, one per minute, out of order; a key's events have small and large gaps."""
     numbers = (place ^ (DISORDER - 1) for place in range(start, start + count))
     return [Event(f"k{(n * n // 11 + n // 4) % KEYS}", n * MINUTE_MS, n) for n in numbers]
 
 
 def complete_ms(count: int) -> int:
-    """Return what no event is earlier than that comes after the first so many."""
+    """Return the watermark after the first `count` events: no later event is earlier."""
     return count // DISORDER * DISORDER * MINUTE_MS

@@ -1,4 +1,4 @@
-"""A trial: a subject with events to work on, and whether what it promised was kept."""
+"""Trials on Kafka: a subject with events, and the comparison of its results with its guarantees."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.transport.errors import CategoryExists
 from penstock.transport.kafka import KafkaBus
 
 from .by_event import BY_EVENT
-from .by_time import expect_kept_by_time, watermarks
+from .by_time import expect_event_time_guarantees, watermarks
 from .kinds import KINDS, Event
 from .subjects import Subject, complete_ms
 from .verdicts import (
@@ -27,12 +27,12 @@ from .victims import Job
 
 
 class Source:
-    """Writes a subject's events, to several inputs in turn; and promises about them where the subject goes by that.
+    """Writes a subject's events to its inputs in turn, and publishes watermarks if the subject uses them.
 
     Args:
-        subject: whose.
-        prefix: how its categories' names begin; they exist.
-        bus: where they are.
+        subject: the subject.
+        prefix: the prefix of its existing categories.
+        bus: the bus of its categories.
     """
 
     def __init__(self, subject: Subject, prefix: str, bus: KafkaBus) -> None:
@@ -42,27 +42,27 @@ class Source:
         self._injector = ps.watermarks.WatermarkWriter(bus, self._inputs[0]) if subject.kind == "injected" else None
 
     def send(self, events: Sequence[Event]) -> None:
-        """Write further events, and promise that they are complete."""
+        """Write further events, and publish their watermark."""
         self.write(events)
         self.advance()
 
     def write(self, events: Sequence[Event]) -> None:
-        """Write further events, as many to each input."""
+        """Write further events, the same number to each input."""
         for number, category in enumerate(self._inputs):
             send(self._kafka, category, events[number :: len(self._inputs)])
         self.sent += events
 
     def advance(self) -> None:
-        """Promise that nothing comes that is earlier than those still to come."""
+        """Publish the watermark of the events so far."""
         if self._injector is not None:
             self._injector.advance(complete_ms(len(self.sent)))
 
 
-def prepared(subject: Subject, events: Sequence[Event], prefix: str, bus: KafkaBus, folder: Path) -> Job:
-    """Create a subject's categories with all events in them."""
+def create_job(subject: Subject, events: Sequence[Event], prefix: str, bus: KafkaBus, folder: Path) -> Job:
+    """Create a subject's categories, and write all events."""
     made = subject.make(prefix)
     for category in made.inputs() + made.outputs():
-        with suppress(CategoryExists):  # of two subjects, one reads what the other writes
+        with suppress(CategoryExists):  # two subjects can share a category
             bus.catalog.create(CategorySpec.of(category))
     if events:
         source, half = Source(subject, prefix, bus), len(events) // 2
@@ -71,8 +71,8 @@ def prepared(subject: Subject, events: Sequence[Event], prefix: str, bus: KafkaB
     return Job(subject, prefix, bus.settings.bootstrap, folder)
 
 
-def expect_kept_remotely(job: Job, events: Sequence[Event]) -> None:
-    """Hold the outputs and the remote state of an aggregator against its events."""
+def expect_remote_guarantees(job: Job, events: Sequence[Event]) -> None:
+    """Compare outputs and remote state of an aggregator with its events."""
     subject, made = job.subject, job.subject.make(job.prefix)
     if made.outputs():
         expect_updates(committed(job.kafka, f"{job.prefix}.out"), events, subject.state, subject.output)
@@ -82,12 +82,12 @@ def expect_kept_remotely(job: Job, events: Sequence[Event]) -> None:
     expect_counts(subject.state, found, by_hour(events))
 
 
-def expect_kept(job: Job, events: Sequence[Event]) -> None:
-    """Hold a subject's outputs and its local state against its events."""
+def expect_guarantees(job: Job, events: Sequence[Event]) -> None:
+    """Compare a subject's outputs and local state with its events."""
     subject, kind = job.subject, KINDS[job.subject.kind]
     outputs = committed(job.kafka, f"{job.prefix}.{kind.writes}")
     state = state_of(job.folder, f"{job.prefix}.{kind.name}")
     if subject.kind in BY_EVENT:
         BY_EVENT[subject.kind](subject, outputs, state, events)
     else:
-        expect_kept_by_time(subject, events, outputs, state, watermarks(job, events))
+        expect_event_time_guarantees(subject, events, outputs, state, watermarks(job, events))

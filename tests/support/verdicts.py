@@ -1,4 +1,4 @@
-"""What a promise means, checked with nothing of ours but the files and categories that it is about."""
+"""Checks of guarantees, computed from files and categories without Penstock's code."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Slot = tuple[str, int]
 
 
 def send(kafka: str, category: str, events: Sequence[Event]) -> None:
-    """Write events as any program would that wants each of them once, whatever happens to a broker."""
+    """Write events with an idempotent plain producer, which repeats no event."""
     producer = Producer({"bootstrap.servers": kafka, "partitioner": "murmur2_random", "enable.idempotence": True})
     for event in events:
         producer.produce(category, msgspec.json.encode(event), event.key.encode())
@@ -29,12 +29,12 @@ def send(kafka: str, category: str, events: Sequence[Event]) -> None:
 
 
 def committed(kafka: str, category: str) -> list[dict[str, Any]]:
-    """Return what counts in a category."""
+    """Return the committed records of a category."""
     return [event for _, event in _read(kafka, category)]
 
 
 def _read(kafka: str, category: str) -> list[tuple[int, dict[str, Any]]]:
-    """Read what counts in a category, with its bucket, by a plain consumer."""
+    """Read the committed records of a category with their buckets, by a plain consumer."""
     partitions = [TopicPartition(category, number, 0) for number in range(BUCKETS)]
     everything = Consumer({"bootstrap.servers": kafka, "group.id": "verdict", "isolation.level": "read_uncommitted"})
     ends = {p.partition: everything.get_watermark_offsets(p, timeout=30.0)[1] for p in partitions}
@@ -56,14 +56,14 @@ def _read(kafka: str, category: str) -> list[tuple[int, dict[str, Any]]]:
         if not message.error():
             found.append((int(message.partition() or 0), json.loads(message.value() or b"")))
         elif int(message.offset() or 0) >= ends[int(message.partition() or 0)]:
-            # Before an open transaction there is an end too; a dead worker's is ended by the broker after a while.
+            # An open transaction also causes an end of partition; the broker aborts a dead worker's transaction after its timeout.
             del ends[int(message.partition() or 0)]
     consumer.close()
     return found
 
 
 def newest_beside(kafka: str, *categories: str) -> dict[str, int]:
-    """Return, by key, the newest event time in the key's bucket; of several categories, the one that is not so far."""
+    """Return the newest event time of each key's bucket, the minimum of several categories."""
     newest: dict[int, dict[str, int]] = defaultdict(lambda: dict.fromkeys(categories, 0))
     keys: dict[str, int] = {}
     for category in categories:
@@ -74,7 +74,7 @@ def newest_beside(kafka: str, *categories: str) -> dict[str, int]:
 
 
 def expect_each_event(promise: ps.Semantics, outputs: Sequence[dict[str, Any]], events: Sequence[Event]) -> None:
-    """Hold outputs that carry an event's number against the events."""
+    """Compare outputs with the events of the same numbers."""
     found = Counter(output["number"] for output in outputs)
     truth = {event.number for event in events}
     assert set(found) <= truth
@@ -88,7 +88,7 @@ def expect_each_event(promise: ps.Semantics, outputs: Sequence[dict[str, Any]], 
 def expect_updates(
     outputs: Sequence[dict[str, Any]], events: Sequence[Event], state: ps.Semantics, output: ps.Semantics
 ) -> None:
-    """Hold the updates of each key and hour against the events: the counts grow, and the last is the state's."""
+    """Compare the updates of each key and hour with the events: counts grow, and the last equals the state."""
     updates: dict[Slot, list[dict[str, Any]]] = defaultdict(list)
     for update in outputs:
         updates[update["key"], update["hour"]].append(update)
@@ -99,7 +99,7 @@ def expect_updates(
         if output is not LEAST and state is EXACT:
             assert counts == sorted(set(counts)), f"an update of {slot} came again: {counts}"
         elif output is not LEAST:
-            # State that was lost counts from nothing again, but never over the same events.
+            # A lost state restarts at zero, but never counts an event again.
             assert len({(update["count"], update["total"]) for update in found}) == len(found), slot
         last = found[-1]
         if state is EXACT and output is not MOST:
@@ -114,7 +114,7 @@ def expect_complete(
     subject_state: ps.Semantics,
     output: ps.Semantics,
 ) -> None:
-    """Hold windows that were written when they were complete against those that are."""
+    """Compare windows written at the watermark with the complete windows."""
     found = Counter((update["key"], update["hour"]) for update in outputs)
     assert set(found) <= set(truth)
     if output is not MOST:
@@ -131,7 +131,7 @@ def expect_complete(
 
 
 def expect_chains(outputs: Sequence[dict[str, Any]], state: dict[bytes, Any]) -> None:
-    """Hold each key's links together: each begins where the one before it ended, and the state is where the last one ends."""
+    """Compare consecutive links of each key: each starts at the end of the previous one, and the state equals the last."""
     chains: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for link in outputs:
         chains[link["key"]].append(link)
@@ -143,7 +143,7 @@ def expect_chains(outputs: Sequence[dict[str, Any]], state: dict[bytes, Any]) ->
 
 
 def by_hour(events: Sequence[Event]) -> dict[Slot, tuple[int, int, int, int]]:
-    """Count, sum, smallest and largest number of each key and hour."""
+    """Return count, sum, minimum and maximum of each key and hour."""
     numbers: dict[Slot, list[int]] = defaultdict(list)
     for event in events:
         numbers[event.key, event.at // HOUR_MS * HOUR_MS].append(event.number)
@@ -151,12 +151,12 @@ def by_hour(events: Sequence[Event]) -> dict[Slot, tuple[int, int, int, int]]:
 
 
 def summary(numbers: Sequence[int]) -> tuple[int, int, int, int]:
-    """Count, sum, smallest and largest."""
+    """Return count, sum, minimum and maximum."""
     return len(numbers), sum(numbers), min(numbers), max(numbers)
 
 
 def by_key(events: Sequence[Event]) -> dict[str, tuple[int, int]]:
-    """Count and sum of each key."""
+    """Return count and sum of each key."""
     numbers: dict[str, list[int]] = defaultdict(list)
     for event in events:
         numbers[event.key].append(event.number)
@@ -164,7 +164,7 @@ def by_key(events: Sequence[Event]) -> dict[str, tuple[int, int]]:
 
 
 def expect_counts(promise: ps.Semantics, found: dict[Any, Any], truth: dict[Any, Any]) -> None:
-    """Hold the state's counts and sums against the truth; both map something to a tuple that begins with a count."""
+    """Compare the state's counts and sums with the expected ones; both map to tuples that start with a count."""
     assert set(found) <= set(truth)
     if promise is EXACT:
         assert found == truth
@@ -179,7 +179,7 @@ def expect_counts(promise: ps.Semantics, found: dict[Any, Any], truth: dict[Any,
 
 
 def state_of(folder: Path, processor: str) -> dict[bytes, Any]:
-    """Read all local states of a processor, as RocksDB and MessagePack alone give them."""
+    """Read all local states of a processor with RocksDB and MessagePack alone."""
     from rocksdict import AccessType, Options, Rdict
 
     found: dict[bytes, Any] = {}
@@ -188,9 +188,9 @@ def state_of(folder: Path, processor: str) -> dict[bytes, Any]:
         families = dict.fromkeys(("position", "prepared", "identity"), options)
         database = Rdict(str(max(shard.glob("[0-9]*"))), options, families, access_type=AccessType.read_only())
         for key, value in database.items():
-            encoded = bytes(key)  # type: ignore[arg-type]  # raw mode gives bytes
+            encoded = bytes(key)  # type: ignore[arg-type]  # raw mode returns bytes
             if encoded.startswith(b"\xff"):
-                break  # what lies beside the keys: how far event time is, and timers
+                break  # event time and timers follow the keys
             found[encoded] = msgspec.msgpack.decode(bytes(value))
         database.close()
     return found

@@ -1,6 +1,6 @@
-"""Worker processes that kill themselves at a named point of a checkpoint: SIGKILL, so that nothing is tidied up.
+"""Worker processes that kill themselves with SIGKILL at a named point of a checkpoint, without any cleanup.
 
-They are forked from a process that has imported everything and opened nothing, so one is there in milliseconds.
+A fork server with all imports and no open resources forks them, so they start within milliseconds.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ from .subjects import Subject
 
 LIMIT_S = 90.0
 REFUSED = 3
-"""How a worker ends that was stopped by one of our errors."""
+"""The exit code of a worker that ends with a Penstock error."""
 STACKS = signal.SIGUSR1
-"""Has a worker print what each of its threads is doing."""
+"""Makes a worker print the stacks of its threads."""
 
-HASTY = {"session.timeout.ms": "2000", "heartbeat.interval.ms": "500", "transaction.timeout.ms": "2000"}
-"""A group that misses a dead member, and a broker that ends its transaction, sooner than they would in earnest."""
+SHORT_TIMEOUTS = {"session.timeout.ms": "2000", "heartbeat.interval.ms": "500", "transaction.timeout.ms": "2000"}
+"""Short timeouts, so the group and the broker detect a dead worker sooner than in production."""
 
 _processes = get_context("forkserver")
 
 
 @cache
-def forking() -> ForkServerContext:
-    """Return where worker processes come from: the server that forks them is there, and has imported this module.
+def fork_server() -> ForkServerContext:
+    """Return the context of worker processes, with a fork server that has imported this module.
 
-    Until Python 3.13 such a server looks for what it is to import on its own path instead of ours, and is silent about what it does not find:
-    each worker would import everything again.
+    Until Python 3.13, a fork server searches its own path for the modules to preload and silently ignores missing ones;
+    then each worker would import everything again.
     """
     _processes.set_forkserver_preload(["support.victims"])
     with pytest.MonkeyPatch.context() as environment:
@@ -64,14 +64,14 @@ EVERY_BATCH = ps.CheckpointInterval(events=1)
 
 
 @dataclass(frozen=True)
-class Death:
-    """Where a worker dies, or stands still.
+class Kill:
+    """The point at which a worker is killed or stopped.
 
     Args:
         gap: the point of the checkpoint; None for an operation of a state.
-        checkpoint: in which of its checkpoints, from 1.
-        by: SIGKILL, or SIGSTOP.
-        operation: the operation of a local state before which it dies, in whichever shard that comes first: as it is opened, for example.
+        checkpoint: the number of the checkpoint, from 1.
+        by: the signal, SIGKILL or SIGSTOP.
+        operation: the operation of a local state, such as opening, before which the worker is killed, in any shard.
     """
 
     gap: Gap | None
@@ -82,85 +82,83 @@ class Death:
 
 @dataclass(frozen=True)
 class Job:
-    """What a worker process does.
+    """The work of a worker process.
 
     Args:
-        subject: its processor.
-        prefix: how its categories' names begin.
+        subject: the processor.
+        prefix: the prefix of its categories.
         kafka: the broker.
         folder: its state folder.
-        backups: where its states are backed up, once a second.
+        backups: the backup store for its states, once a second.
         store: the address of its remote store.
         settings: further settings of librdkafka.
-        batch: how many messages it takes at most at a time; a checkpoint follows each batch.
-        endless: whether it works until it is told to stop, and not to the end of its input.
-        checkpoint: when its checkpoints fall.
+        batch: the maximum number of messages of a poll; a checkpoint follows each batch.
+        endless: whether it runs until it is stopped, instead of to the end of its input.
+        checkpoint: the interval of its checkpoints.
     """
 
     subject: Subject
     prefix: str
     kafka: str
     folder: Path
-    settings: Mapping[str, str] = field(default_factory=lambda: HASTY)
+    settings: Mapping[str, str] = field(default_factory=lambda: SHORT_TIMEOUTS)
     batch: int = 40
     endless: bool = False
     checkpoint: ps.CheckpointInterval = EVERY_BATCH
     backups: Path | None = None
     store: str | None = None
 
-    def around(self) -> Environment:
-        """Return what the worker has around it."""
-        place = None if self.backups is None else LocalFileStore(self.backups)
-        return Environment(self.folder, place, timedelta(seconds=1), self.store)
+    def environment(self) -> Environment:
+        """Return the worker's environment."""
+        backups = None if self.backups is None else LocalFileStore(self.backups)
+        return Environment(self.folder, backups, timedelta(seconds=1), self.store)
 
-    def start(self, death: Death | None = None, up: Event | None = None) -> ForkServerProcess:
-        """Start the worker; it ends when it has read what is there now, or dies before. It sets `up` when it is a member."""
-        process = forking().Process(target=_work, args=(self, death, up), daemon=True)
+    def start(self, death: Kill | None = None, up: Event | None = None) -> ForkServerProcess:
+        """Start the worker, which ends at the current end of its input. It sets `up` when it has joined its group."""
+        process = fork_server().Process(target=_work, args=(self, death, up), daemon=True)
         process.start()
         return process
 
-    def run(self, death: Death | None = None) -> int:
-        """Run the worker to its end; how it ended."""
+    def run(self, death: Kill | None = None) -> int:
+        """Run the worker to its end, and return its exit code."""
         process = self.start(death)
-        return ended(process, LIMIT_S)
+        return exit_code_of(process, LIMIT_S)
 
 
-def ended(process: ForkServerProcess, within_s: float) -> int:
-    """Wait for a worker to end; how it ended.
+def exit_code_of(process: ForkServerProcess, within_s: float) -> int:
+    """Wait for the end of a worker, and return its exit code.
 
     Raises:
-        AssertionError: it does not; what its threads are doing is printed, and it is killed.
+        AssertionError: the worker does not end; it prints the stacks of its threads and is killed.
     """
     process.join(within_s)
     if process.exitcode is None:
         os.kill(process.pid or 0, STACKS)
-        process.join(1.0)  # for its stacks to be written
+        process.join(1.0)  # time to print the stacks
         process.kill()
         process.join()
-        raise AssertionError(
-            f"a worker did not end within {within_s:.0f} s; what it was doing is in the captured output"
-        )
+        raise AssertionError(f"a worker did not end within {within_s:.0f} s; its stacks are in the captured output")
     return process.exitcode
 
 
-def event() -> Event:
+def shared_event() -> Event:
     """Return an event to share with a worker."""
-    return forking().Event()
+    return fork_server().Event()
 
 
-def _work(job: Job, death: Death | None, up: Event | None = None) -> None:
+def _work(job: Job, death: Kill | None, up: Event | None = None) -> None:
     faulthandler.enable()
     faulthandler.register(STACKS)
-    GroupReader.poll_limit = job.batch  # only here: promises are read as in earnest
+    GroupReader.poll_limit = job.batch  # only for its input; watermarks are read with the usual limit
     bus = KafkaBus(KafkaSettings(job.kafka, job.settings))
     processor = job.subject.make(job.prefix, job.checkpoint)
-    seen = 0
+    checkpoints = 0
 
     def at_gap(gap: Gap) -> None:
-        nonlocal seen
+        nonlocal checkpoints
         if death is not None and gap == death.gap:
-            seen += 1
-            if seen == death.checkpoint:
+            checkpoints += 1
+            if checkpoints == death.checkpoint:
                 os.kill(os.getpid(), death.by)
 
     if death is not None and death.operation:
@@ -168,13 +166,13 @@ def _work(job: Job, death: Death | None, up: Event | None = None) -> None:
     try:
         targets = ends_of(processor.inputs(), bus)
         with (
-            assemble_worker(prepare(processor, bus), bus, job.around(), at_gap=at_gap) as worker,
+            assemble_worker(prepare(processor, bus), bus, job.environment(), at_gap=at_gap) as worker,
             stop_on_signals(worker.stop),
         ):
             at_end = UntilEnd(targets, processor.name, bus)
             if up is not None:
                 up.set()
-            worker.run(lambda it: not job.endless and at_end(it))
+            worker.run(lambda running: not job.endless and at_end(running))
     except PenstockError as error:
         sys.stderr.write(f"{error}\n")
         sys.exit(REFUSED)

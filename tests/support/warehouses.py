@@ -1,4 +1,4 @@
-"""A file store in memory, a warehouse on it, and one whose user dies."""
+"""A file store and a warehouse in memory, and a file store that kills its user."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class MemoryFileStore:
-    """A file store that lives as long as the object."""
+    """A file store in memory."""
 
     location = "memory:"
 
@@ -26,17 +26,17 @@ class MemoryFileStore:
         self.stored[path] = b"".join(chunks)
 
     def create(self, path: str, content: bytes) -> bool:
-        """Store a file where there is none."""
+        """Store a file unless it exists."""
         return self.stored.setdefault(path, content) is content
 
     def read(self, path: str, start: int = 0) -> Iterator[bytes]:
-        """Yield what is stored, from a byte on."""
+        """Yield the content of a file from an offset."""
         if path not in self.stored:
             raise FileMissing(f"{path} does not exist.")
         yield self.stored[path][start:]
 
     def list_folder(self, folder: str) -> dict[str, int | None]:
-        """Return the sizes of what is in a folder."""
+        """Return the names in a folder with their sizes."""
         found: dict[str, int | None] = {}
         prefix = f"{folder}/" if folder else ""
         for path, content in list(self.stored.items()):
@@ -51,7 +51,7 @@ class MemoryFileStore:
 
 
 class MemoryWarehouse(Warehouse):
-    """A warehouse that lives as long as the object."""
+    """A warehouse in memory."""
 
     def __init__(self) -> None:
         self.memory = MemoryFileStore()
@@ -68,11 +68,11 @@ class MemoryWarehouse(Warehouse):
 
 
 class Killed(Exception):
-    """The process died."""
+    """The process was killed."""
 
 
 class DyingFileStore(WrappedFileStore):
-    """A file store whose user is killed right before its n-th call."""
+    """A file store that kills its user right before the n-th call."""
 
     def __init__(self, files: FileStore, calls: int) -> None:
         super().__init__(files)
@@ -81,10 +81,10 @@ class DyingFileStore(WrappedFileStore):
     def _call(self, request: Callable[[], T]) -> T:
         self._left -= 1
         if self._left <= 0:
-            raise Killed  # and whatever else its threads still try
+            raise Killed  # also for later calls of its threads
         return request()
 
 
 def dying_warehouse(warehouse: Warehouse, calls: int) -> Warehouse:
-    """Return a warehouse whose user is killed right before its n-th call."""
+    """Return a warehouse that kills its user right before the n-th call."""
     return Warehouse(DyingFileStore(warehouse.files, calls))

@@ -6,7 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from support.machines import Machine, created, read, write
+from support.machines import Machine, create_categories, read, write
 
 import penstock as ps
 from penstock.processors.shard.checkpoints import steps_of
@@ -64,7 +64,7 @@ def machine(tmp_path: Path) -> Machine:
     """A machine on a bus whose changelog drops deletions."""
     machine = Machine(tmp_path / "one", MemoryBus(), LocalFileStore(tmp_path / "place"))
     machine.bus.cluster.now_ms = machine.clock.now_ms
-    created(machine.bus, [Stays])
+    create_categories(machine.bus, [Stays])
     return machine
 
 

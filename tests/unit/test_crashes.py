@@ -10,7 +10,7 @@ from functools import cache
 import pytest
 from support.disks import Disk
 from support.kinds import KINDS
-from support.mortal import Death
+from support.mortal import Crash
 from support.mortals import Trial, can_lose_disk, moments_of
 from support.subjects import PAIRS, REMOTE, STATELESS, Subject
 
@@ -39,16 +39,16 @@ def moments(subject: Subject) -> Sequence[str]:
     return moments_of(subject)
 
 
-def deaths(subject: Subject, disk: Disk) -> Iterator[list[Death]]:
+def deaths(subject: Subject, disk: Disk) -> Iterator[list[Crash]]:
     """Yield crash plans: a death before each sort of operation, and up to two more soon after, on this disk or on the same one."""
     lots = random.Random(f"{subject} {disk}")
     happened = moments(subject)
     labels = sorted(set(happened))
     for label in lots.sample(labels, min(WAYS, len(labels))):
         places = [at for at, name in enumerate(happened) if name == label]
-        found = [Death(lots.choice(places), disk)]
+        found = [Crash(lots.choice(places), disk)]
         for _ in range(lots.randrange(3)):
-            found.append(Death(found[-1].at + lots.randint(1, SOON), lots.choice((disk, Disk.SAME))))
+            found.append(Crash(found[-1].at + lots.randint(1, SOON), lots.choice((disk, Disk.SAME))))
         yield found
 
 

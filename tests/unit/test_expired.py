@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from support.machines import Machine, created, read, write
+from support.machines import Machine, create_categories, read, write
 
 import penstock as ps
 from penstock.backfill.errors import BackfillRefused
@@ -142,7 +142,7 @@ class Trimmed(MemoryBus):
 def machine(tmp_path: Path) -> Machine:
     """A machine with its own bus."""
     machine = Machine(tmp_path / "one", Trimmed(), LocalFileStore(tmp_path / "place"))
-    created(machine.bus, [*STATELESS, *LOCAL])
+    create_categories(machine.bus, [*STATELESS, *LOCAL])
     write(machine.bus, readings, made(0, 60))
     return machine
 

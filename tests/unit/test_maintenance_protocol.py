@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support import handoffs, migrations, resets, resizes
 from support.machines import Machine
-from support.maintenance import Killed, dying, environment, worker_backups
+from support.maintenance import Killed, environment, kill_before, worker_backups
 
 import penstock as ps
 from penstock.ops.maintenance.reset import perform_reset, plan_reset
@@ -73,7 +73,7 @@ def reset_to_middle(machine: Machine, at_gap: AtGap) -> None:
 def middles(machine: Machine) -> dict[int, int]:
     """Return the number of readings in each bucket among the first 50."""
     counts = {0: 0, 1: 0}
-    for bucket in resets.places(0, 50):
+    for bucket in resets.buckets_of_readings(0, 50):
         counts[bucket.number] += 1
     return counts
 
@@ -81,43 +81,43 @@ def middles(machine: Machine) -> dict[int, int]:
 def finish_reset(machine: Machine) -> Outputs:
     """Read the repeated events."""
     machine.run(resets.Balances)
-    return resets.written(machine)
+    return resets.outputs_of(machine)
 
 
 def finish_migration(machine: Machine) -> Outputs:
     """Read the rest on a new disk."""
     machine.lose(migrations.LOGGED.now)
-    return migrations.ended(machine, migrations.LOGGED.now, worker_backups(machine))
+    return migrations.finish(machine, migrations.LOGGED.now, worker_backups(machine))
 
 
 def prepare_migration(machine: Machine) -> None:
     """Read half of the orders, and back up the states."""
-    migrations.begun(machine, migrations.LOGGED)
+    migrations.read_part(machine, migrations.LOGGED)
     machine.back_up(migrations.LOGGED.before)
 
 
 def finish_bootstrap(machine: Machine) -> Outputs:
     """Read the events after the archive's end."""
     machine.run(handoffs.Balances, worker_backups(machine))
-    return handoffs.written(machine)
+    return handoffs.outputs_of(machine)
 
 
 SCENARIOS = {
     "reset": Scenario(
         resets.Balances,
         resets.Balances,
-        lambda machine: resets.half(machine, resets.Balances),
+        lambda machine: resets.read_twice(machine, resets.Balances),
         reset_to_middle,
         finish_reset,
-        lambda: sorted(resets.truth() + resets.truth(begin=50)),
+        lambda: sorted(resets.expected_totals() + resets.expected_totals(begin=50)),
     ),
     "resize": Scenario(
         resizes.PaidExactly,
         RESIZED,
-        lambda machine: resizes.begun(machine, resizes.PaidExactly),
+        lambda machine: resizes.read_part(machine, resizes.PaidExactly),
         lambda machine, at_gap: resizes.resize(machine, resizes.PaidExactly, 6, at_gap),
-        lambda machine: resizes.ended(machine, RESIZED),
-        lambda: resizes.undisturbed(resizes.PaidExactly),
+        lambda machine: resizes.finish(machine, RESIZED),
+        lambda: resizes.outputs_without_resize(resizes.PaidExactly),
     ),
     "migration": Scenario(
         migrations.LOGGED.before,
@@ -125,15 +125,15 @@ SCENARIOS = {
         prepare_migration,
         lambda machine, at_gap: migrations.migrate(machine, migrations.LOGGED, at_gap),
         finish_migration,
-        lambda: migrations.undisturbed(migrations.NUMBERS),
+        lambda: migrations.outputs_without_migration(migrations.NUMBERS),
     ),
     "bootstrap": Scenario(
         handoffs.Balances,
         handoffs.Balances,
-        lambda machine: handoffs.begun(machine, handoffs.Balances),
+        lambda machine: handoffs.read_events(machine, handoffs.Balances),
         lambda machine, at_gap: handoffs.bootstrap(machine, handoffs.Balances, at_gap),
         finish_bootstrap,
-        lambda: sorted(handoffs.STREAMED + handoffs.WENT_ON),
+        lambda: sorted(handoffs.STREAMED + handoffs.CONTINUED),
     ),
 }
 SHARED: list[MaintenanceStep] = [
@@ -164,7 +164,7 @@ def test_repeating_a_killed_operation_finishes_it(
     scenario = SCENARIOS[name]
     scenario.prepare(machine)
     with pytest.raises(Killed):
-        scenario.perform(machine, dying(step, bucket))
+        scenario.perform(machine, kill_before(step, bucket))
     for declared in dict.fromkeys((scenario.before, scenario.after)):
         with pytest.raises((MaintenanceUnfinished, BucketMismatch)):
             machine.run(declared)
@@ -193,7 +193,7 @@ def test_an_operation_changes_nothing_before_its_start_is_recorded(machine: Mach
     """Workers continue, and the operation can be performed later."""
     scenario.prepare(machine)
     with pytest.raises(Killed):
-        scenario.perform(machine, dying(MaintenanceStep.RECORD_START))
+        scenario.perform(machine, kill_before(MaintenanceStep.RECORD_START))
     machine.run(scenario.before)
     assert newest_maintenance(machine.bus, scenario.before.name) is None
     scenario.perform(machine, no_gap)

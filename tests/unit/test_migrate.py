@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from support.machines import Machine, created, read, write
+from support.machines import Machine, create_categories, read, write
 from support.maintenance import environment, worker_backups
 from support.migrations import (
     AGAIN,
@@ -17,13 +17,13 @@ from support.migrations import (
     NUMBERS,
     Kind,
     Numbers,
-    NumbersSeen,
-    begun,
-    ended,
+    NumbersConverted,
+    finish,
     function,
     migrate,
-    seen,
-    undisturbed,
+    outputs_without_migration,
+    read_part,
+    with_customer,
 )
 from support.shop import Paid, Purchase, orders, payments
 
@@ -59,43 +59,43 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 def test_each_key_continues_with_its_converted_state(machine: Machine, kind: Kind) -> None:
     """Timers, held events, windows and event time do not change."""
-    begun(machine, kind)
+    read_part(machine, kind)
     planned = migrate(machine, kind)
-    outputs = ended(machine, kind.now)
+    outputs = finish(machine, kind.now)
 
     assert not planned.is_continued
     assert {shard.shape for shard in planned.shards} == {kind.before.state_shape()}
     assert len(outputs) > 100
-    assert outputs == undisturbed(kind)
+    assert outputs == outputs_without_migration(kind)
 
 
 @pytest.mark.parametrize("kind", [NUMBERS, LOGGED], ids=["not logged", "logged"])
 def test_migrated_states_survive_the_loss_of_the_disk(machine: Machine, kind: Kind) -> None:
     """The newest backups contain the converted states."""
-    begun(machine, kind)
+    read_part(machine, kind)
     migrate(machine, kind)
     machine.lose(kind.now)
 
-    assert ended(machine, kind.now, worker_backups(machine)) == undisturbed(kind)
+    assert finish(machine, kind.now, worker_backups(machine)) == outputs_without_migration(kind)
 
 
 def test_a_changelog_restores_the_converted_states(machine: Machine) -> None:
     """It does so without backups, too."""
-    begun(machine, LOGGED)
+    read_part(machine, LOGGED)
     migrate(machine, LOGGED, backups=False)
     machine.lose(LOGGED.now)
 
-    assert ended(machine, LOGGED.now) == undisturbed(LOGGED)
+    assert finish(machine, LOGGED.now) == outputs_without_migration(LOGGED)
 
 
 def test_a_function_that_returns_none_drops_the_key(machine: Machine) -> None:
     """A dropped key restarts without state; the other keys continue."""
-    begun(machine, NUMBERS)
-    planned = plan_migration(NumbersSeen, environment(machine))
-    by = function(lambda key, state: None if key == "c3" else seen(key, state))
+    read_part(machine, NUMBERS)
+    planned = plan_migration(NumbersConverted, environment(machine))
+    by = function(lambda key, state: None if key == "c3" else with_customer(key, state))
     counts = perform_migration(planned, environment(machine), by)
     write(machine.bus, orders, [Purchase("c3", EVENTS[-1].at, 1000), Purchase("c4", EVENTS[-1].at, 1001)])
-    machine.run(NumbersSeen)
+    machine.run(NumbersConverted)
     texts = {
         line.customer: line.said for line in read(machine.bus, Numbers.outputs()[0]) if line.said.startswith("100")
     }
@@ -108,9 +108,9 @@ def test_a_function_that_returns_none_drops_the_key(machine: Machine) -> None:
 def test_dropped_windows_write_no_output(machine: Machine) -> None:
     """Their timers are ignored; the key's later windows are written."""
     kind, dropped = KINDS["windows"], {f"c{n}" for n in range(10)}
-    begun(machine, kind)
+    read_part(machine, kind)
     migrate(machine, kind._replace(by=lambda key, state: None if key in dropped else {"numbers": state}))
-    outputs, expected = ended(machine, kind.now), undisturbed(kind)
+    outputs, expected = finish(machine, kind.now), outputs_without_migration(kind)
 
     assert [row for row in outputs if row[0] not in dropped] == [row for row in expected if row[0] not in dropped]
     assert 0 < sum(row[0] in dropped for row in outputs) < sum(row[0] in dropped for row in expected)
@@ -118,7 +118,7 @@ def test_dropped_windows_write_no_output(machine: Machine) -> None:
 
 def test_a_migration_converts_the_held_records_of_a_join(machine: Machine) -> None:
     """The function receives the held records of both sides."""
-    created(machine.bus, [Paid])
+    create_categories(machine.bus, [Paid])
     write(machine.bus, orders, EVENTS[:150])
     machine.run(Paid)
     more: Any = msgspec.defstruct(
@@ -142,7 +142,7 @@ def test_a_migration_converts_the_held_records_of_a_join(machine: Machine) -> No
 def test_a_migration_first_completes_or_rolls_back_a_prepared_checkpoint(machine: Machine) -> None:
     """The state includes a prepared checkpoint only if its group has committed it."""
     kind = KINDS["exactly-exactly"]
-    begun(machine, kind)
+    read_part(machine, kind)
     committed = machine.bus.committed("numbers", "orders")
     keys = {bucket: key for key, bucket in buckets_of_keys(machine).items()}
     for bucket, further in ((0, 0), (1, 5)):
@@ -171,7 +171,7 @@ def buckets_of_keys(machine: Machine) -> dict[bytes, int]:
 
 def test_a_state_that_only_a_backup_contains_is_restored_from_it(machine: Machine) -> None:
     """The events after the backup are read again to update the state; they produce no output."""
-    begun(machine, NUMBERS, 100)
+    read_part(machine, NUMBERS, 100)
     machine.back_up(Numbers)
     write(machine.bus, orders, EVENTS[100:150])
     machine.run(Numbers)
@@ -180,12 +180,12 @@ def test_a_state_that_only_a_backup_contains_is_restored_from_it(machine: Machin
 
     assert {shard.plan.method for shard in planned.shards} == {ResetMethod.BACKUP}
     assert sum(shard.plan.caught_up for shard in planned.shards) == 50
-    assert ended(machine, NumbersSeen) == undisturbed(NUMBERS)
+    assert finish(machine, NumbersConverted) == outputs_without_migration(NUMBERS)
 
 
 def test_a_changelog_brings_a_backup_up_to_date(machine: Machine) -> None:
     """Events are not read again, since a second processing could produce another state."""
-    begun(machine, LOGGED, 100)
+    read_part(machine, LOGGED, 100)
     machine.back_up(LOGGED.before)
     write(machine.bus, orders, EVENTS[100:150])
     machine.run(LOGGED.before)
@@ -199,7 +199,7 @@ def test_a_changelog_brings_a_backup_up_to_date(machine: Machine) -> None:
 
 def test_a_backup_newer_than_the_local_state_replaces_it(machine: Machine, tmp_path: Path) -> None:
     """Buckets that moved to another machine have such backups."""
-    begun(machine, NUMBERS, 100)
+    read_part(machine, NUMBERS, 100)
     other = Machine(tmp_path / "other", machine.bus, machine.place)
     write(machine.bus, orders, EVENTS[100:150])
     other.run(Numbers)
@@ -207,12 +207,12 @@ def test_a_backup_newer_than_the_local_state_replaces_it(machine: Machine, tmp_p
     planned = migrate(machine, NUMBERS)
 
     assert {shard.plan.method for shard in planned.shards} == {ResetMethod.BACKUP}
-    assert ended(machine, NumbersSeen) == undisturbed(NUMBERS)
+    assert finish(machine, NumbersConverted) == outputs_without_migration(NUMBERS)
 
 
 def test_a_missing_state_stops_the_migration(machine: Machine) -> None:
     """The error names the bucket, and nothing changes."""
-    begun(machine, NUMBERS)
+    read_part(machine, NUMBERS)
     machine.lose(Numbers)
     with pytest.raises(
         MaintenanceRefused, match=r"bucket 0: it has read up to orders .* neither on this machine nor in the backups"
@@ -225,17 +225,17 @@ def test_a_missing_state_stops_the_migration(machine: Machine) -> None:
 def test_an_outdated_state_on_another_machine_is_not_used(machine: Machine, tmp_path: Path) -> None:
     """Old code and new code refuse it; with backups, new code restores the converted state itself."""
     other = Machine(tmp_path / "other", machine.bus, machine.place)
-    begun(other, NUMBERS)
+    read_part(other, NUMBERS)
     other.back_up(Numbers)
     migrate(machine, NUMBERS)
     with pytest.raises(StateSuperseded, match="from before the migration to Seen by customer"):
         other.run(Numbers)
     with pytest.raises(ForeignState, match="penstock state migrate"):
-        other.run(NumbersSeen)
+        other.run(NumbersConverted)
     with pytest.raises(MaintenanceRefused, match="neither on this machine nor in the backups"):
-        migrate(other, Kind(NumbersSeen, Numbers, seen), backups=False)
+        migrate(other, Kind(NumbersConverted, Numbers, with_customer), backups=False)
 
-    assert ended(other, NumbersSeen, worker_backups(other)) == undisturbed(NUMBERS)
+    assert finish(other, NumbersConverted, worker_backups(other)) == outputs_without_migration(NUMBERS)
 
 
 # Types with the same name.
@@ -243,16 +243,16 @@ def test_an_outdated_state_on_another_machine_is_not_used(machine: Machine, tmp_
 
 def test_a_migration_converts_a_type_that_keeps_its_name(machine: Machine) -> None:
     """The shapes are equal, so the plan checks the stored values. A second migration finds no work."""
-    begun(machine, AGAIN)
+    read_part(machine, AGAIN)
     assert migrate(machine, AGAIN).shards
     assert not migrate(machine, AGAIN).shards
 
-    assert ended(machine, AGAIN.now) == undisturbed(NUMBERS)
+    assert finish(machine, AGAIN.now) == outputs_without_migration(NUMBERS)
 
 
 def test_valid_values_are_converted_only_with_force(machine: Machine) -> None:
     """The function keeps the type and changes the values."""
-    begun(machine, NUMBERS)
+    read_part(machine, NUMBERS)
     before = machine.state(Numbers)
     doubled = Kind(Numbers, Numbers, lambda _, state: 2 * state)
     assert not migrate(machine, doubled).shards
@@ -267,13 +267,13 @@ def test_valid_values_are_converted_only_with_force(machine: Machine) -> None:
 
 def test_a_reset_ignores_backups_with_values_of_another_type(machine: Machine) -> None:
     """It rebuilds the state from events, although the types have the same name."""
-    created(machine.bus, [NumbersSeen])
+    create_categories(machine.bus, [NumbersConverted])
     write(machine.bus, orders, EVENTS[:100])
-    machine.run(NumbersSeen)
-    machine.back_up(NumbersSeen)
+    machine.run(NumbersConverted)
+    machine.back_up(NumbersConverted)
     middle = machine.bus.committed("numbers", "orders")
     write(machine.bus, orders, EVENTS[100:150])
-    machine.run(NumbersSeen)
+    machine.run(NumbersConverted)
     migrate(machine, AGAIN)
     target = ExplicitOffsets({Bucket("orders", bucket): offset for bucket, offset in middle.items()})
     planned = plan_reset(AGAIN.now, environment(machine), target, None)
@@ -283,7 +283,7 @@ def test_a_reset_ignores_backups_with_values_of_another_type(machine: Machine) -
 
 def test_later_operations_keep_the_record_of_the_converted_type(machine: Machine) -> None:
     """A reset keeps the record; a resize extends it to each new bucket."""
-    begun(machine, AGAIN)
+    read_part(machine, AGAIN)
     migrate(machine, AGAIN)
     perform_reset(plan_reset(AGAIN.now, environment(machine), Edge.LATEST, None), environment(machine))
     after_reset = newest_maintenance(machine.bus, "numbers")
@@ -299,11 +299,11 @@ def test_later_operations_keep_the_record_of_the_converted_type(machine: Machine
 def test_a_resize_splits_the_converted_states(machine: Machine, tmp_path: Path) -> None:
     """It ignores outdated states of another machine with the same position."""
     other = Machine(tmp_path / "other", machine.bus, machine.place)
-    begun(other, AGAIN)
+    read_part(other, AGAIN)
     other.back_up(AGAIN.before)
     migrate(machine, AGAIN)
     more = ps.Category("orders", Purchase, key="customer", event_time="at", buckets=6)
     now = type("Resized", (AGAIN.now,), {"name": "numbers", "reads": more})
     perform_resize(plan_resize([AGAIN.now], environment(other), "orders", 6), environment(other))
 
-    assert ended(other, now) == undisturbed(NUMBERS)
+    assert finish(other, now) == outputs_without_migration(NUMBERS)

@@ -9,23 +9,23 @@ from typing import Any
 
 import msgspec
 import pytest
-from support.machines import Machine, created, write
-from support.maintenance import Killed, dying, environment
+from support.machines import Machine, create_categories, write
+from support.maintenance import Killed, environment, kill_before
 from support.migrations import (
     EVENTS,
     LOGGED,
     NUMBERS,
-    BasketsBought,
+    BasketsConverted,
     Kind,
     Numbers,
-    NumbersSeen,
-    begun,
-    ended,
+    NumbersConverted,
+    failing_function,
+    finish,
     function,
     migrate,
-    raising,
-    seen,
-    undisturbed,
+    outputs_without_migration,
+    read_part,
+    with_customer,
 )
 from support.shop import Baskets, Counted, Purchase, orders
 
@@ -70,54 +70,57 @@ def test_another_machine_can_finish_a_killed_migration(
     machine: Machine, tmp_path: Path, step: MaintenanceStep, bucket: int | None
 ) -> None:
     """It reads the backups, and converts no state twice."""
-    begun(machine, LOGGED)
+    read_part(machine, LOGGED)
     machine.back_up(LOGGED.before)
     with pytest.raises(Killed):
-        migrate(machine, LOGGED, dying(step, bucket))
+        migrate(machine, LOGGED, kill_before(step, bucket))
     other = Machine(tmp_path / "other", machine.bus, machine.place)
     migrate(other, LOGGED)
 
-    assert ended(other, LOGGED.now) == undisturbed(LOGGED)
+    assert finish(other, LOGGED.now) == outputs_without_migration(LOGGED)
 
 
 def test_a_migration_does_not_reuse_staged_states_of_an_earlier_attempt(machine: Machine, tmp_path: Path) -> None:
     """The earlier attempt died after staging; a repetition on another machine failed and was rolled back."""
-    begun(machine, NUMBERS)
+    read_part(machine, NUMBERS)
     machine.back_up(Numbers)
     with pytest.raises(Killed):
-        migrate(machine, NUMBERS, dying(MaintenanceStep.INSTALL_STATE, 0))
+        migrate(machine, NUMBERS, kill_before(MaintenanceStep.INSTALL_STATE, 0))
     with pytest.raises(UserFunctionFailed):
-        migrate(Machine(tmp_path / "other", machine.bus, machine.place), NUMBERS._replace(by=raising))
+        migrate(Machine(tmp_path / "other", machine.bus, machine.place), NUMBERS._replace(by=failing_function))
     machine.run(Numbers)
     migrate(machine, NUMBERS._replace(by=lambda key, state: {"orders": 1000 + state, "customer": key}))
 
-    assert all(msgspec.msgpack.decode(value)["orders"] > 1000 for value in machine.state(NumbersSeen).values())
+    assert all(msgspec.msgpack.decode(value)["orders"] > 1000 for value in machine.state(NumbersConverted).values())
 
 
 def test_a_migration_changes_nothing_before_its_start_is_recorded(machine: Machine) -> None:
     """The old code continues."""
-    begun(machine, NUMBERS)
+    read_part(machine, NUMBERS)
     with pytest.raises(Killed):
-        migrate(machine, NUMBERS, dying(MaintenanceStep.RECORD_START))
+        migrate(machine, NUMBERS, kill_before(MaintenanceStep.RECORD_START))
 
-    assert ended(machine, Numbers) == undisturbed(NUMBERS)
+    assert finish(machine, Numbers) == outputs_without_migration(NUMBERS)
 
 
 def test_an_interrupted_migration_is_rolled_back(machine: Machine) -> None:
     """A rollback is possible until the first converted state is installed."""
-    begun(machine, NUMBERS)
+    read_part(machine, NUMBERS)
     with pytest.raises(KeyboardInterrupt):
-        migrate(machine, NUMBERS, dying(MaintenanceStep.STAGE_STATE, 2, KeyboardInterrupt))
+        migrate(machine, NUMBERS, kill_before(MaintenanceStep.STAGE_STATE, 2, KeyboardInterrupt))
     assert newest_maintenance(machine.bus, "numbers") is None
     assert not list(machine.states.glob("numbers/.move*"))
 
-    assert ended(machine, Numbers) == undisturbed(NUMBERS)
+    assert finish(machine, Numbers) == outputs_without_migration(NUMBERS)
 
 
 @pytest.mark.parametrize(
     ("by", "message"),
     [
-        (raising, r"upgrade\.py:upgraded raised KeyError: 'price', for key 'c7' of numbers. Its saved state is 3\. "),
+        (
+            failing_function,
+            r"upgrade\.py:upgraded raised KeyError: 'price', for key 'c7' of numbers. Its saved state is 3\. ",
+        ),
         (lambda key, state: {"orders": "many"}, r"returned \{'orders': 'many'\}, which is not of the type .*`int`"),
         (lambda key, state: {"orders": 1}, r"missing required field `customer`"),
         (lambda key, state: object(), r"returned <object object .*not of the type"),
@@ -127,7 +130,7 @@ def test_an_interrupted_migration_is_rolled_back(machine: Machine) -> None:
 )
 def test_the_error_of_a_failed_function_names_the_key(by: Callable[[str, Any], Any], message: str) -> None:
     """The error also shows the key's saved state."""
-    conversion = StateConversion(NumbersSeen, function(by))
+    conversion = StateConversion(NumbersConverted, function(by))
     with pytest.raises(UserFunctionFailed, match=f"{message}.*Nothing was changed") as failed:
         list(conversion.convert([(b"c7", msgspec.msgpack.encode(3))]))
 
@@ -136,33 +139,33 @@ def test_the_error_of_a_failed_function_names_the_key(by: Callable[[str, Any], A
 
 def test_a_function_that_fails_changes_nothing(machine: Machine) -> None:
     """Its staged states are deleted."""
-    begun(machine, NUMBERS)
+    read_part(machine, NUMBERS)
     with pytest.raises(UserFunctionFailed):
-        migrate(machine, NUMBERS._replace(by=raising))
+        migrate(machine, NUMBERS._replace(by=failing_function))
     assert newest_maintenance(machine.bus, "numbers") is None
     assert not list(machine.states.glob("numbers/.move*"))
 
-    assert ended(machine, Numbers) == undisturbed(NUMBERS)
+    assert finish(machine, Numbers) == outputs_without_migration(NUMBERS)
 
 
 def test_a_failed_migration_keeps_the_record_of_the_previous_operation(machine: Machine) -> None:
     """The record still states the current type of the states."""
-    begun(machine, NUMBERS)
+    read_part(machine, NUMBERS)
     migrate(machine, NUMBERS)
     recorded = newest_maintenance(machine.bus, "numbers")
     with pytest.raises(UserFunctionFailed):
-        migrate(machine, Kind(NumbersSeen, Numbers, lambda _, state: state))
+        migrate(machine, Kind(NumbersConverted, Numbers, lambda _, state: state))
 
     assert newest_maintenance(machine.bus, "numbers") == recorded
 
 
 def test_a_second_migration_can_reverse_the_first(machine: Machine) -> None:
     """It restores the old type, and the outputs do not change."""
-    begun(machine, NUMBERS)
+    read_part(machine, NUMBERS)
     migrate(machine, NUMBERS)
-    migrate(machine, Kind(NumbersSeen, Numbers, lambda _, state: state["orders"]))
+    migrate(machine, Kind(NumbersConverted, Numbers, lambda _, state: state["orders"]))
 
-    assert ended(machine, Numbers) == undisturbed(NUMBERS)
+    assert finish(machine, Numbers) == outputs_without_migration(NUMBERS)
 
 
 # Refused migrations.
@@ -170,29 +173,29 @@ def test_a_second_migration_can_reverse_the_first(machine: Machine) -> None:
 
 def test_a_migration_is_refused_while_a_worker_runs(machine: Machine) -> None:
     """Nothing changes, and the worker continues."""
-    begun(machine, NUMBERS)
-    planned = plan_migration(NumbersSeen, environment(machine))
+    read_part(machine, NUMBERS)
+    planned = plan_migration(NumbersConverted, environment(machine))
     with machine.working(Numbers) as worker:
         worker.run_once()
         with pytest.raises(GroupInUse):
-            perform_migration(planned, environment(machine), function(seen))
+            perform_migration(planned, environment(machine), function(with_customer))
         worker.run_once()
     assert newest_maintenance(machine.bus, "numbers") is None
 
-    assert ended(machine, Numbers) == undisturbed(NUMBERS)
+    assert finish(machine, Numbers) == outputs_without_migration(NUMBERS)
 
 
 def test_an_outdated_migration_plan_is_refused(machine: Machine) -> None:
     """A migration performs the displayed plan or nothing."""
-    begun(machine, NUMBERS, 100)
-    planned = plan_migration(NumbersSeen, environment(machine))
+    read_part(machine, NUMBERS, 100)
+    planned = plan_migration(NumbersConverted, environment(machine))
     write(machine.bus, orders, EVENTS[100:150])
     machine.run(Numbers)
     with pytest.raises(MaintenanceRefused, match="has read more events since"):
-        perform_migration(planned, environment(machine), function(seen))
+        perform_migration(planned, environment(machine), function(with_customer))
     migrate(machine, NUMBERS)
 
-    assert ended(machine, NumbersSeen) == undisturbed(NUMBERS)
+    assert finish(machine, NumbersConverted) == outputs_without_migration(NUMBERS)
 
 
 by_number = ps.Category("orders", Purchase, key=lambda event: str(event.number), event_time="at", buckets=3)
@@ -202,11 +205,17 @@ elsewhere = ps.Category("elsewhere", Purchase, key="customer", event_time="at", 
 @pytest.mark.parametrize(
     ("before", "now", "message"),
     [
-        (Numbers, type("Keyed", (NumbersSeen,), {"name": "numbers", "reads": by_number}), "More than the type"),
-        (Numbers, type("Moved", (NumbersSeen,), {"name": "numbers", "reads": elsewhere}), "contains events of orders"),
+        (Numbers, type("Keyed", (NumbersConverted,), {"name": "numbers", "reads": by_number}), "More than the type"),
+        (
+            Numbers,
+            type("Moved", (NumbersConverted,), {"name": "numbers", "reads": elsewhere}),
+            "contains events of orders",
+        ),
         (
             Baskets,
-            type("Windows", (BasketsBought,), {"name": "baskets", "window": ps.windows.Tumbling(timedelta(hours=1))}),
+            type(
+                "Windows", (BasketsConverted,), {"name": "baskets", "window": ps.windows.Tumbling(timedelta(hours=1))}
+            ),
             "More",
         ),
         (Baskets, type("NumbersNow", (Numbers,), {"name": "baskets"}), "More than the type"),
@@ -219,7 +228,7 @@ def test_a_migration_refuses_changes_beyond_the_type(
     machine: Machine, before: type[ps.Processor], now: type[ps.Processor], message: str
 ) -> None:
     """The error names the alternatives."""
-    created(machine.bus, [now])
+    create_categories(machine.bus, [now])
     state = RocksStateFolder(machine.states).open(ShardIdentity(now.name, 0, before.state_shape() or ""))
     state.save_position(StatePosition({"orders": 0}))
     state.close()
@@ -229,12 +238,12 @@ def test_a_migration_refuses_changes_beyond_the_type(
 
 def test_a_processor_without_state_has_nothing_to_migrate(machine: Machine) -> None:
     """A stateless processor is refused; the plan of a processor that has read no event is empty."""
-    created(machine.bus, [Numbers])
+    create_categories(machine.bus, [Numbers])
     copies = type("Copies", (ps.Stateless,), {"reads": orders, "process": lambda self, event: []})
     with pytest.raises(MaintenanceRefused, match="has no state"):
         plan_migration(copies, environment(machine))
 
-    assert not plan_migration(NumbersSeen, environment(machine)).shards
+    assert not plan_migration(NumbersConverted, environment(machine)).shards
 
 
 # Dry runs.
@@ -242,28 +251,28 @@ def test_a_processor_without_state_has_nothing_to_migrate(machine: Machine) -> N
 
 def test_a_dry_run_changes_nothing_while_a_worker_runs(machine: Machine) -> None:
     """It reports the number of keys, failures of the function, and examples."""
-    begun(machine, NUMBERS)
+    read_part(machine, NUMBERS)
     with machine.working(Numbers) as worker:
         worker.run_once()
-        planned, checked = plan_migration(NumbersSeen, environment(machine)), list[int]()
-        counts = try_migration(planned, environment(machine), function(seen), checked.append)
+        planned, checked = plan_migration(NumbersConverted, environment(machine)), list[int]()
+        counts = try_migration(planned, environment(machine), function(with_customer), checked.append)
         with pytest.raises(UserFunctionFailed, match="KeyError"):
-            try_migration(planned, environment(machine), function(raising))
-        first = migration_examples(planned, environment(machine), function(seen), 1)
+            try_migration(planned, environment(machine), function(failing_function))
+        first = migration_examples(planned, environment(machine), function(with_customer), 1)
     assert (counts.keys, counts.dropped, sum(checked)) == (20, 0, 20)
-    assert first == [Example(first[0].key, first[0].before, seen(first[0].key, first[0].before))]
+    assert first == [Example(first[0].key, first[0].before, with_customer(first[0].key, first[0].before))]
 
-    assert ended(machine, Numbers) == undisturbed(NUMBERS)
+    assert finish(machine, Numbers) == outputs_without_migration(NUMBERS)
 
 
 def test_a_dry_run_reads_backups(machine: Machine) -> None:
     """It reads them if this machine has no states."""
-    begun(machine, NUMBERS)
+    read_part(machine, NUMBERS)
     machine.back_up(Numbers)
     machine.lose(Numbers)
-    planned = plan_migration(NumbersSeen, environment(machine))
+    planned = plan_migration(NumbersConverted, environment(machine))
 
-    assert try_migration(planned, environment(machine), function(seen)).keys == 20
+    assert try_migration(planned, environment(machine), function(with_customer)).keys == 20
 
 
 @pytest.mark.parametrize(
@@ -294,6 +303,6 @@ def test_the_error_of_a_failed_function_names_the_line(tmp_path: Path, monkeypat
     monkeypatch.chdir(tmp_path)
     Path("upgrade.py").write_text("\ndef upgraded(key, state):\n    return state['orders']\n")
     for named in ("upgrade.py", "./upgrade.py", f"{tmp_path}/upgrade.py"):
-        conversion = StateConversion(NumbersSeen, load_function(f"{named}:upgraded"))
+        conversion = StateConversion(NumbersConverted, load_function(f"{named}:upgraded"))
         with pytest.raises(UserFunctionFailed, match="raised line 3: TypeError"):
             list(conversion.convert([(b"c7", msgspec.msgpack.encode(3))]))

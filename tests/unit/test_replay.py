@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 from support import shop
-from support.replays import ALL, Wish, at, by_key
+from support.replays import ALL, ReplayRequest, at, by_key
 
 import penstock as ps
 from penstock.backfill.archive.archiver import Archiver
@@ -132,7 +132,7 @@ def shop_driver(processor: type[ps.Processor]) -> Driver:
     """Run a processor on a shop's stream, with a pause after each part. Replays do not change the driver, so it is cached."""
     driver = Driver(processor, start_ms=START_MS)
     names = {category.name for category in processor.inputs()}
-    for part in shop.parts():
+    for part in shop.stream_parts():
         for category, events in part:
             if category.name in names:
                 driver.send(category, events)
@@ -157,7 +157,7 @@ SHOP = [
 def test_a_replay_repeats_the_outputs_of_the_live_processor(processor: type[ps.Processor]) -> None:
     """Late events, timers, windows and joins produce the same outputs, in the order of each key."""
     driver = shop_driver(processor)
-    replayed = Wish(processor, driver.bus).run()
+    replayed = ReplayRequest(processor, driver.bus).run()
 
     for category in processor.outputs():
         ours = [output.record for output in replayed.outputs if output.category is category]
@@ -171,10 +171,10 @@ def test_a_second_replay_produces_the_same_bytes(
 ) -> None:
     """It does so even if the bus returns events in other batches."""
     driver = shop_driver(processor)
-    first = Wish(processor, driver.bus).run()
+    first = ReplayRequest(processor, driver.bus).run()
     monkeypatch.setattr(memory.readers, "POLL_LIMIT", 7)
 
-    assert Wish(processor, driver.bus).run().lines == first.lines
+    assert ReplayRequest(processor, driver.bus).run().lines == first.lines
 
 
 def test_a_replay_changes_nothing_on_the_bus() -> None:
@@ -187,7 +187,7 @@ def test_a_replay_changes_nothing_on_the_bus() -> None:
         return [(name, bus.ends(name)) for name in bus.names()], committed, sorted(bus.cluster.groups)
 
     before = contents()
-    Wish(shop.Numbered, driver.bus).run()
+    ReplayRequest(shop.Numbered, driver.bus).run()
 
     assert contents() == before
 
@@ -206,14 +206,17 @@ def test_a_range_has_arrival_times_or_offsets(span: Span, expected: list[int]) -
     """The end is exclusive."""
     driver = sent(Resized, 1, 2, 3, 4)
 
-    assert [total.litres for total in Wish(Resized, driver.bus, span).run().records] == expected
+    assert [total.litres for total in ReplayRequest(Resized, driver.bus, span).run().records] == expected
 
 
 def test_a_replay_with_an_empty_state_starts_at_the_beginning_of_the_range() -> None:
     """With the state at the start of the range, the totals equal those of the live processor."""
     driver = sent(Totals, 1, 2, 3, 4)
     span = Span(at(START_MS + 2000))
-    empty, whole = Wish(Totals, driver.bus, span).run(), Wish(Totals, driver.bus, span, AtStart(None)).run()
+    empty, whole = (
+        ReplayRequest(Totals, driver.bus, span).run(),
+        ReplayRequest(Totals, driver.bus, span, AtStart(None)).run(),
+    )
 
     assert [total.litres for total in empty.records] == [3, 7]
     assert [total.litres for total in whole.records] == [6, 10]
@@ -240,7 +243,7 @@ def test_a_replay_restores_the_newest_backup_before_its_range(tmp_path: Path) ->
     driver = sent(Totals, 1, 2, 3, 4)
     place = LocalFileStore(tmp_path / "backups")
     backed_up(place, tmp_path, [(50, 0), (100, 1), (1000, 4)])
-    wish = Wish(Totals, driver.bus, Span(at(START_MS + 2000)), AtStart(place), numbers=[bucket_of(b"m", 2)])
+    wish = ReplayRequest(Totals, driver.bus, Span(at(START_MS + 2000)), AtStart(place), numbers=[bucket_of(b"m", 2)])
     replayed = wish.run()
 
     assert [total.litres for total in replayed.records] == [105, 109]
@@ -252,7 +255,9 @@ def test_a_replay_can_start_from_a_named_backup(tmp_path: Path) -> None:
     driver = sent(Totals, 1, 2, 3, 4)
     place = LocalFileStore(tmp_path / "backups")
     _, late = backed_up(place, tmp_path, [(50, 0), (1000, 4)])
-    wish = Wish(Totals, driver.bus, Span(at(START_MS + 2000)), FromBackup(place, late.id), numbers=[bucket_of(b"m", 2)])
+    wish = ReplayRequest(
+        Totals, driver.bus, Span(at(START_MS + 2000)), FromBackup(place, late.id), numbers=[bucket_of(b"m", 2)]
+    )
 
     assert [total.litres for total in wish.run().records] == [1003, 1007]
 
@@ -269,7 +274,7 @@ def test_a_replay_refuses_a_backup_of_another_shape(tmp_path: Path) -> None:
         name, state = Totals.name, float  # type: ignore[assignment]  # the mistake under test
 
     with pytest.raises(ReplayRefused, match="declares float by meter"):
-        Wish(Other, driver.bus, Span(at(START_MS)), AtStart(place), numbers=[bucket_of(b"m", 2)]).run()
+        ReplayRequest(Other, driver.bus, Span(at(START_MS)), AtStart(place), numbers=[bucket_of(b"m", 2)]).run()
 
 
 class ExpiredSource(BusEventSource):
@@ -289,10 +294,10 @@ def test_a_replay_without_a_restorable_state_is_refused(tmp_path: Path) -> None:
 
     span = Span(at(START_MS + 3000))
     with pytest.raises(ReplayRefused, match=r"no backup is older than the start of the span.*--state empty"):
-        Wish(Totals, driver.bus, span, AtStart(place), numbers=[number], past=past).run()
+        ReplayRequest(Totals, driver.bus, span, AtStart(place), numbers=[number], past=past).run()
     backed_up(place, tmp_path, [(50, 1)])
     with pytest.raises(ReplayRefused, match=r"is at offset 1, and events are retained only from offset 2"):
-        Wish(Totals, driver.bus, span, AtStart(place), numbers=[number], past=past).run()
+        ReplayRequest(Totals, driver.bus, span, AtStart(place), numbers=[number], past=past).run()
 
 
 NOW = datetime(2026, 1, 10, tzinfo=timezone.utc)
@@ -322,7 +327,7 @@ def test_a_replay_of_one_key_repeats_the_keys_outputs() -> None:
     """All events of the bucket advance the watermark, so the same events are late and the same windows complete."""
     for processor in (shop.Hourly, shop.Tale, shop.Silence, shop.Paid):
         driver = shop_driver(processor)
-        found = Wish(processor, driver.bus, key="c7").run()
+        found = ReplayRequest(processor, driver.bus, key="c7").run()
         assert found.outputs, processor
         for category in processor.outputs():
             ours = [output.record for output in found.outputs if output.category is category]
@@ -334,7 +339,7 @@ def test_a_replay_of_one_key_selects_events_by_key() -> None:
     driver = Driver(Resized, start_ms=START_MS)
     driver.send(readings, [Reading(meter, n, n) for n in range(6) for meter in "ab"])
 
-    found = Wish(Resized, driver.bus, key="a").run()
+    found = ReplayRequest(Resized, driver.bus, key="a").run()
 
     assert [total.meter for total in found.records] == ["a"] * 6
     assert {output.key for output in found.outputs} == {"0", "1", "2"}
@@ -346,7 +351,7 @@ def test_an_exception_in_the_processor_ends_the_replay() -> None:
     processed: list[Any] = []
 
     with pytest.raises(ReplayStopped, match=r"readings/\d at offset 2: Totals raised ValueError: -3 litres.*--debug"):
-        Wish(Totals, driver.bus, ALL, prepare=lambda running: _spy(running, processed)).run()
+        ReplayRequest(Totals, driver.bus, ALL, prepare=lambda running: _spy(running, processed)).run()
 
     assert processed == [1, 2, -3]
 
@@ -366,7 +371,7 @@ def test_a_replay_counts_dead_letters_and_continues() -> None:
     driver = sent(Forgiving, 1, -2, 3)
     driver.send(readings, [b"rubbish"])
 
-    replayed = Wish(Forgiving, driver.bus).run()
+    replayed = ReplayRequest(Forgiving, driver.bus).run()
 
     assert [total.litres for total in replayed.records] == [1, 4]
     assert (replayed.taking.counts.dead_letters, replayed.taking.counts.exceptions) == (2, 1)
@@ -376,7 +381,7 @@ def test_a_replay_counts_dead_letters_and_continues() -> None:
 def test_processing_time_timers_of_a_replay_use_arrival_times(until_s: int, rings: bool) -> None:
     """A timer also fires at the end of a range in the past."""
     driver = sent(Alarm, 1)
-    replayed = Wish(Alarm, driver.bus, Span(at(START_MS), at(START_MS + until_s * 1000))).run()
+    replayed = ReplayRequest(Alarm, driver.bus, Span(at(START_MS), at(START_MS + until_s * 1000))).run()
 
     assert [total.litres for total in replayed.records] == ([1] if rings else [])
 
@@ -385,9 +390,9 @@ def test_a_replay_of_a_remote_aggregator_does_not_use_its_store() -> None:
     """It uses a scratch state, which is always empty at the start."""
     driver = sent(Resized, 1, 2, 3)
 
-    assert Wish(Stored, driver.bus).run().records[-1] == Total("m", 0, 6)
+    assert ReplayRequest(Stored, driver.bus).run().records[-1] == Total("m", 0, 6)
     with pytest.raises(ReplayRefused, match=r"remote state.*--state empty"):
-        Wish(Stored, driver.bus, start=AtStart(None)).run()
+        ReplayRequest(Stored, driver.bus, start=AtStart(None)).run()
 
 
 def test_a_replay_uses_the_published_upstream_watermarks() -> None:
@@ -424,7 +429,7 @@ def test_a_replay_uses_the_published_upstream_watermarks() -> None:
         driver.send(readings, [Reading(meter, n * 300, n) for meter in "abcd"])
         driver.advance(1.0)
 
-    replayed = Wish(Counting, driver.bus).run()
+    replayed = ReplayRequest(Counting, driver.bus).run()
 
     assert len(driver.read(counted)) > 8
     assert by_key(counted, replayed.records) == by_key(counted, driver.read(counted))
@@ -437,15 +442,15 @@ def test_a_replay_from_the_warehouse_equals_a_replay_from_the_bus(tmp_path: Path
     ends = {Bucket(c.name, n): end for c in categories for n, end in driver.bus.ends(c.name).items()}
     warehouse = open_warehouse(tmp_path)
     Archiver(driver.bus, categories, warehouse, segment_events=50).run(lambda archiver: archiver.has_reached(ends))
-    driver.send(shop.orders, shop.made_up(shop.Purchase, 100, 3))
+    driver.send(shop.orders, shop.random_events(shop.Purchase, 100, 3))
 
     def past(running: ps.Processor) -> ArchiveEventSource:
         return ArchiveEventSource(running, warehouse, driver.bus)
 
     middle = at(START_MS + 15_000), at(START_MS + 45_000)
     for span in (ALL, Span(*middle), Span(100, 250), Span(middle[0])):
-        from_bus = Wish(shop.Silence, driver.bus, span).run()
-        assert Wish(shop.Silence, driver.bus, span, past=past).run().lines == from_bus.lines
+        from_bus = ReplayRequest(shop.Silence, driver.bus, span).run()
+        assert ReplayRequest(shop.Silence, driver.bus, span, past=past).run().lines == from_bus.lines
         assert from_bus.outputs
 
 
@@ -457,7 +462,7 @@ def test_a_replay_refuses_a_category_that_is_not_archived(tmp_path: Path) -> Non
         return ArchiveEventSource(running, open_warehouse(tmp_path), driver.bus)
 
     with pytest.raises(ReplayRefused, match="readings is not archived"):
-        Wish(Resized, driver.bus, Span(at(START_MS)), past=past).run()
+        ReplayRequest(Resized, driver.bus, Span(at(START_MS)), past=past).run()
 
 
 def test_a_replay_keeps_the_requested_speed() -> None:
@@ -485,7 +490,7 @@ def test_the_output_file_of_a_replay_is_written_atomically(tmp_path: Path) -> No
     """A failed replay keeps the earlier file."""
     driver = sent(Resized, 1, 2)
     path = tmp_path / "outputs.jsonl"
-    outputs = Wish(Resized, driver.bus).run().outputs
+    outputs = ReplayRequest(Resized, driver.bus).run().outputs
     with LinesFile(path) as lines:
         lines.give(outputs[0])
     first = path.read_bytes()
@@ -507,7 +512,7 @@ def _fail_writing(path: Path, output: Output) -> None:
 def test_a_replay_creates_its_scratch_categories() -> None:
     """It refuses existing categories."""
     driver = sent(Resized, 1, 2)
-    outputs = Wish(Resized, driver.bus).run().outputs
+    outputs = ReplayRequest(Resized, driver.bus).run().outputs
     with ScratchCategories(Resized, "mine", driver.bus) as scratch:
         for output in outputs:
             scratch.give(output)

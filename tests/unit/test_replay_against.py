@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.replays import Replayed as Ran
-from support.replays import Wish, at
+from support.replays import ReplayRequest, at
 
 import penstock as ps
 from penstock.backfill.compare.comparer import Kind
@@ -125,7 +125,7 @@ def live_driver(processor: type[ps.Processor], seconds: int = 6) -> Driver:
 
 def against_live(changed: type[ps.Processor], driver: Driver, span: Span, **wishes: object) -> list[Comparison]:
     """Replay a changed processor, and compare its outputs with the live processor's."""
-    ran: Ran = Wish(changed, driver.bus, span, AtStart(None), **wishes).run()  # type: ignore[arg-type]  # as given
+    ran: Ran = ReplayRequest(changed, driver.bus, span, AtStart(None), **wishes).run()  # type: ignore[arg-type]  # as given
     taking = ran.taking
     is_part = bool(wishes)
     replayed = Replayed(changed, taking.ours, taking.warming, taking.inputs, is_part, span.until_ms)
@@ -211,7 +211,7 @@ def test_a_window_that_changed_only_before_the_range_is_excluded() -> None:
     for n in range(2):
         driver.send(readings, [Reading("a", n * 60_000, 1)])
         driver.advance(0.3)
-    ran = Wish(Hours, driver.bus, Span(at(START_MS + 300)), AtStart(None)).run()
+    ran = ReplayRequest(Hours, driver.bus, Span(at(START_MS + 300)), AtStart(None)).run()
 
     assert [row.minute for row in ran.records] == [60_000]
 

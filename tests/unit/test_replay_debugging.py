@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.replays import ALL, EMPTY, Replayed, Wish
+from support.replays import ALL, EMPTY, Replayed, ReplayRequest
 
 import penstock as ps
 from penstock.ops.replay.debugger import Debugger, DebuggerLeft
@@ -88,7 +88,7 @@ def debugged(
         debuggers[0].playing = playing
 
     try:
-        wish = Wish(
+        wish = ReplayRequest(
             processor, driver.bus, span, AtStart(None), prepare=prepare, company=ReplayCallbacks(playing=follow)
         )
         return wish.run(), shown.getvalue()
@@ -111,7 +111,7 @@ def test_the_debugger_shows_event_state_and_timers_at_a_keys_events() -> None:
     assert "timer 'said' by event time at 90000" in shown
     assert "on_timer for key a" in shown
     assert "key b" not in shown
-    assert replayed.lines == Wish(Totals, driver.bus).run().lines
+    assert replayed.lines == ReplayRequest(Totals, driver.bus).run().lines
 
 
 def test_the_debugger_does_not_stop_before_the_range() -> None:
@@ -153,7 +153,7 @@ def written_test(
     driver = sent(processor, *events)
     gathered = Gathered(key)
     with suppress(ReplayStopped):
-        Wish(processor, driver.bus, ALL, EMPTY, key, company=ReplayCallbacks(watch=gathered.note)).run()
+        ReplayRequest(processor, driver.bus, ALL, EMPTY, key, company=ReplayCallbacks(watch=gathered.note)).run()
     (tmp_path / "tests").mkdir()
     path = tmp_path / "tests" / "test_it.py"
     write_test(path, Path(__file__), processor, gathered, "then")
@@ -195,6 +195,6 @@ def test_a_test_with_too_many_events_is_not_written(tmp_path: Path) -> None:
     gathered = Gathered(None)
 
     with pytest.raises(ReplayRefused, match="more than 1,000 events"):
-        Wish(Large, driver.bus, company=ReplayCallbacks(watch=gathered.note)).run()
+        ReplayRequest(Large, driver.bus, company=ReplayCallbacks(watch=gathered.note)).run()
     with pytest.raises(ReplayRefused, match="no events for a test"):
         write_test(tmp_path / "test_it.py", Path(__file__), Large, Gathered(None), "then")

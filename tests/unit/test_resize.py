@@ -7,21 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.machines import Machine, created, read
-from support.maintenance import Killed, dying, environment
+from support.machines import Machine, create_categories, read
+from support.maintenance import Killed, environment, kill_before
 from support.resizes import (
     HOUR_MS,
     KEYS,
     KINDS,
     START_MS,
     Reminders,
-    begun,
-    ended,
-    ending,
-    made,
+    final_events,
+    finish,
+    generate_events,
+    outputs_without_resize,
+    read_part,
     resize,
     send,
-    undisturbed,
     with_buckets,
 )
 from support.shop import Counted, Hourly, Numbered, Paid, Purchase
@@ -54,20 +54,20 @@ def test_a_resize_preserves_the_state_of_every_key(
 
     If the event time of some keys went back, complete windows that still accept late events are written again.
     """
-    begun(machine, processor)
+    read_part(machine, processor)
     planned = resize(machine, processor, buckets)
-    outputs = ended(machine, with_buckets(processor, buckets))
+    outputs = finish(machine, with_buckets(processor, buckets))
     if not planned.keeps_time and processor is Hourly:
         outputs = sorted(set(outputs))
 
     assert planned.keeps_time == (buckets == 6)
-    assert outputs == undisturbed(processor)
+    assert outputs == outputs_without_resize(processor)
     assert len(outputs) > KEYS
 
 
 def test_new_buckets_contain_the_states_of_their_keys(machine: Machine) -> None:
     """No state is lost or left in another bucket."""
-    begun(machine, Numbered)
+    read_part(machine, Numbered)
     resize(machine, Numbered, 6)
     for bucket in range(6):
         position = machine.bus.committed("numbered", "orders")[bucket]
@@ -80,7 +80,7 @@ def test_new_buckets_contain_the_states_of_their_keys(machine: Machine) -> None:
 def test_another_machine_restores_the_resized_states_from_backups(machine: Machine, tmp_path: Path) -> None:
     """Without backups, an error reports the missing or older states."""
     other = Machine(tmp_path / "other", machine.bus, machine.place)
-    begun(other, Numbered)
+    read_part(other, Numbered)
     other.back_up(Numbered)
     resize(machine, Numbered, 6)
     resized = with_buckets(Numbered, 6)
@@ -90,7 +90,7 @@ def test_another_machine_restores_the_resized_states_from_backups(machine: Machi
     with pytest.raises(StateSuperseded, match="neither on this machine nor in a recent backup"):
         machine.run(resized)
     machine.lose(resized)
-    send(machine.bus, resized, ending)
+    send(machine.bus, resized, final_events)
     machine.run(resized, WorkerBackups(machine.place, machine.states, timedelta(hours=1)))
     texts = {one.said for one in read(machine.bus, Numbered.outputs()[0]) if one.at == START_MS + 10_000 * HOUR_MS}
 
@@ -100,7 +100,7 @@ def test_another_machine_restores_the_resized_states_from_backups(machine: Machi
 
 def test_joined_categories_are_resized_together(machine: Machine) -> None:
     """The other input of a join gets the same number of buckets."""
-    begun(machine, Paid)
+    read_part(machine, Paid)
     planned = resize(machine, Paid, 6)
 
     assert planned.categories == ["orders", "payments"]
@@ -109,11 +109,11 @@ def test_joined_categories_are_resized_together(machine: Machine) -> None:
 
 def test_a_category_can_be_resized_twice(machine: Machine) -> None:
     """From three to six to twelve."""
-    begun(machine, Reminders)
+    read_part(machine, Reminders)
     resize(machine, Reminders, 6)
     resize(machine, with_buckets(Reminders, 6), 12)
 
-    assert ended(machine, with_buckets(Reminders, 12)) == undisturbed(Reminders)
+    assert finish(machine, with_buckets(Reminders, 12)) == outputs_without_resize(Reminders)
 
 
 # Interrupted resizes.
@@ -121,19 +121,19 @@ def test_a_category_can_be_resized_twice(machine: Machine) -> None:
 
 def test_a_resize_can_be_abandoned_before_buckets_are_added(machine: Machine) -> None:
     """If events have arrived since, their readers process them first."""
-    begun(machine, Numbered)
+    read_part(machine, Numbered)
     with pytest.raises(Killed):
-        resize(machine, Numbered, 6, dying(MaintenanceStep.CHANGE_TOPICS))
-    send(machine.bus, Numbered, lambda record: made(record, 120, 240))
+        resize(machine, Numbered, 6, kill_before(MaintenanceStep.CHANGE_TOPICS))
+    send(machine.bus, Numbered, lambda record: generate_events(record, 120, 240))
     with pytest.raises(MaintenanceRefused, match="was written to during the resize"):
         resize(machine, Numbered, 6)
     machine.run(Numbered)
     resize(machine, Numbered, 6)
-    send(machine.bus, Numbered, ending)
+    send(machine.bus, Numbered, final_events)
     machine.run(with_buckets(Numbered, 6))
     outputs = sorted((one.customer, one.at, one.said) for one in read(machine.bus, Numbered.outputs()[0]))
 
-    assert outputs == undisturbed(Numbered)
+    assert outputs == outputs_without_resize(Numbered)
 
 
 # Producers that use another number of buckets.
@@ -152,11 +152,11 @@ def write_by(bus: MemoryBus, buckets: int, events: list[Any]) -> None:
 def test_misplaced_events_are_reported(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """No worker reads them until the user accepts them."""
     monkeypatch.setattr(Numbered, "key_check", False)
-    begun(machine, Numbered)
+    read_part(machine, Numbered)
 
     def write_meanwhile(gap: MaintenanceGap) -> None:
         if gap.before is MaintenanceStep.CHANGE_TOPICS:
-            write_by(machine.bus, 3, made(Purchase, 120, 140))
+            write_by(machine.bus, 3, generate_events(Purchase, 120, 140))
 
     with pytest.raises(MisplacedKeys, match=r"orders: \d+ events of \d+ keys"):
         resize(machine, Numbered, 6, write_meanwhile)
@@ -172,11 +172,11 @@ def test_misplaced_events_are_reported(machine: Machine, monkeypatch: pytest.Mon
 
 def test_events_written_with_the_new_number_of_buckets_are_processed(machine: Machine) -> None:
     """They are in the same buckets as their states."""
-    begun(machine, Numbered)
+    read_part(machine, Numbered)
 
     def write_meanwhile(gap: MaintenanceGap) -> None:
         if gap == MaintenanceGap(MaintenanceStep.INSTALL_STATE, "numbered", 2):
-            write_by(machine.bus, 6, made(Purchase, 120, 140))
+            write_by(machine.bus, 6, generate_events(Purchase, 120, 140))
 
     resize(machine, Numbered, 6, write_meanwhile)
     machine.run(with_buckets(Numbered, 6))
@@ -189,8 +189,8 @@ def test_events_written_with_the_new_number_of_buckets_are_processed(machine: Ma
 def test_a_category_with_another_partitioner_is_not_resized(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Penstock cannot predict the new buckets of its keys."""
     monkeypatch.setattr(Numbered, "key_check", False)
-    created(machine.bus, [Numbered])
-    write_by(machine.bus, 2, made(Purchase, 0, 50))
+    create_categories(machine.bus, [Numbered])
+    write_by(machine.bus, 2, generate_events(Purchase, 0, 50))
     machine.run(Numbered)
     with pytest.raises(MaintenanceRefused, match="uses another partitioner"):
         resize(machine, Numbered, 6)
@@ -205,8 +205,8 @@ def test_a_category_with_another_partitioner_is_not_resized(machine: Machine, mo
 
 def test_a_resize_with_unread_events_is_refused(machine: Machine) -> None:
     """The error reports their number."""
-    begun(machine, Numbered)
-    send(machine.bus, Numbered, ending)
+    read_part(machine, Numbered)
+    send(machine.bus, Numbered, final_events)
     with pytest.raises(MaintenanceRefused, match="has 40 unread events"):
         resize(machine, Numbered, 6)
     machine.run(Numbered)
@@ -215,7 +215,7 @@ def test_a_resize_with_unread_events_is_refused(machine: Machine) -> None:
 
 def test_a_resize_with_a_running_reader_is_refused(machine: Machine) -> None:
     """Nothing changes, and the worker continues."""
-    begun(machine, Numbered)
+    read_part(machine, Numbered)
     with machine.working(Numbered) as worker:
         worker.run_once()
         with pytest.raises(GroupInUse):
@@ -228,7 +228,7 @@ def test_a_resize_with_a_running_reader_is_refused(machine: Machine) -> None:
 
 def test_fewer_buckets_are_refused(machine: Machine) -> None:
     """The error suggests a Repartition."""
-    begun(machine, Numbered)
+    read_part(machine, Numbered)
     for buckets in (2, 3):
         with pytest.raises(MaintenanceRefused, match=r"penstock\.Repartition"):
             resize(machine, Numbered, buckets)
@@ -236,7 +236,7 @@ def test_fewer_buckets_are_refused(machine: Machine) -> None:
 
 def test_a_resize_with_a_missing_state_is_refused(machine: Machine) -> None:
     """The error names the bucket, and nothing changes."""
-    begun(machine, Numbered)
+    read_part(machine, Numbered)
     machine.lose(Numbered)
     with pytest.raises(MaintenanceRefused, match="bucket 0: its state at orders"):
         resize(machine, Numbered, 6)
@@ -248,17 +248,17 @@ def test_a_resize_with_a_missing_state_is_refused(machine: Machine) -> None:
 def test_remote_state_is_not_split(machine: Machine) -> None:
     """The error suggests a Repartition into another category."""
     remote = type("Remotely", (Counted,), {"name": "remotely", "store": ps.RemoteStore()})
-    created(machine.bus, [remote])
+    create_categories(machine.bus, [remote])
     with pytest.raises(MaintenanceRefused, match=r"keeps its state in a remote store.*penstock\.Repartition"):
         resize(machine, remote, 6)
 
 
 def test_a_reset_to_before_a_resize_is_refused(machine: Machine) -> None:
     """A reset to a later position is possible."""
-    begun(machine, Numbered)
+    read_part(machine, Numbered)
     resize(machine, Numbered, 6)
     resized = with_buckets(Numbered, 6)
-    send(machine.bus, resized, ending)
+    send(machine.bus, resized, final_events)
     machine.run(resized)
     with pytest.raises(MaintenanceRefused, match="before the last change of the number of buckets"):
         plan_reset(resized, environment(machine), Edge.EARLIEST, None)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from support.machines import Machine, created, read, write
+from support.machines import Machine, create_categories, read, write
 
 import penstock as ps
 from penstock.ops.maintenance.environment import MaintenanceEnvironment
@@ -212,7 +212,7 @@ def test_a_worker_without_new_buckets_stops_too() -> None:
 def machine(tmp_path: Path) -> Machine:
     """A machine with its own bus, where processors have run, and whose input was recreated since."""
     machine = Machine(tmp_path / "one", MemoryBus(), LocalFileStore(tmp_path / "place"))
-    created(machine.bus, KINDS)
+    create_categories(machine.bus, KINDS)
     write(machine.bus, readings, made(100))
     return machine
 
@@ -270,7 +270,7 @@ class OtherTotals(Totals):
 @pytest.mark.parametrize("processor", [Totals, Copies])
 def test_two_processors_with_the_same_name_are_refused(machine: Machine, processor: type[ps.Processor]) -> None:
     """They would share a group and states; the error names the inputs of both, and the first processor continues."""
-    created(machine.bus, [OtherTotals])
+    create_categories(machine.bus, [OtherTotals])
     machine.run(processor)
     other = type("Other", (OtherTotals,), {"name": processor.name, "__doc__": "Another."})
 
@@ -283,7 +283,7 @@ def test_two_processors_with_the_same_name_are_refused(machine: Machine, process
 
 def test_a_purged_name_may_be_used_again(machine: Machine) -> None:
     """After the registration, the group and the states were deleted."""
-    created(machine.bus, [OtherTotals])
+    create_categories(machine.bus, [OtherTotals])
     machine.run(Totals)
     forget_registration(machine.bus, Totals.name)
     machine.bus.forget_group(Totals.name)
@@ -297,7 +297,7 @@ def test_a_purged_name_may_be_used_again(machine: Machine) -> None:
 
 def test_a_reset_accepts_changed_inputs(machine: Machine) -> None:
     """The processor keeps its name."""
-    created(machine.bus, [OtherTotals])
+    create_categories(machine.bus, [OtherTotals])
     machine.run(Totals)
     write(machine.bus, refunds, made(7))
     around = MaintenanceEnvironment(machine.bus, machine.states, machine.place)

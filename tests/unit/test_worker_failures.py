@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from support.faulty import Faults, FaultyBus, FaultyStates, Late, disk_full
+from support.faulty import DelayedExecutor, Faults, FaultyBus, FaultyStates, disk_full
 
 import penstock as ps
 from penstock.ops.clock import SteeredClock
@@ -136,12 +136,14 @@ class Site:
         for event in events:
             [key], [value] = readings.keys_of([event]), Codecs(self.bus).of(readings).encode([event])
             writer.send("readings", [Outgoing(key.encode(), value)])
-        self.faults.seen.clear()
+        self.faults.operations.clear()
 
     def worker(self, identity: str = "test") -> Worker:
         """Start a worker."""
         place = WorkerConfig(self.bus, self._states, identity)
-        return Worker(self.processor(), place, InlineExecutor(), Late(), clock=self.clock, at_gap=self._at_gap)
+        return Worker(
+            self.processor(), place, InlineExecutor(), DelayedExecutor(), clock=self.clock, at_gap=self._at_gap
+        )
 
     def _at_gap(self, gap: Gap) -> None:
         self.faults.at(f"gap: {gap}")
@@ -216,7 +218,7 @@ def operations(processor: type[ps.Processor]) -> list[str]:
     site = Site(processor, MemoryStateFolder())
     assert site.run_worker() is None
     site.expect_kept()
-    return site.faults.seen
+    return site.faults.operations
 
 
 def failing(name: str) -> Exception:
