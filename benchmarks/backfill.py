@@ -1,6 +1,6 @@
-"""How fast a category is archived, and the archive gone through in Spark, beside the same by hand. Takes about an hour for 50 million.
+"""Throughput of the archiver and of backfills in Spark, beside the same work by hand. Takes about an hour for 50 million events.
 
-The flights of 2013 are flown again and again (see `replayed.py`): about 170 bytes each as JSON. Let nothing else run.
+The flights of 2013 are repeated (see `replayed.py`), about 170 bytes each as JSON. Run nothing else meanwhile.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ WAYS = {
 }
 FIRST = date(2013, 1, 1)
 NAIVE_SHARE = 10
-"""Of how many days `applyInPandas` is given one: it is slow, and a large group needs all of its memory at once."""
+"""`applyInPandas` gets one of this many days, since it is slow and keeps a large group in memory."""
 
 
 class Measured(NamedTuple):
-    """One way of computing one thing."""
+    """The measurement of one job with one method."""
 
     events: int
     seconds: float
@@ -50,19 +50,19 @@ class Measured(NamedTuple):
 
     @property
     def per_core(self) -> float:
-        """Events for each second of a processor."""
+        """Events per second of processor time."""
         return self.events / self.processor_s
 
 
 def main() -> None:
-    """Make the events, archive them, go through them, and print what was measured."""
-    given = options(__doc__, messages=50_000_000, rounds=1).parse_args()
+    """Write the events, archive them, run each backfill, and print the measurements."""
+    arguments = options(__doc__, messages=50_000_000, rounds=1).parse_args()
     with TemporaryDirectory() as folder:
         warehouse = f"{folder}/warehouse"
         with broker() as bootstrap:
-            print(f"made:     {make(bootstrap, given.messages):,.0f} events/s", flush=True)
+            print(f"written:   {make(bootstrap, arguments.messages):,.0f} events/s", flush=True)
             plain = rate("plain_read.py", bootstrap)
-            archived = archive(bootstrap, warehouse, given.messages)
+            archived = archive(bootstrap, warehouse, arguments.messages)
             print(
                 f"read by a plain loop: {plain:,.0f} events/s; archived: {archived:,.0f}, {archived / plain:.2f} of that",
                 flush=True,
@@ -75,7 +75,7 @@ def main() -> None:
 
 
 def make(bootstrap: str, count: int) -> float:
-    """Write the events; return how many there were in a second."""
+    """Write the events, and return the events per second."""
     bus = KafkaBus(KafkaSettings(bootstrap))
     create(bus, [flights])
     encode, began_s = Codecs(bus).of(flights).encode, time.monotonic()
@@ -87,31 +87,31 @@ def make(bootstrap: str, count: int) -> float:
 
 
 def keys_of(events: list[Flight]) -> list[bytes]:
-    """Return the events' keys as the bus has them."""
+    """Return the encoded keys of events."""
     return [key.encode() for key in flights.keys_of(events)]
 
 
 def archive(bootstrap: str, warehouse: str, count: int) -> float:
-    """Archive all of them; return how many there were in a second."""
+    """Archive all events, and return the events per second."""
     bus, began_s = KafkaBus(KafkaSettings(bootstrap)), time.monotonic()
     targets = ends_of([flights], bus)
     tune_gc()
-    Archiver(bus, [flights], open_warehouse(warehouse)).run(lambda it: it.has_reached(targets))
+    Archiver(bus, [flights], open_warehouse(warehouse)).run(lambda archiver: archiver.has_reached(targets))
     return count / (time.monotonic() - began_s)
 
 
 def measurements(warehouse: str, output: str) -> Iterator[tuple[tuple[str, str], Measured]]:
-    """Measure every way of every work, each in processes of its own."""
+    """Measure each method of each job in separate processes."""
     for work in WORKS:
         for way in WAYS:
             if (work, way) == ("gaps", "columns"):
-                continue  # a stateful processor goes event by event
+                continue  # a stateful processor has no step over columns
             last = FIRST + timedelta(days=(DAYS // NAIVE_SHARE if way == "naive" else DAYS) + 1)
-            place = command("backfill_run.py", warehouse, output, work, way, str(FIRST), str(last))
-            printed = subprocess.run(place, check=True, stdout=subprocess.PIPE, text=True).stdout.split()
+            arguments = command("backfill_run.py", warehouse, output, work, way, str(FIRST), str(last))
+            printed = subprocess.run(arguments, check=True, stdout=subprocess.PIPE, text=True).stdout.split()
             measured = Measured(int(printed[0]), *map(float, printed[1:]))
             print(
-                f"{work:6} {way:8} {measured.per_core:12,.0f} events/s of a core, {measured.worker_mib:,.0f} MiB",
+                f"{work:6} {way:8} {measured.per_core:12,.0f} events/s per core, {measured.worker_mib:,.0f} MiB",
                 flush=True,
             )
             yield (work, way), measured
@@ -119,25 +119,25 @@ def measurements(warehouse: str, output: str) -> Iterator[tuple[tuple[str, str],
 
 def show(measured: dict[tuple[str, str], Measured]) -> None:
     """Print a table for the documentation."""
-    print("\n| kind | way | events/s | of a core | beside SQL | beside applyInPandas | a worker, MiB |")
+    print("\n| kind | method | events/s | per core | ratio to SQL | ratio to applyInPandas | worker, MiB |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
-    for (work, way), it in measured.items():
-        sql, naive = (it.per_core / measured[work, other].per_core for other in ("sql", "naive"))
+    for (work, way), measurement in measured.items():
+        sql, naive = (measurement.per_core / measured[work, other].per_core for other in ("sql", "naive"))
         print(
-            f"| {WORKS[work]} | {WAYS[way]} | {it.events / it.seconds:,.0f} | {it.per_core:,.0f} | {sql:.2f} | {naive:.1f} | "
-            f"{it.worker_mib:,.0f} |"
+            f"| {WORKS[work]} | {WAYS[way]} | {measurement.events / measurement.seconds:,.0f} | {measurement.per_core:,.0f} | {sql:.2f} | {naive:.1f} | "
+            f"{measurement.worker_mib:,.0f} |"
         )
 
 
 def draw(measured: dict[tuple[str, str], Measured]) -> None:
-    """Draw events per second of a core."""
+    """Draw the events per second and core."""
     with drawing("backfill.svg", len(WORKS), height=2.6) as panels:
         for axes, (work, kind) in zip(panels, WORKS.items(), strict=True):
             ways = [way for way in reversed(WAYS) if (work, way) in measured]
             rates = [measured[work, way].per_core / 1000 for way in ways]
             axes.barh([WAYS[way] for way in ways], rates, color=COLORS[0])
             axes.set_title(kind)
-            axes.set_xlabel("1,000 events/s of a core", loc="right")
+            axes.set_xlabel("1,000 events/s per core", loc="right")
             axes.grid(axis="x")
 
 

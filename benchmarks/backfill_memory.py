@@ -2,7 +2,7 @@
 
     python benchmarks/backfill_memory.py [--events 10000000]
 
-Prints the most that one of Spark's Python workers held, beside what it holds after its imports; Java's heap is limited by Spark (1 GiB).
+Prints the maximum memory of a Python worker of Spark, beside its memory after imports; Spark limits Java's heap (1 GiB).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import pyarrow as pa
-from backfill_run import HERE, imported, watched
+from backfill_run import HERE, imported, measured_processes
 from keys_app import Tick, ticks
 
 from penstock.backfill.archive.archived_rows import archive_schema
@@ -37,32 +37,32 @@ from penstock.transport.memory import MemoryBus
 
 SEGMENT = 250_000
 START_MS = 1_700_006_400_000
-"""When a day begins."""
+"""The start of a day."""
 APP = HERE / "keys_app.py"
 
 
 def main() -> None:
-    """Measure, and print as it goes."""
+    """Measure and print each case."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--events", type=int, default=10_000_000, help="how many")
+    parser.add_argument("--events", type=int, default=10_000_000, help="the number of events")
     count = parser.parse_args().events
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = str(HERE)
     with TemporaryDirectory() as folder, spark_session("local[2]") as spark:
-        with watched() as seen:
+        with measured_processes() as usage:
             spark.range(0, 200_000, 1, 4).mapInArrow(imported, "id long").count()
-        print(f"imports alone: {seen[2]:,.0f} MiB", flush=True)
+        print(f"imports alone: {usage[2]:,.0f} MiB", flush=True)
         for name, keys in (("one key", 1), (f"{count:,} keys", count)):
             warehouse = open_warehouse(Path(folder) / f"of-{keys}")
             fill(warehouse, count, keys)
-            for what, work in works(warehouse, Path(folder) / f"out-{keys}").items():
-                with watched() as seen:
+            for job, work in works(warehouse, Path(folder) / f"out-{keys}").items():
+                with measured_processes() as usage:
                     work()
-                print(f"{name:16} {what:20} {seen[0]:6.0f} s, a worker: {seen[2]:,.0f} MiB", flush=True)
+                print(f"{name:16} {job:20} {usage[0]:6.0f} s, a worker: {usage[2]:,.0f} MiB", flush=True)
 
 
 def works(warehouse: Warehouse, folder: Path) -> dict[str, Callable[[], object]]:
-    """Return what is measured."""
+    """Return the measured jobs by name."""
     day = date.fromisoformat(day_of(START_MS))
 
     def backfill(processor: str) -> Callable[[], object]:
@@ -81,17 +81,17 @@ def works(warehouse: Warehouse, folder: Path) -> dict[str, Callable[[], object]]
 
 
 def fill(warehouse: Warehouse, count: int, keys: int) -> None:
-    """Write an archive of so many events of one day, as the archiver would have: keys by turns, each in its bucket."""
+    """Write an archive of `count` events of one day, like the archiver: keys in turn, each in its bucket."""
     schema = archive_schema(Columns(Tick))
     write_note(warehouse, Note(ticks.name, ARCHIVE), ArchiveSettings.of(By.EVENT_TIME, SEGMENT, schema))
     began_s, buckets = time.monotonic(), min(keys, ticks.buckets)
     for bucket in range(buckets):
         for segment in range(0, count // buckets, SEGMENT):
             offsets = np.arange(segment, min(segment + SEGMENT, count // buckets))
-            named = pa.array((offsets * buckets + bucket) % keys).cast(pa.string())
+            names = pa.array((offsets * buckets + bucket) % keys).cast(pa.string())
             times = START_MS + offsets * 86_000_000 // count
-            marks = [np.full(len(offsets), bucket, np.int32), offsets, named, times, times]
-            table = pa.table([named, times, offsets % 10, *marks], schema=schema)
+            marks = [np.full(len(offsets), bucket, np.int32), offsets, names, times, times]
+            table = pa.table([names, times, offsets % 10, *marks], schema=schema)
             warehouse.write(StoredFile(ticks.name, day_of(START_MS), bucket, segment), content_of(table))
     print(f"{count:,} events of {keys:,} keys written in {time.monotonic() - began_s:.0f} s", flush=True)
 

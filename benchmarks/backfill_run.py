@@ -1,9 +1,9 @@
-"""One way of computing one thing over the archive, measured.
+"""Measures one job over the archive with one method.
 
     python backfill_run.py WAREHOUSE OUTPUT (lates|days|gaps) (columns|events|sql|naive) FIRST_DAY LAST_DAY
 
-Prints the events read, the seconds, the processor seconds of all processes, and the most that one Python worker held, in MiB; Spark's start,
-and the imports of its workers, are not measured.
+Prints the events read, the seconds, the processor seconds of all processes, and the maximum memory of a Python worker in MiB. Spark's start
+and the imports of its workers are not measured.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ DAY_MS = 86_400_000
 
 
 class Job(NamedTuple):
-    """What is to be measured; see above."""
+    """A job, from the command line."""
 
     warehouse: str
     output: str
@@ -51,7 +51,7 @@ class Job(NamedTuple):
 
     @property
     def place(self) -> str:
-        """Where the output goes."""
+        """The output folder."""
         return f"{self.output}/{self.work}-{self.way}"
 
 
@@ -66,13 +66,13 @@ def main(job: Job) -> None:
         count = events.count()
         compute = way_of(job, events)
         spark.range(0, 200_000, 1, 4).mapInArrow(imported, "id long").count()
-        with watched() as seen:
+        with measured_processes() as usage:
             compute()
-    print(count, *(round(value, 2) for value in seen))
+    print(count, *(round(value, 2) for value in usage))
 
 
 def way_of(job: Job, events: DataFrame) -> Callable[[], object]:
-    """Return what computes it."""
+    """Return a function that runs the job with its method."""
     if job.way in APPS:
         return lambda: run_backfill(
             AppName(APPS[job.way], PROCESSORS[job.work]),
@@ -82,20 +82,20 @@ def way_of(job: Job, events: DataFrame) -> Callable[[], object]:
             output=job.place,
             overwrite=True,
         )
-    ways = {"sql": BY_HAND, "naive": NAIVE}[job.way]
+    ways = {"sql": SPARK_SQL, "naive": NAIVE}[job.way]
     rows = ways[job.work](events)
     return lambda: rows.repartition("ds").write.mode("overwrite").partitionBy("ds").parquet(job.place)
 
 
 def imported(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Have a worker import what it will need."""
-    import penstock.backfill.steps.columnar  # noqa: PLC0415, F401 - here, in the worker
+    """Import a worker's modules before the measurement."""
+    import penstock.backfill.steps.columnar  # noqa: PLC0415, F401 - imported in the worker
 
     yield from batches
 
 
 def lates_by_hand(events: DataFrame) -> DataFrame:
-    """Return the late departures as an experienced Spark user writes the job."""
+    """Return the late departures, as an experienced Spark user computes them."""
     quarters = F.floor(F.col("dep_delay") / 15).alias("quarters")
     return events.where("dep_delay >= 15").select("route", "scheduled", "tailnum", quarters, "ds")
 
@@ -109,14 +109,14 @@ def days_by_hand(events: DataFrame) -> DataFrame:
 
 
 def gaps_by_hand(events: DataFrame) -> DataFrame:
-    """Return the departures with what came before them on the bus."""
+    """Return the departures with the time since the previous departure on the bus."""
     in_order = Window.partitionBy("route").orderBy("_bucket", "_offset")
     gap = F.col("scheduled") - F.lag("scheduled").over(in_order)
     return events.select("route", "scheduled", "flight", gap.alias("gap_ms"), "ds")
 
 
-def one_by_one(work: str) -> Callable[[DataFrame], DataFrame]:
-    """Return the same Python code within `applyInPandas`, as one writes it at first."""
+def in_pandas(work: str) -> Callable[[DataFrame], DataFrame]:
+    """Return the same Python code within `applyInPandas`, as in a first implementation."""
 
     def compute(events: DataFrame) -> DataFrame:
         return events.groupBy("route").applyInPandas(NAIVE_STEPS[work], SCHEMAS[work])
@@ -127,7 +127,7 @@ def one_by_one(work: str) -> Callable[[DataFrame], DataFrame]:
 def naive_lates(group: pd.DataFrame) -> pd.DataFrame:
     """Process a route's rows."""
     process = Lates().process
-    return framed([output for event in flights_in(group) for output in process(event)], Lates.writes)
+    return to_rows([output for event in flights_in(group) for output in process(event)], Lates.writes)
 
 
 def naive_gaps(group: pd.DataFrame) -> pd.DataFrame:
@@ -135,9 +135,9 @@ def naive_gaps(group: pd.DataFrame) -> pd.DataFrame:
     process, outputs = Gaps().process, list[Gap]()
     state: int | None = None
     for event in flights_in(group.sort_values(["_bucket", "_offset"])):
-        state, given = process(event, state, None)  # type: ignore[arg-type]  # it does not ask for its context
-        outputs += given
-    return framed(outputs, Gaps.writes)
+        state, new = process(event, state, None)  # type: ignore[arg-type]  # it does not use its context
+        outputs += new
+    return to_rows(outputs, Gaps.writes)
 
 
 def naive_days(group: pd.DataFrame) -> pd.DataFrame:
@@ -150,12 +150,15 @@ def naive_days(group: pd.DataFrame) -> pd.DataFrame:
             start = event.scheduled - event.scheduled % DAY_MS
             slots[start] = monoid.fold(slots[start], observation) if start in slots else monoid.lift(observation)
     route = group["route"].iloc[0]
-    found = [processor.result(route, ps.windows.Window(at, at + DAY_MS), monoid.value(it)) for at, it in slots.items()]
-    return framed(found, Days.writes)
+    found = [
+        processor.result(route, ps.windows.Window(at, at + DAY_MS), monoid.value(partial))
+        for at, partial in slots.items()
+    ]
+    return to_rows(found, Days.writes)
 
 
 def flights_in(group: pd.DataFrame) -> Iterator[Flight]:
-    """Give a route's rows as records."""
+    """Yield a route's rows as records."""
     names = list(Flight.__struct_fields__)
     for row in group[names].itertuples(index=False):
         values = row._asdict()
@@ -163,19 +166,19 @@ def flights_in(group: pd.DataFrame) -> Iterator[Flight]:
         yield Flight(**values)
 
 
-def framed(outputs: list[Any], category: Any) -> pd.DataFrame:
+def to_rows(outputs: list[Any], category: Any) -> pd.DataFrame:
     """Return records as rows."""
     rows = pd.DataFrame([asdict(output) for output in outputs], columns=list(category.record.__struct_fields__))
     return rows.assign(ds=pd.to_datetime(rows[category.event_time], unit="ms").dt.strftime("%Y-%m-%d"))
 
 
-BY_HAND: dict[str, Callable[[DataFrame], DataFrame]] = {
+SPARK_SQL: dict[str, Callable[[DataFrame], DataFrame]] = {
     "lates": lates_by_hand,
     "days": days_by_hand,
     "gaps": gaps_by_hand,
 }
 NAIVE_STEPS = {"lates": naive_lates, "days": naive_days, "gaps": naive_gaps}
-NAIVE: dict[str, Callable[[DataFrame], DataFrame]] = {work: one_by_one(work) for work in NAIVE_STEPS}
+NAIVE: dict[str, Callable[[DataFrame], DataFrame]] = {work: in_pandas(work) for work in NAIVE_STEPS}
 SCHEMAS = {
     "lates": "route string, scheduled long, tailnum string, quarters long, ds string",
     "gaps": "route string, scheduled long, flight long, gap_ms double, ds string",
@@ -184,23 +187,23 @@ SCHEMAS = {
 
 
 @contextmanager
-def watched() -> Iterator[list[float]]:
-    """Watch this process and all below it; give the seconds, their processor seconds, and the most that a worker held (MiB)."""
-    seen: list[float] = []
+def measured_processes() -> Iterator[list[float]]:
+    """Measure this process and its descendants in the block: seconds, processor seconds, and the maximum memory of a worker in MiB."""
+    usage: list[float] = []
     ended, most = threading.Event(), [0.0]
 
     def watch() -> None:
         while not ended.wait(0.3):
-            held = [_resident(process) for process in _workers()]
-            most[0] = max(most[0], *held, 0.0)
+            memory = [_resident(process) for process in _workers()]
+            most[0] = max(most[0], *memory, 0.0)
 
     watching = threading.Thread(target=watch, daemon=True)
     began_s, spent_s = time.monotonic(), _spent_s()
     watching.start()
-    yield seen
+    yield usage
     ended.set()
     watching.join()
-    seen += [time.monotonic() - began_s, _spent_s() - spent_s, most[0]]
+    usage += [time.monotonic() - began_s, _spent_s() - spent_s, most[0]]
 
 
 def _workers() -> list[psutil.Process]:
@@ -222,7 +225,7 @@ def _resident(process: psutil.Process) -> float:
 
 
 def _spent_s() -> float:
-    """Return the processor time of all, workers that have ended included."""
+    """Return the processor time of all processes, including ended workers."""
     own = psutil.Process()
     spent = own.cpu_times().user + own.cpu_times().system
     for process in own.children(recursive=True):

@@ -1,8 +1,8 @@
-"""Latency through one to four processors: of events, from their sending to their coming out, and of the low watermark of each stage.
+"""Latency through one to four processors: from the sending of an event to its final output, and the watermark lag of each stage.
 
     python benchmarks/dag_latency.py [--seconds 6] [--rate 10000]
 
-Starts a broker of its own, and each stage in a process of its own. Prints a table, and draws docs/figures/dag_latency.svg.
+Starts its own broker, and each stage in its own process. Prints a table, and draws docs/figures/dag_latency.svg.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ FIRST_LIMIT_S = 60.0
 
 @dataclass(frozen=True)
 class Case:
-    """What is measured: outputs once or at least once, the time between checkpoints, and how many stages."""
+    """A case: the semantics of outputs, the checkpoint interval, and the number of stages."""
 
     output: str
     interval_ms: int
@@ -50,7 +50,7 @@ class Case:
 
 @dataclass
 class Measured:
-    """What was seen of a case, in milliseconds."""
+    """The measurements of a case, in milliseconds."""
 
     latencies: list[int] = field(default_factory=list)
     lags: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
@@ -59,21 +59,21 @@ class Measured:
 def main() -> None:
     """Measure, print and draw."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=6.0, help="how long events are sent for each case")
+    parser.add_argument("--seconds", type=float, default=6.0, help="the seconds of sending for each case")
     parser.add_argument("--rate", type=int, default=10_000, help="events per second")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     with broker() as bootstrap:
         bus = KafkaBus(KafkaSettings(bootstrap))
         create_missing_categories(bus, WATERMARKS)
         found = {
-            case: measure(bus, bootstrap, case, given.seconds, given.rate)
-            for case in (Case(*one) for one in product(OUTPUTS, INTERVALS_MS, STAGES))
+            case: measure(bus, bootstrap, case, arguments.seconds, arguments.rate)
+            for case in (Case(*values) for values in product(OUTPUTS, INTERVALS_MS, STAGES))
         }
     show(found)
 
 
 def measure(bus: Bus, bootstrap: str, case: Case, seconds: float, rate: int) -> Measured:
-    """Send ticks at a steady rate, and look for them where they come out."""
+    """Send ticks at a steady rate, and receive the final outputs."""
     run = unique("dag")
     create(bus, [ticks(run, stage) for stage in range(case.stages + 1)])
     measured = Measured()
@@ -92,7 +92,7 @@ def measure(bus: Bus, bootstrap: str, case: Case, seconds: float, rate: int) -> 
 
 @contextmanager
 def worker(bootstrap: str, run: str, stage: int, case: Case) -> Iterator[None]:
-    """Keep a stage running in the block."""
+    """Run a stage in the block."""
     arguments = command("dag_stages.py", bootstrap, run, str(stage), str(case.interval_ms), case.output)
     with subprocess.Popen(arguments) as process:
         try:
@@ -102,56 +102,56 @@ def worker(bootstrap: str, run: str, stage: int, case: Case) -> Iterator[None]:
 
 
 class Exchange:
-    """Sends ticks into the first stage, takes them from behind the last, and reads what the stages promise."""
+    """Sends ticks to the first stage, receives outputs of the last stage, and reads published watermarks."""
 
     def __init__(self, bus: Bus, run: str, stages: int) -> None:
-        self._into = ticks(run, 0)
-        self._out = ticks(run, stages)
+        self._input = ticks(run, 0)
+        self._output = ticks(run, stages)
         self._run = run
         self._codecs = Codecs(bus)
         self._writer = bus.writer()
-        self._reader = bus.scanner([Position(Bucket(self._out.name, number), 0) for number in range(BUCKETS)])
-        self._promises = WatermarkTable(bus)
+        self._reader = bus.scanner([Position(Bucket(self._output.name, number), 0) for number in range(BUCKETS)])
+        self._watermarks = WatermarkTable(bus)
         self._sent = 0
 
     def send(self, count: int) -> None:
-        """Send ticks of now."""
+        """Send ticks with the current time."""
         now = _now_ms()
         batch = [Tick(f"key-{(self._sent + n) % KEYS}", now) for n in range(count)]
         self._sent += count
-        encoded = self._codecs.of(self._into).encode(batch)
-        self._writer.send(self._into.name, map(Outgoing, [tick.key.encode() for tick in batch], encoded))
+        encoded = self._codecs.of(self._input).encode(batch)
+        self._writer.send(self._input.name, map(Outgoing, [tick.key.encode() for tick in batch], encoded))
 
     def receive(self, measured: Measured) -> int:
-        """Take what has come out, and what was promised; return how many ticks."""
-        taken = 0
+        """Receive outputs and watermarks, and return the number of ticks."""
+        received = 0
         for batch in self._reader.poll(STEP_S).batches:
             now = _now_ms()
-            events = self._codecs.of(self._out).decode(batch.messages).events
+            events = self._codecs.of(self._output).decode(batch.messages).events
             measured.latencies += [now - tick.at for tick in events]
-            taken += len(events)
+            received += len(events)
         now = _now_ms()
-        for (promiser, _), promise in self._promises.read(0.0):
-            if promise is not None and promiser.startswith(self._run) and promise.low_ms != NEVER_MS:
-                measured.lags[promiser].append(now - promise.low_ms)
-        return taken
+        for (processor, _), statement in self._watermarks.read(0.0):
+            if statement is not None and processor.startswith(self._run) and statement.low_ms != NEVER_MS:
+                measured.lags[processor].append(now - statement.low_ms)
+        return received
 
     def await_first(self) -> None:
-        """Wait until all stages work."""
+        """Wait until all stages write outputs."""
         deadline = time.monotonic() + FIRST_LIMIT_S
         while not self.receive(Measured()):
             if time.monotonic() > deadline:
-                raise RuntimeError("nothing came out")
+                raise RuntimeError("the last stage has written no output")
 
     def close(self) -> None:
         """Close the connections."""
         self._writer.close()
         self._reader.close()
-        self._promises.close()
+        self._watermarks.close()
 
 
 def steady(exchange: Exchange, seconds: float, rate: int, measured: Measured) -> None:
-    """Send at a rate, and receive, for so long."""
+    """Send and receive at a rate for a time."""
     began, sent = time.monotonic(), 0
     while (passed := time.monotonic() - began) < seconds:
         due = int(passed * rate)
@@ -167,16 +167,18 @@ def show(found: dict[Case, Measured]) -> None:
     )
     for case, measured in found.items():
         lags = ", ".join(f"{statistics.median(lag):.0f}" for _, lag in sorted(measured.lags.items()))
-        shown = "".join(f"{value:>9.0f}" for value in percentiles(measured.latencies))
-        print(f"{case.output:<16}{case.interval_ms:>8} ms{case.stages:>8}{shown}{lags:>40}")
+        columns = "".join(f"{value:>9.0f}" for value in percentiles(measured.latencies))
+        print(f"{case.output:<16}{case.interval_ms:>8} ms{case.stages:>8}{columns}{lags:>40}")
     with drawing("dag_latency.svg", len(INTERVALS_MS), height=2.8) as panels:
         for panel, interval in zip(panels, INTERVALS_MS, strict=True):
             for output, color in zip(OUTPUTS, COLORS, strict=False):
                 of_output = [found[Case(output, interval, stages)] for stages in STAGES]
                 name = output.lower().replace("_", " ")
-                panel.plot(STAGES, [percentiles(one.latencies)[0] for one in of_output], "o-", color=color, label=name)
-                panel.plot(STAGES, [percentiles(one.latencies)[1] for one in of_output], "o:", color=color)
-            panel.set_title(f"A checkpoint each {interval:,} ms")
+                panel.plot(
+                    STAGES, [percentiles(result.latencies)[0] for result in of_output], "o-", color=color, label=name
+                )
+                panel.plot(STAGES, [percentiles(result.latencies)[1] for result in of_output], "o:", color=color)
+            panel.set_title(f"Checkpoint interval {interval:,} ms")
             panel.set_xlabel("processors")
             panel.set_xticks(STAGES)
             panel.set_ylim(bottom=0)

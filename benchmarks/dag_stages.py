@@ -1,4 +1,4 @@
-"""The processors of the benchmark of latency through a DAG: stages that pass ticks on, each with a state that counts them.
+"""The processors of the latency benchmark of a DAG: stages that pass ticks on and count them in their state.
 
     python dag_stages.py BOOTSTRAP RUN STAGE INTERVAL_MS OUTPUT
 
@@ -24,14 +24,14 @@ BUCKETS = 2
 
 
 class Tick(ps.Record, frozen=True):
-    """Something that happened at the time at which it was sent."""
+    """An event whose time is the time of sending."""
 
     key: str
     at: ps.EventTime
 
 
 def ticks(run: str, stage: int) -> Category[Tick]:
-    """Return what a stage reads, and the one before it writes."""
+    """Return the input of a stage, which is the output of the previous stage."""
     return ps.Category(f"{run}.{stage}", Tick, key="key", event_time="at", buckets=BUCKETS, retention=None)
 
 

@@ -21,7 +21,7 @@ class Event(ps.Record, frozen=True):
 
 
 class Click(ps.Record, frozen=True):
-    """What the filter keeps of a click."""
+    """The fields of a click that the filter keeps."""
 
     event_time: ps.EventTime
     dim_id: str
@@ -29,7 +29,7 @@ class Click(ps.Record, frozen=True):
 
 
 class Counted(ps.Record, frozen=True):
-    """How many events a key had in a window."""
+    """The number of a key's events in a window."""
 
     key: str
     window: ps.EventTime
@@ -37,7 +37,7 @@ class Counted(ps.Record, frozen=True):
 
 
 class CountedFew(Counted, frozen=True):
-    """The same, of 50 keys."""
+    """A count of one of 50 keys."""
 
 
 by_topic = ps.Category("bench_by_topic", Event, key="topic", event_time="event_time", buckets=4, retention=None)
@@ -60,7 +60,7 @@ class Clicks(ps.Stateless):
 
 
 class CountFew(ps.Aggregator):
-    """Counts per topic, of which there are 50, and 5-minute window."""
+    """Counts events by topic (50 topics) and 5-minute window."""
 
     reads, writes = by_topic, few_counts
     monoid = ps.monoids.Count()
@@ -72,7 +72,7 @@ class CountFew(ps.Aggregator):
 
 
 class CountMany(ps.Aggregator):
-    """Counts per dimension, of which there are 100,000, and 5-minute window."""
+    """Counts events by dimension (100,000 dimensions) and 5-minute window."""
 
     reads, writes = by_dim, many_counts
     monoid = ps.monoids.Count()
@@ -84,7 +84,7 @@ class CountMany(ps.Aggregator):
 
 
 def make(count: int, *, dims: int = 100_000, seed: int = 42) -> Iterator[Event]:
-    """Give events of that many dimensions, one for each millisecond, the same ones for the same seed."""
+    """Yield events of `dims` dimensions, one per millisecond; a seed determines the events."""
     rng = random.Random(seed)
     texts = ["".join(rng.choices(string.ascii_lowercase + " ", k=60)) for _ in range(997)]
     start = 1_700_000_100_000

@@ -1,4 +1,4 @@
-"""Figures of what was measured, for the documentation."""
+"""Figures of measurements, for the documentation."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from matplotlib.figure import Figure
 
 FOLDER = Path(__file__).parents[1] / "docs" / "figures"
 COLORS = ("#2b5d8a", "#c9772b", "#4f8a4b")
-"""Told apart by people who see fewer colors, too."""
+"""Colors that color-blind readers can distinguish."""
 
-# Of Any: matplotlib's releases differ in how they type the names.
+# Any: the types of the names differ between releases of matplotlib.
 _STYLE: Any = {
     "font.size": 9,
     "axes.spines.top": False,
@@ -24,20 +24,20 @@ _STYLE: Any = {
     "axes.titlelocation": "left",
     "grid.color": "#dddddd",
     "legend.frameon": False,
-    # Two drawings of the same numbers are the same file.
+    # The same numbers produce the same file.
     "svg.hashsalt": "penstock",
 }
 
 
 @contextmanager
 def drawing(name: str, panels: int, *, width: float = 9.0, height: float) -> Iterator[list[Axes]]:
-    """Give panels side by side, and write them to docs/figures when the block is done.
+    """Yield panels side by side, and write them to docs/figures after the block.
 
     Args:
-        name: what the file is called.
-        panels: how many.
-        width: of the figure, in inches.
-        height: of the figure, in inches.
+        name: the name of the file.
+        panels: the number of panels.
+        width: the width of the figure, in inches.
+        height: the height of the figure, in inches.
     """
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(width, height), layout="constrained")

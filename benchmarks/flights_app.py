@@ -1,4 +1,4 @@
-"""The processors of the backfill benchmark, one of each kind, over flights that are replayed."""
+"""The processors of the backfill benchmark, one of each kind, over replayed flights."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Flight(ps.Record, frozen=True):
 
 
 class Late(ps.Record, frozen=True):
-    """A departure that was late: by how many quarters of an hour."""
+    """A late departure with its delay in quarters of an hour."""
 
     route: str
     scheduled: ps.EventTime
@@ -38,7 +38,7 @@ class Late(ps.Record, frozen=True):
 
 
 class Gap(ps.Record, frozen=True):
-    """A departure: how long after the one before it on the same route, in milliseconds; None for the first."""
+    """A departure and the milliseconds since the route's previous departure; None for the first."""
 
     route: str
     scheduled: ps.EventTime
@@ -63,19 +63,19 @@ days = ps.Category("days", Day, key="route", event_time="day", buckets=4, retent
 
 
 class Lates(ps.Stateless):
-    """Keeps what left a quarter of an hour late or more: about a fifth."""
+    """Keeps departures with a delay of at least a quarter of an hour: about a fifth."""
 
     reads, writes = flights, late
     columns = ("route", "scheduled", "tailnum", "dep_delay")
 
     def process(self, event: Flight) -> Iterable[Late]:
-        """Return the departure, if it was late."""
+        """Return a late departure."""
         if event.dep_delay is None or event.dep_delay < LATE_MIN:
             return ()
         return (Late(event.route, event.scheduled, event.tailnum, int(event.dep_delay // LATE_MIN)),)
 
     def process_columns(self, events: pa.RecordBatch) -> pa.RecordBatch | pa.Table:
-        """Return the departures that were late."""
+        """Return the late departures."""
         late = events.filter(pc.greater_equal(events.column("dep_delay"), pa.scalar(LATE_MIN)))
         quarters = pc.floor(pc.divide(late.column("dep_delay"), LATE_MIN))
         return late.drop_columns(["dep_delay"]).append_column("quarters", quarters)
@@ -88,7 +88,7 @@ class Gaps(ps.Stateful):
     state = int
 
     def process(self, event: Flight, state: int | None, context: ps.Context) -> tuple[int, Iterable[Gap]]:
-        """Return this departure's time, and how long after the last it was."""
+        """Return this departure's time, and the time since the previous departure."""
         gap = None if state is None else event.scheduled - state
         return event.scheduled, (Gap(event.route, event.scheduled, event.flight, gap),)
 
@@ -102,7 +102,7 @@ class Days(ps.Aggregator):
     columns = ("dep_delay",)
 
     def observe(self, event: Flight) -> tuple[float, float, float] | None:
-        """Return the delay, for each of the three; nothing of what was cancelled."""
+        """Return the delay for each of the three monoids, or None for a cancelled flight."""
         delay = event.dep_delay
         return None if delay is None else (delay, delay, delay)
 

@@ -8,16 +8,16 @@ import penstock as ps
 
 
 class Lates(by_columns.Lates):
-    """The same, event by event."""
+    """The processor without its step over columns."""
 
     process_columns = ps.Stateless.process_columns
 
 
 class Days(by_columns.Days):
-    """The same, event by event."""
+    """The processor without its step over columns."""
 
     observe_columns = ps.Aggregator.observe_columns
 
 
 class Gaps(by_columns.Gaps):
-    """The same, as it is: it has no other step."""
+    """The unchanged processor, which has no step over columns."""

@@ -1,4 +1,4 @@
-"""The processors of the memory benchmark: one that remembers, one that adds up."""
+"""The processors of the memory benchmark: a stateful one and an aggregator."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import penstock as ps
 
 
 class Tick(ps.Record, frozen=True):
-    """Something small that happened."""
+    """A small event."""
 
     key: str
     at: ps.EventTime
@@ -17,7 +17,7 @@ class Tick(ps.Record, frozen=True):
 
 
 class Running(ps.Record, frozen=True):
-    """Every thousandth event of a key, and the sum until then; the first of each key, too."""
+    """The running sum at the first and each thousandth event of a key."""
 
     key: str
     at: ps.EventTime
@@ -46,10 +46,10 @@ class Totals(ps.Stateful):
     def process(
         self, event: Tick, state: tuple[int, int] | None, context: ps.Context
     ) -> tuple[tuple[int, int], Iterable[Running]]:
-        """Return the new sum, and now and then what it is."""
+        """Return the new state, and the sum for each thousandth event."""
         count, total = state or (0, 0)
-        told = () if count % 1000 else (Running(event.key, event.at, total + event.n),)
-        return (count + 1, total + event.n), told
+        outputs = () if count % 1000 else (Running(event.key, event.at, total + event.n),)
+        return (count + 1, total + event.n), outputs
 
 
 class Hours(ps.Aggregator):
@@ -60,7 +60,7 @@ class Hours(ps.Aggregator):
     window = ps.windows.Tumbling(timedelta(hours=1))
 
     def observe(self, event: Tick) -> int:
-        """Return what it adds."""
+        """Return the observation."""
         return event.n
 
     def result(self, key: str, window: ps.windows.Window, value: float) -> Hour:

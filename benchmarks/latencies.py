@@ -1,6 +1,6 @@
-"""From an event's time, as its producer wrote it down, to the arrival of the first output that covers it.
+"""Latency from an event's time, set by its producer, to the arrival of the first output that covers it.
 
-One thread both sends events at a steady rate and looks for answers, which it sees as a reader of committed messages does.
+One thread sends events at a steady rate and reads committed answers.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from penstock.transport.codecs.by_category import Codecs
 from penstock.transport.messages import Bucket, Outgoing, Position
 
 RATE = 2_000
-"""Events per second: far less than any row can handle."""
+"""Events per second, far below the capacity of any row."""
 
 ANSWER_LIMIT_S = 60.0
 POLL_WAIT_S = 0.002
 
 
 class Exchange:
-    """Sends events, stamped with the time, and notes how long each of them waits for an answer.
+    """Sends events with the current time, and records the time until each event's answer.
 
     Args:
-        bus: where both are.
-        asks: where the events go.
+        bus: the bus of events and answers.
+        asks: the category of the events.
     """
 
     def __init__(self, bus: Bus, asks: Category[Event]) -> None:
@@ -44,7 +44,7 @@ class Exchange:
         self.waited_ms: list[int] = []
 
     def send(self, events: Sequence[Event]) -> None:
-        """Send events with the present time as theirs."""
+        """Send events with the current time."""
         now = _now_ms()
         stamped = [Event(now, event.event, event.dim_id, event.topic, event.text) for event in events]
         for event in stamped:
@@ -54,7 +54,7 @@ class Exchange:
         self._writer.send(self._asks.name, map(Outgoing, keys, self._codecs.of(self._asks).encode(stamped)))
 
     def receive(self) -> None:
-        """Take the answers that are there, waiting a moment for the first."""
+        """Receive the available answers; wait briefly for the first."""
         for batch in self._reader.poll(POLL_WAIT_S).batches:
             now = _now_ms()
             for answer in self._codecs.of(answers).decode(batch.messages).events:
@@ -64,7 +64,7 @@ class Exchange:
         """Receive until every event has its answer.
 
         Raises:
-            RuntimeError: the worker has ended before, or answers do not come.
+            RuntimeError: the worker has ended, or answers are missing after a limit.
         """
         deadline = time.monotonic() + ANSWER_LIMIT_S
         while self._waiting:
@@ -86,9 +86,9 @@ class Exchange:
 
 
 def ask_steadily(exchange: Exchange, worker: subprocess.Popen[str], events: Sequence[Event]) -> list[int]:
-    """Return how many milliseconds each event but the first and the last waited for its answer.
+    """Return the milliseconds from each event except the first and the last to its answer.
 
-    The first shows that the worker is up, the last lets it end: a worker that ends saves early, and would answer too soon.
+    The first shows that the worker runs. The last lets the worker end; a worker saves early at its end, so its answer would be too fast.
     """
     first, *steady, last = events
     exchange.send([first])

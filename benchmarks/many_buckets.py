@@ -1,8 +1,8 @@
-"""One worker with many buckets and many keys: how long until a lost state is back, and how much memory that takes.
+"""One worker with many buckets and keys: the time and the memory of the recovery of a lost state.
 
     python benchmarks/many_buckets.py [--keys 10000000] [--buckets 64]
 
-Starts a broker of its own, builds the state, backs it up to a folder, loses it, and starts again.
+Starts its own broker, builds the state, backs it up to a folder, loses it, and restarts.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from penstock.transport.messages import Outgoing
 BATCH = 50_000
 
 
-class Seen(ps.Record, frozen=True):
-    """A key was seen."""
+class KeyEvent(ps.Record, frozen=True):
+    """An event of a key."""
 
     key: str
     at: ps.EventTime
@@ -43,10 +43,10 @@ def counter(buckets: int) -> type[ps.Stateful]:
     """Return a processor that counts each key."""
 
     class Counts(ps.Stateful):
-        reads = ps.Category("seen", Seen, key="key", event_time="at", buckets=buckets)
+        reads = ps.Category("seen", KeyEvent, key="key", event_time="at", buckets=buckets)
         state = int
 
-        def process(self, event: Seen, state: int | None, context: ps.Context) -> tuple[int, list[ps.Record]]:
+        def process(self, event: KeyEvent, state: int | None, context: ps.Context) -> tuple[int, list[ps.Record]]:
             return (state or 0) + 1, []
 
     return Counts
@@ -84,7 +84,7 @@ def measure(bus: KafkaBus, processor: type[ps.Stateful], keys: int, folder: Path
 
 
 def is_backed_up(processor: type[ps.Stateful], place: FileStore, targets: Targets) -> bool:
-    """Tell whether the newest backup of each shard is of its end."""
+    """Tell whether the newest backup of each shard is at its end."""
     return all(
         _newest(processor, place, bucket.number).offsets.get(bucket.category) == end for bucket, end in targets.items()
     )
@@ -94,7 +94,7 @@ def _newest(processor: type[ps.Stateful], place: FileStore, number: int) -> Stat
     return newest_position(place, ShardIdentity(processor.name, number, processor.state_shape())) or StatePosition()
 
 
-def fill(bus: KafkaBus, category: ps.Category[Seen], keys: int) -> None:
+def fill(bus: KafkaBus, category: ps.Category[KeyEvent], keys: int) -> None:
     """Write one event of each key."""
     bus.catalog.create(CategorySpec.of(category))
     writer = bus.writer()
@@ -106,7 +106,7 @@ def fill(bus: KafkaBus, category: ps.Category[Seen], keys: int) -> None:
 
 
 def rss() -> str:
-    """Return the memory that this process takes."""
+    """Return the memory of this process."""
     return f"{psutil.Process().memory_info().rss / 2**20:,.0f} MiB of memory"
 
 

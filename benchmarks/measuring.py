@@ -1,4 +1,4 @@
-"""The measured side of every benchmark of workers: one worker works on its input, up to a checkpoint."""
+"""The measured side of each benchmark of workers: one worker processes its input up to a checkpoint."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from penstock.processors.shard.checkpoints import Gap
 from penstock.transport.bus import Bus
 
 
-class Stretch:
-    """The part of a worker's work that is measured: what it handles after its first batch, or after warming up.
+class MeasuredRange:
+    """The measured part of a worker's input: the events after its first batch, or after the warm-up.
 
     Args:
         wanted: the number of events that the worker handles, including unmeasured events.
-        warm_up: how many of them are handled, and saved, before any counts; with 0, the first batch is not saved apart.
-        checkpoints: after how many checkpoints that count it ends, if that comes first.
+        warm_up: the number of unmeasured events, which end with a checkpoint; 0 for the first batch without a checkpoint.
+        checkpoints: the number of measured checkpoints after which it ends, if that comes first.
     """
 
     def __init__(self, wanted: int, warm_up: int, checkpoints: int) -> None:
@@ -34,7 +34,7 @@ class Stretch:
         self._began_s = self._saved_s = 0.0
 
     def finished(self, worker: Worker) -> bool:
-        """Tell whether the worker may end; called after each turn."""
+        """Tell whether the worker may end; called after each iteration."""
         if self._before is None and worker.metrics.events_in > self._warm_up:
             if self._warm_up:
                 worker.save()
@@ -44,12 +44,12 @@ class Stretch:
         return saved >= self._checkpoints or worker.metrics.events_in >= self._wanted
 
     def at_gap(self, gap: Gap) -> None:
-        """Note when a checkpoint is complete."""
+        """Record the completion of a checkpoint."""
         if gap == Gap(None):
             self._saved_s = time.monotonic()
 
     def measured(self, worker: Worker) -> tuple[int, float]:
-        """Return how many events it took, and the seconds until their last checkpoint was complete."""
+        """Return the number of measured events, and the seconds until their last checkpoint was complete."""
         before = self._before or Metrics()
         return worker.metrics.events_in - before.events_in, self._saved_s - self._began_s
 
@@ -63,17 +63,17 @@ def measured(
     checkpoints: int = sys.maxsize,
     store: str | None = None,
 ) -> tuple[int, float]:
-    """Run one worker; return how many events were measured, and in how many seconds.
+    """Run one worker; return the number of measured events and the seconds.
 
     Args:
-        processor: what it runs, under a name that no worker has had.
-        bus: where the events are, or will be.
-        wanted: how many events it handles before it ends.
-        warm_up: how many of them are handled, and saved, before any counts; the first batch never does.
-        checkpoints: after how many measured checkpoints it ends, if that comes first.
+        processor: the processor, with an unused name.
+        bus: the bus of the events.
+        wanted: the number of events before the worker ends.
+        warm_up: the number of unmeasured events, which end with a checkpoint; the first batch is never measured.
+        checkpoints: the number of measured checkpoints after which it ends, if that comes first.
         store: the address of the store for remote state.
     """
-    stretch = Stretch(wanted, warm_up, checkpoints)
+    stretch = MeasuredRange(wanted, warm_up, checkpoints)
     tune_gc()
     with TemporaryDirectory() as folder:
         around = Environment(Path(folder), store=store)

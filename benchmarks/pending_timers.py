@@ -1,8 +1,8 @@
-"""Memory for pending timers: so many are set, saved, and wait; then time comes to the first of them.
+"""Memory of pending timers: timers are set and saved, then event time reaches the first of them.
 
     python benchmarks/pending_timers.py [--timers 10000000]
 
-Each key has one timer. Prints the memory of the process on the way: of a shard that sets them, and of one that opens the state anew.
+Each key has one timer. Prints the memory of the process at each step, for the shard that sets the timers and for a shard that reopens the state.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from penstock.state.local.rocksdb import RocksShardState
 from penstock.state.protocols import ShardIdentity
 
 SET_AT_ONCE = 100_000
-"""How many are set between two checkpoints."""
+"""The number of timers between two checkpoints."""
 FIRED = 100_000
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--timers", type=int, default=10_000_000, help="how many")
+    parser.add_argument("--timers", type=int, default=10_000_000, help="the number of timers")
     count = parser.parse_args().timers
     with TemporaryDirectory() as folder:
         show("before", count)
@@ -54,7 +54,7 @@ def opened(folder: Path) -> Iterator[RocksShardState]:
 
 
 def fill(state: RocksShardState, count: int) -> None:
-    """Set timers, each of a key of its own and a millisecond after the one before."""
+    """Set timers of distinct keys, one per millisecond."""
     timers, began = Timers(Clock.EVENT, state), time.monotonic()
     for begin in range(0, count, SET_AT_ONCE):
         numbers = range(begin, min(begin + SET_AT_ONCE, count))
@@ -66,10 +66,10 @@ def fill(state: RocksShardState, count: int) -> None:
             show(f"{numbers.stop:,} are set ({numbers.stop / (time.monotonic() - began):,.0f}/s)", count)
 
 
-def show(what: str, count: int) -> None:
-    """Print how much memory of the process is resident now."""
+def show(step: str, count: int) -> None:
+    """Print the resident memory of the process."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
-    print(f"{count:>12,} timers: {pages * 4096 / 2**20:8,.0f} MiB  {what}", flush=True)
+    print(f"{count:>12,} timers: {pages * 4096 / 2**20:8,.0f} MiB  {step}", flush=True)
 
 
 if __name__ == "__main__":

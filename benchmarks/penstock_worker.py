@@ -2,7 +2,7 @@
 
     python penstock_worker.py BOOTSTRAP (filter|few|many) GROUP
 
-Prints the messages read in between, and the seconds.
+Prints the messages read in that time, and the seconds.
 """
 
 from __future__ import annotations

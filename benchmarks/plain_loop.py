@@ -1,8 +1,8 @@
-"""The yardstick: a plain confluent-kafka loop with good settings that does the same work and keeps no durable state.
+"""The baseline: a tuned plain confluent-kafka loop that does the same work without durable state.
 
     python plain_loop.py BOOTSTRAP (filter|few|many) GROUP
 
-Prints the messages read and the seconds from the first one handled to the last output and position acknowledged.
+Prints the messages read, and the seconds from the first message to the last acknowledged output and offset.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The yardstick of the archiver: a plain confluent-kafka loop with good settings that decodes flights and keeps nothing.
+"""The baseline of the archiver: a tuned plain confluent-kafka loop that only decodes flights.
 
     python plain_read.py BOOTSTRAP
 
-Prints the messages read and the seconds from the first one to the last.
+Prints the messages read, and the seconds from the first message to the last.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from flights_app import Flight, flights
 
 
 def main(bootstrap: str) -> None:
-    """Read all that is there."""
+    """Read all messages."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,

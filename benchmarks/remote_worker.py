@@ -1,4 +1,4 @@
-"""The measured side: one worker that counts by key in a remote store, which it first fills.
+"""The measured side: one worker that counts by key in a remote store, which it fills first.
 
     python remote_worker.py BOOTSTRAP WRITING INTERVAL CHECKPOINTS STORE
 
@@ -23,7 +23,7 @@ WARM_UP = 5 * KEYS
 """The number of unmeasured first messages. After them, fewer than one key in a hundred is new."""
 
 NEVER = 2**62
-"""More events, or bytes, than come: time alone makes a checkpoint due."""
+"""More events or bytes than the input has, so only time triggers checkpoints."""
 
 
 def main(bootstrap: str, writing: str, interval: str, checkpoints: str, store: str) -> None:
@@ -34,19 +34,19 @@ def main(bootstrap: str, writing: str, interval: str, checkpoints: str, store: s
     events, seconds = measured(processor, bus, wanted, warm_up=WARM_UP, checkpoints=int(checkpoints), store=store)
     print(events, seconds)
     if seconds < float(interval) * int(checkpoints):
-        print(f"No messages were left after {seconds:.1f} s at {interval} s; give --messages more.", file=sys.stderr)
+        print(f"The input ended after {seconds:.1f} s at {interval} s; increase --messages.", file=sys.stderr)
 
 
-def counter(how: ps.WriteMode, interval: timedelta) -> type[ps.Aggregator]:
-    """Return a counter of events by key, under a name of its own."""
+def counter(mode: ps.WriteMode, interval: timedelta) -> type[ps.Aggregator]:
+    """Return a counter of events by key, with a name of its own."""
 
     class CountRemotely(ps.Aggregator):
-        """Counts per dimension, for ever."""
+        """Counts by dimension in a global window."""
 
         name = unique("remote")
         reads = by_dim
         monoid = ps.monoids.Count()
-        store = ps.RemoteStore(how)
+        store = ps.RemoteStore(mode)
         checkpoint = ps.CheckpointInterval(events=NEVER, size_bytes=NEVER, time=interval)
 
     return CountRemotely

@@ -1,4 +1,4 @@
-"""How much faster a worker is when its store merges partials, than when they are merged by reading what is stored.
+"""The gain of append-only writes to a remote store over read-modify-write.
 
     python benchmarks/remote_writes.py [--messages 8000000] [--rounds 1] [--intervals 0.5 1 2 5] [--seconds 4]
 
@@ -26,7 +26,7 @@ from penstock.transport.kafka import KafkaBus, KafkaSettings
 
 
 class Case(NamedTuple):
-    """What is measured: a way of writing to a store, at an interval in seconds."""
+    """A case: a store, a write mode, and a checkpoint interval in seconds."""
 
     store: str
     interval: float
@@ -42,7 +42,7 @@ def main() -> None:
     parser.add_argument(
         "--intervals", type=float, nargs="+", default=[0.5, 1.0, 2.0, 5.0], help="seconds between checkpoints"
     )
-    parser.add_argument("--seconds", type=float, default=4.0, help="how long each is measured at least")
+    parser.add_argument("--seconds", type=float, default=4.0, help="the minimum seconds of each measurement")
     given = parser.parse_args()
     with broker() as bootstrap, stores() as running:
         fill(KafkaBus(KafkaSettings(bootstrap)), [by_dim], make(WARM_UP + given.messages, dims=KEYS))
@@ -53,7 +53,7 @@ def main() -> None:
 
 
 def measure(bootstrap: str, running: dict[str, Store], seconds: float, case: Case) -> float:
-    """Return the messages/s of one worker that begins with an empty store."""
+    """Return the messages/s of one worker that starts with an empty store."""
     store = running[case.store]
     store.clear()
     checkpoints = max(2, math.ceil(seconds / case.interval))

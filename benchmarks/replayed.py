@@ -1,6 +1,6 @@
-"""The flights of 2013, each flown again on the days that follow: as many as one wants, in the order in which they leave.
+"""The flights of 2013, each repeated on the following days, in order of departure.
 
-A day of the replay has, beside its own flights, those of so many days before it.
+A day of the replay contains its own flights and those of the days before, one day per copy.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ DAYS = 365
 
 
 def replayed(count: int, copies: int) -> Iterator[list[Flight]]:
-    """Give flights, day by day.
+    """Yield flights by day.
 
     Args:
-        count: how many in all; at most what a year of days gives.
-        copies: how often each flight is flown.
+        count: the number of flights; at most the flights of a year.
+        copies: the number of copies of each flight.
     """
     by_day = _by_day()
     first = min(by_day)
@@ -40,7 +40,7 @@ def replayed(count: int, copies: int) -> Iterator[list[Flight]]:
 
 
 def _by_day() -> dict[int, list[Flight]]:
-    from source import flights  # noqa: PLC0415 - of the flights example, whose folder is on the path now
+    from source import flights  # noqa: PLC0415 - the flights example, whose folder is on the path now
 
     days: defaultdict[int, list[Flight]] = defaultdict(list)
     for it in flights():
@@ -50,19 +50,19 @@ def _by_day() -> dict[int, list[Flight]]:
 
 
 def _moved(by_day: dict[int, list[Flight]], day: int, to: int) -> Iterator[Flight]:
-    """Give the flights of one day as if they were flown on another."""
+    """Yield the flights of one day, moved to another day."""
     by = (to - day) * DAY_MS
-    for one in by_day.get(day, ()):
+    for flight in by_day.get(day, ()):
         yield Flight(
-            one.carrier,
-            one.flight,
-            one.tailnum,
-            one.origin,
-            one.dest,
-            one.route,
-            one.scheduled + by,
-            one.distance,
-            one.dep_delay,
+            flight.carrier,
+            flight.flight,
+            flight.tailnum,
+            flight.origin,
+            flight.dest,
+            flight.route,
+            flight.scheduled + by,
+            flight.distance,
+            flight.dep_delay,
         )
 
 

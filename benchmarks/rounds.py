@@ -1,4 +1,4 @@
-"""The measuring side of every benchmark: a broker, events in it, and rounds in which all are measured in turn."""
+"""The measuring side of each benchmark: a broker, events, and rounds that measure all cases in turn."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ HERE = Path(__file__).parent
 
 
 def options(about: str | None, *, messages: int, rounds: int) -> argparse.ArgumentParser:
-    """Return the options that all benchmarks have, with these defaults."""
+    """Return the options of all benchmarks, with these defaults."""
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--messages", type=int, default=messages, help="how many are read for each measurement")
-    parser.add_argument("--rounds", type=int, default=rounds, help="how often each is measured")
+    parser.add_argument("--messages", type=int, default=messages, help="the number of messages of each measurement")
+    parser.add_argument("--rounds", type=int, default=rounds, help="the number of measurements of each case")
     return parser
 
 
 @contextmanager
 def broker() -> Iterator[str]:
-    """Keep a broker running in the block, whose data goes with it; give its bootstrap address."""
+    """Run a broker with temporary data in the block, and yield its bootstrap address."""
     with tempfile.TemporaryDirectory() as folder, running_kafka(Path(folder)) as bootstrap:
         yield bootstrap
 
@@ -55,13 +55,13 @@ def fill(bus: Bus, categories: Sequence[Category[Event]], events: Iterator[Event
 
 
 def create(bus: Bus, categories: Iterable[AnyCategory]) -> None:
-    """Create the categories, empty."""
+    """Create empty categories."""
     for category in categories:
         bus.catalog.create(CategorySpec.of(category))
 
 
 def rate(script: str, *arguments: str) -> float:
-    """Run a script beside this one in a process of its own, and return the messages/s that it prints."""
+    """Run a script of this folder in its own process, and return the messages/s that it prints."""
     done, seconds = subprocess.run(
         command(script, *arguments), check=True, stdout=subprocess.PIPE, text=True
     ).stdout.split()
@@ -69,19 +69,19 @@ def rate(script: str, *arguments: str) -> float:
 
 
 def command(script: str, *arguments: str) -> list[str]:
-    """Return how a script beside this one is started."""
+    """Return the command of a script in this folder."""
     return [sys.executable, str(HERE / script), *arguments]
 
 
 def unique(name: str) -> str:
-    """Return a name that nothing has had."""
+    """Return an unused name."""
     return f"{name}-{uuid4().hex[:8]}"
 
 
 def medians(of: Sequence[R], rounds: int, measure: Callable[[R], float]) -> dict[R, float]:
-    """Measure all in turn, round by round, so that a slow minute of the machine meets all of them; return the medians."""
-    measured: dict[R, list[float]] = {one: [] for one in of}
+    """Measure all cases in turn in each round, so a slow minute of the machine affects all of them; return the medians."""
+    measured: dict[R, list[float]] = {case: [] for case in of}
     for _ in range(rounds):
-        for one, values in measured.items():
-            values.append(measure(one))
-    return {one: statistics.median(values) for one, values in measured.items()}
+        for case, values in measured.items():
+            values.append(measure(case))
+    return {case: statistics.median(values) for case, values in measured.items()}

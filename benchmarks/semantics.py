@@ -1,4 +1,4 @@
-"""What each pair of semantics costs: throughput of one worker, and latency from an event to its output, in one run.
+"""The cost of each pair of semantics: throughput of one worker, and latency from an event to its output, in one run.
 
     python benchmarks/semantics.py [--messages 500000] [--rounds 3] [--latency-seconds 6]
 
@@ -28,13 +28,13 @@ WORKER = "semantics_worker.py"
 
 @dataclass(frozen=True)
 class Cost:
-    """What was measured of a row.
+    """The measurements of a row.
 
     Args:
         rate: messages/s.
-        ratio: to the rate of the row of its kind that is at least once in all.
-        median_ms: of the latency.
-        p99_ms: its 99th percentile.
+        ratio: the ratio to the rate of the at-least-once row of its kind.
+        median_ms: the median latency.
+        p99_ms: the 99th percentile of the latency.
     """
 
     rate: float
@@ -49,8 +49,8 @@ Costs = dict[Row, Cost]
 def main() -> None:
     """Measure, print and draw."""
     parser = options(__doc__, messages=500_000, rounds=3)
-    parser.add_argument("--latency-seconds", type=int, default=6, help="how long events are sent for each latency")
-    parser.add_argument("--kafka", help="use this broker, filled by an earlier run, instead of an own one")
+    parser.add_argument("--latency-seconds", type=int, default=6, help="the seconds of sending for each latency")
+    parser.add_argument("--kafka", help="use this broker, filled by an earlier run, instead of a new one")
     given = parser.parse_args()
     if given.kafka:
         show(measure(given.kafka, given.rounds, given.latency_seconds))
@@ -63,7 +63,7 @@ def main() -> None:
 
 
 def measure(bootstrap: str, rounds: int, latency_seconds: int) -> Costs:
-    """Return what each row costs."""
+    """Return the measurements of each row."""
     bus = KafkaBus(KafkaSettings(bootstrap))
     wanted = str(bus.catalog.describe(by_dim.name).events)
     rates = medians(ROWS, rounds, lambda row: rate(WORKER, bootstrap, _number(row), by_dim.name, wanted))
@@ -78,7 +78,7 @@ def measure(bootstrap: str, rounds: int, latency_seconds: int) -> Costs:
 
 
 def latencies(bus: Bus, bootstrap: str, row: Row, seconds: int) -> list[int]:
-    """Return the latencies of a row, in milliseconds, while events come at a steady rate."""
+    """Return the latencies of a row in milliseconds, at a steady rate of events."""
     asks = live(unique("bench_live"))
     create(bus, [asks])
     events = list(make(RATE * seconds))
@@ -108,9 +108,9 @@ def show(costs: Costs) -> None:
 
 
 def _draw_throughput(axes: Axes, costs: Costs) -> None:
-    bars = axes.barh(_places(costs), [cost.ratio for cost in costs.values()], color=_colors(costs))
+    bars = axes.barh(_bar_positions(costs), [cost.ratio for cost in costs.values()], color=_colors(costs))
     axes.bar_label(bars, [f"{cost.ratio:.2f}" for cost in costs.values()], padding=3)
-    axes.set_yticks(_places(costs), [f"{row.kind}: {row.pair}" for row in costs])
+    axes.set_yticks(_bar_positions(costs), [f"{row.kind}: {row.pair}" for row in costs])
     axes.set_ylabel("kind: semantics of state, of output")
     axes.set_title("Throughput")
     axes.set_xlabel("ratio to at least once, of the same kind")
@@ -118,7 +118,7 @@ def _draw_throughput(axes: Axes, costs: Costs) -> None:
 
 
 def _draw_latency(axes: Axes, costs: Costs) -> None:
-    places = _places(costs)
+    places = _bar_positions(costs)
     axes.barh(places, [cost.p99_ms for cost in costs.values()], color=_colors(costs), alpha=0.35)
     bars = axes.barh(places, [cost.median_ms for cost in costs.values()], color=_colors(costs))
     axes.bar_label(bars, [f"{cost.median_ms:,.0f}" for cost in costs.values()], padding=3)
@@ -128,8 +128,8 @@ def _draw_latency(axes: Axes, costs: Costs) -> None:
     _finish(axes)
 
 
-def _places(costs: Costs) -> list[float]:
-    """Return how far down each row's bar is, with some room between kinds."""
+def _bar_positions(costs: Costs) -> list[float]:
+    """Return the vertical position of each row's bar, with gaps between kinds."""
     kinds = list(dict.fromkeys(row.kind for row in costs))
     return [place + 0.7 * kinds.index(row.kind) for place, row in enumerate(costs)]
 

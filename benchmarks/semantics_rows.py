@@ -1,6 +1,6 @@
-"""The rows of the benchmark of semantics: a processor of each kind, for each pair of semantics that holds.
+"""The rows of the semantics benchmark: a processor of each kind for each valid pair of semantics.
 
-Whatever their kind, they write the same answers, each of which covers its key's events up to a time.
+All kinds write the same answers; each answer covers its key's events up to a time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ LEAST, MOST, EXACT = ps.Semantics.AT_LEAST_ONCE, ps.Semantics.AT_MOST_ONCE, ps.S
 
 
 class Answer(ps.Record, frozen=True):
-    """What a key has come to."""
+    """A key's count."""
 
     key: str
     newest: ps.EventTime
@@ -27,12 +27,12 @@ answers = ps.Category("bench_answers", Answer, key="key", event_time="newest", b
 
 
 def live(name: str) -> Category[Event]:
-    """Return a category for events that are written while they are read."""
+    """Return a category for events that are written during the measurement."""
     return ps.Category(name, Event, key="dim_id", event_time="event_time", buckets=by_dim.buckets, retention=None)
 
 
 class Row(NamedTuple):
-    """A kind of processor, and how often an event counts in its state and its outputs appear."""
+    """A kind of processor with the semantics of its state and its outputs."""
 
     kind: str
     state: ps.Semantics
@@ -40,11 +40,11 @@ class Row(NamedTuple):
 
     @property
     def pair(self) -> str:
-        """The semantics, in words: of state and output where there is state."""
+        """The semantics in words, of state and output for a processor with state."""
         return self.output.value if self.kind == "stateless" else f"{self.state.value}, {self.output.value}"
 
     def processor(self, name: str, reads: Category[Event]) -> type[ps.Processor]:
-        """Return the processor, under this name."""
+        """Return the processor with this name."""
         declared = {
             "name": name,
             "reads": reads,
@@ -80,7 +80,7 @@ class _Aggregating(ps.Aggregator):
     monoid = ps.monoids.TupleOf(ps.monoids.Count(), ps.monoids.Max())
 
     def observe(self, event: Event) -> tuple[Event, int]:
-        """Return what is counted, and its time."""
+        """Return the event and its count."""
         return event, event.event_time
 
     def result(self, key: str, window: ps.windows.Window, value: tuple[int, int]) -> Answer:

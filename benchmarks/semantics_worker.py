@@ -1,8 +1,8 @@
-"""The measured side: one worker of one row, which ends when it has handled so many events.
+"""The measured side: one worker of one row, which ends after a number of events.
 
     python semantics_worker.py BOOTSTRAP ROW READS WANTED
 
-ROW is the row's number. Prints the messages handled between its first batch and its last checkpoint, and the seconds.
+ROW is the row's number. Prints the messages between its first batch and its last checkpoint, and the seconds.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The stores of the benchmark of remote writes: real PostgreSQL and real Redis, from the same wheels as in the tests."""
+"""The stores of the remote-writes benchmark: PostgreSQL and Redis, from the same wheels as in the tests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Store(NamedTuple):
 
     Args:
         url: its address.
-        clear: makes it as empty as it was.
+        clear: deletes all data.
     """
 
     url: str
@@ -28,7 +28,7 @@ class Store(NamedTuple):
 
 @contextmanager
 def stores() -> Iterator[dict[str, Store]]:
-    """Keep one of each kind running in the block, by name; their data goes with them."""
+    """Run one store of each kind with temporary data in the block, and yield them by name."""
     with tempfile.TemporaryDirectory() as postgres, tempfile.TemporaryDirectory() as redis:
         relational, cache = Postgres(Path(postgres)), Redis(Path(redis))
         try:
@@ -46,7 +46,7 @@ def stores() -> Iterator[dict[str, Store]]:
 def _drop_tables(server: Postgres) -> None:
     with server.session() as session:
         session.execute("DROP TABLE IF EXISTS penstock_shards, penstock_parts")
-        # What one way left to be written must not slow the next one down.
+        # Pending writes of one case must not slow the next one down.
         session.execute("CHECKPOINT")
 
 

@@ -1,8 +1,8 @@
-"""Throughput of one worker beside a plain confluent-kafka loop that does the same work, in one run.
+"""Throughput of one worker beside a plain confluent-kafka loop with the same work, in one run.
 
     python benchmarks/throughput.py [--messages 1000000] [--rounds 3]
 
-Starts a broker of its own. Prints messages/s of both, round by round in turn, and the ratio of the medians.
+Starts its own broker. Prints messages/s of both sides in turn for each round, and the ratio of the medians.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SIDES = ("plain_loop.py", "penstock_worker.py")
 def main() -> None:
     """Measure and print."""
     parser = options(__doc__, messages=1_000_000, rounds=3)
-    parser.add_argument("--kafka", help="use this broker, filled by an earlier run, instead of an own one")
+    parser.add_argument("--kafka", help="use this broker, filled by an earlier run, instead of a new one")
     given = parser.parse_args()
     if given.kafka:
         measure(given.kafka, given.rounds)
