@@ -79,7 +79,7 @@ class Postgres:
         password = self._folder / "password"
         password.write_text(PASSWORD)
         if os.geteuid() == 0:
-            _give_to_nobody(self._folder)
+            _give_to_unprivileged(self._folder)
         arguments = [
             "--username=penstock",
             f"--pwfile={password}",
@@ -229,7 +229,7 @@ def _unprivileged() -> dict[str, Any]:
     return {"user": "nobody", "extra_groups": []} if os.geteuid() == 0 else {}
 
 
-def _give_to_nobody(folder: Path) -> None:
+def _give_to_unprivileged(folder: Path) -> None:
     user = pwd.getpwnam("nobody").pw_uid
     for path in (folder, *folder.iterdir()):
         os.chown(path, user, -1, follow_symlinks=False)

@@ -22,7 +22,7 @@ from penstock.transport.bus import Bus
 
 ALL = Span(0)
 EMPTY = Empty()
-NOBODY = ReplayCallbacks()
+NO_CALLBACKS = ReplayCallbacks()
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class ReplayRequest:
     key: str | None = None
     numbers: Sequence[int] | None = None
     past: Callable[[ps.Processor], EventSource] | None = None
-    company: ReplayCallbacks = NOBODY
+    company: ReplayCallbacks = NO_CALLBACKS
     prepare: Callable[[ps.Processor], None] = lambda _: None
 
     def run(self) -> Replayed:

@@ -51,6 +51,8 @@ REWRITTEN = (
     "state",
     "backfill",
     "ops",
+    "benchmarks",
+    "tests/simulation",
 )
 """Clean folders and files."""
 

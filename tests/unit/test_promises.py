@@ -358,7 +358,7 @@ class CheckTaker(ps.LookupJoin):
     """Checks the takers."""
 
     reads, writes, watermark = long_calls, checked, ps.watermarks.UpstreamWatermark()
-    source = ps.lookups.MemoryTable({f"taker-{n}": {"name": "somebody"} for n in range(2)})
+    source = ps.lookups.MemoryTable({f"taker-{n}": {"name": "Ann"} for n in range(2)})
 
     def key_of(self, event: Long) -> str:
         return event.taker
