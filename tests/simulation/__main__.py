@@ -116,8 +116,12 @@ def main() -> int:
             if options.stop_at_failure:
                 return 1
         each_s = (time.monotonic() - began_s) / done
-        sys.stderr.write(f"\r{done:,} of {options.seeds:,} seeds, {1 / each_s:.1f} per second, {len(failed)} failed ")
-    sys.stderr.write("\n")
+        if sys.stderr.isatty():
+            sys.stderr.write(
+                f"\r{done:,} of {options.seeds:,} seeds, {1 / each_s:.1f} per second, {len(failed)} failed "
+            )
+    if sys.stderr.isatty():
+        sys.stderr.write("\n")
     by_profile = Counter(result.profile for result in failed)
     print_line(f"{options.seeds:,} seeds, {len(failed)} failed {dict(by_profile) or ''}")
     for result in failed[:MAX_REPORTED]:
