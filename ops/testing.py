@@ -28,7 +28,7 @@ from ..transport.category_spec import CategorySpec
 from ..transport.codecs.by_category import Codecs
 from ..transport.internal_topics import create_missing_categories
 from ..transport.memory import MemoryBus
-from ..transport.messages import Bucket, MessageCopy, Outgoing
+from ..transport.messages import Bucket, MessageCopy, Outgoing, outgoing
 from ..transport.tables.registrations import PROCESSORS
 from ..transport.tables.upstream_watermarks import WATERMARKS
 from .clock import SteeredClock
@@ -182,16 +182,16 @@ class Driver:
         writer = self.bus.writer()
         for item in items:
             if isinstance(item, bytes):
-                writer.send(category.name, [Outgoing(self._key_of(category, item), item)])
+                keys = self._message_keys_of(category, item)
+                messages = outgoing(category, keys, [item]) if keys else [Outgoing(None, item)]
+                writer.send(category.name, messages)
             else:
-                [key], [value] = category.keys_of([item]), self._codecs.of(category).encode([item])
-                writer.send(category.name, [Outgoing(key.encode(), value)])
+                keys, values = category.encode_keys(category.keys_of([item])), self._codecs.of(category).encode([item])
+                writer.send(category.name, outgoing(category, keys, values))
 
-    def _key_of(self, category: Category[Any], value: bytes) -> bytes | None:
-        """Return the key of an encoded record; None if the bytes do not decode."""
-        for key in category.keys_of(self._codecs.of(category).decode([MessageCopy(value)]).events):
-            return key.encode()
-        return None
+    def _message_keys_of(self, category: Category[Any], value: bytes) -> list[bytes]:
+        """Return the message key of an encoded record; none if the bytes do not decode."""
+        return category.encode_keys(category.keys_of(self._codecs.of(category).decode([MessageCopy(value)]).events))
 
     def _run_to_end(self, processor: type[Processor]) -> None:
         targets = ends_of(processor.inputs(), self.bus)

@@ -9,6 +9,8 @@ from .processors.declare.dead_letter_limit import DeadLetterLimit
 from .processors.declare.dead_letters import DeadLetter
 from .processors.declare.emission import AtCheckpoint, AtWatermark, OnLate
 from .processors.declare.joins import Join, JoinType
+from .processors.declare.keys import KeyCodec
+from .processors.declare.partitioner import Partitioner
 from .processors.declare.processor import CheckpointInterval, ErrorPolicy, Processor
 from .processors.declare.records import EventTime, Record
 from .processors.declare.repartition import Repartition
@@ -38,9 +40,11 @@ __all__ = [
     "EventTime",
     "Join",
     "JoinType",
+    "KeyCodec",
     "LocalStore",
     "LookupJoin",
     "OnLate",
+    "Partitioner",
     "PenstockError",
     "Processor",
     "Record",

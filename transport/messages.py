@@ -7,7 +7,9 @@ from functools import partial
 from itertools import repeat
 from typing import NamedTuple
 
+from ..processors.declare.categories import AnyCategory
 from ..processors.declare.codecs import Headers, Message
+from ..processors.declare.partitioner import Partitioner
 from ..processors.time.timestamp_validation import UNKNOWN_ARRIVAL_MS
 
 
@@ -148,7 +150,7 @@ class MessageCopy:
 
 
 BY_KEY = -1
-"""In place of a bucket number: the bucket of the key."""
+"""In place of a bucket number: the bucket of the key by `Partitioner.MURMUR2`, which the client computes."""
 
 
 class Outgoing(NamedTuple):
@@ -171,10 +173,20 @@ _new_outgoing = partial(tuple.__new__, Outgoing)
 
 
 def outgoing(
-    keys: Iterable[bytes | None], values: Iterable[bytes | None], headers: Iterable[Headers | None] | None = None
+    category: AnyCategory,
+    message_keys: Sequence[bytes],
+    values: Iterable[bytes | None],
+    headers: Iterable[Headers | None] | None = None,
 ) -> Iterator[Outgoing]:
-    """Return messages for the buckets of their keys. This takes two thirds of the time of `map(Outgoing, keys, values)`."""
-    return map(_new_outgoing, zip(keys, values, repeat(BY_KEY), repeat(None) if headers is None else headers))
+    """Return messages of a category for the buckets of their keys, by its partitioner; by MURMUR2 if that is unknown.
+
+    This takes two thirds of the time of `map(Outgoing, message_keys, values)`.
+    """
+    by_client = category.partitioner in (None, Partitioner.MURMUR2)
+    buckets = repeat(BY_KEY) if by_client else category.buckets_of_message_keys(message_keys)
+    all_headers = repeat(None) if headers is None else headers
+    # Not strict, since repetitions are endless.
+    return map(_new_outgoing, zip(message_keys, values, buckets, all_headers, strict=False))
 
 
 def size_of(message: Outgoing) -> int:

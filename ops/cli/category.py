@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,7 +22,7 @@ from ...transport.codecs.by_category import Codecs
 from ...transport.codecs.json_codec import JsonCodec
 from ...transport.codecs.schemaless import decode_any
 from ...transport.errors import BucketMismatch, CategoryExists
-from ...transport.messages import Bucket, MessageCopy, Outgoing, Position
+from ...transport.messages import Bucket, MessageCopy, Position, outgoing
 from ...transport.tables.schemas import Schemas
 from ..humanize import counted
 from .category_resize import resize
@@ -214,17 +215,17 @@ def send(
     declared = {category.name: category for category in AppName.parse(app_file).load().categories()}
     if name not in declared:
         raise typer.BadParameter(f"{app_file} declares no category {name!r}; it has {', '.join(declared)}.")
-    category = declared[name]
     lines = (_content(file) if file else sys.stdin.buffer.read()).splitlines()
     bus = connect(kafka, folder)
-    bus.catalog.describe(name)
+    # The partitioner needs the present number of buckets.
+    category = replace(declared[name], buckets=bus.catalog.describe(name).spec.buckets)
     decoded = JsonCodec(category).decode(list(map(MessageCopy, lines)))
     if decoded.bad:
         at, reason, _ = decoded.bad[0]
         raise PenstockError(f"Line {at + 1} is not a {category.record.__name__}: {reason}. Nothing was written.")
-    keys = [key.encode() for key in category.keys_of(decoded.events)]
+    keys = category.encode_keys(category.keys_of(decoded.events))
     writer = bus.writer()
-    writer.send(name, map(Outgoing, keys, Codecs(bus).of(category).encode(decoded.events)))
+    writer.send(name, outgoing(category, keys, Codecs(bus).of(category).encode(decoded.events)))
     writer.flush()
     note(f"Wrote {counted(len(keys), 'record')} to {name}.")
 

@@ -11,7 +11,6 @@ from typing import Annotated
 import typer
 
 from ...backfill.warehouse.warehouse import open_warehouse
-from ...processors.declare.partitioner import bucket_of
 from ...processors.declare.processor import Processor
 from ...state.backups.manifest import BackupId
 from ...transport.bus import Bus
@@ -247,16 +246,17 @@ def parse_initial_state(text: str, backups: BackupLocation) -> Start:
 
 
 def select_buckets(processor: type[Processor], key: str | None, numbers: list[int] | None) -> list[int]:
-    """Return the bucket numbers to replay: all, the named ones, or the bucket of a key."""
-    buckets = processor.inputs()[0].buckets
+    """Return the bucket numbers to replay: all, the named ones, or the bucket of a key if the partitioner is known."""
+    category = processor.inputs()[0]
+    buckets = category.buckets
     unknown = [number for number in numbers or () if not 0 <= number < buckets]
     if unknown:
         raise typer.BadParameter(
             f"{processor.__name__} has no bucket {unknown[0]}. Its inputs have buckets 0 to {buckets - 1}."
         )
-    if key is None:
+    if key is None or category.partitioner is None:
         return sorted(set(numbers or range(buckets)))
-    bucket = bucket_of(key.encode(), buckets)
+    bucket = category.bucket_of(key)
     if numbers and bucket not in numbers:
         raise typer.BadParameter(f"Events of key {key} are in bucket {bucket}. Omit --bucket, or name that bucket.")
     return [bucket]

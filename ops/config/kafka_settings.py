@@ -29,7 +29,7 @@ _RESERVED = {
     "isolation.level": "aborted transactions must not be read",
     "enable.idempotence": "outputs would be duplicated or reordered",
     "acks": "outputs without replicas would count as written",
-    "partitioner": "all writers must put a key into the same bucket",
+    "partitioner": "all writers must put a key into the same bucket; declare `partitioner` on the category instead",
     "partition.assignment.strategy": "it depends on the processor's number of inputs",
 }
 """Settings that would break guarantees, with the reason."""

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from ...processors.declare.partitioner import bucket_of
+from ...processors.declare.categories import AnyCategory
 from ...processors.declare.processor import Processor
 from ...processors.errors import PenstockError
 from ...processors.shard.checkpoints import is_remote
@@ -83,6 +83,15 @@ class ResizePlan:
         """Whether each new bucket has the keys of one old bucket, so that its event time continues exactly."""
         return self.after % self.before == 0
 
+    def category(self, name: str) -> AnyCategory | None:
+        """Return the declaration of one of the categories; None if the app neither reads nor writes it."""
+        declared = (
+            category
+            for processor in (*self.readers, *self.writers)
+            for category in (*processor.inputs(), *processor.outputs())
+        )
+        return next((category for category in declared if category.name == name), None)
+
     def is_new(self, bus: Bus) -> bool:
         """Return whether no category has more buckets yet."""
         return all(bus.catalog.describe(name).spec.buckets == self.before for name in self.categories)
@@ -127,6 +136,7 @@ def plan_resize(
     plan = ResizePlan(sorted(names), before, after, readers, writers, offsets)
     for processor in readers:
         _require_local(processor, plan)
+        _require_partitioner(processor)
         if unfinished is None:
             _require_drained(processor, plan, environment)
     return plan
@@ -164,6 +174,16 @@ def _require_local(processor: type[Processor], plan: ResizePlan) -> None:
             f"{processor.__name__} keeps its state in a remote store by bucket, and a resize does not split that state. Nothing was changed. "
             f"Leave {names} as it is. Declare another category with {plan.after} buckets and a penstock.Repartition that writes {names} to "
             f"it, and let {processor.__name__}, renamed, read that category from the first event."
+        )
+
+
+def _require_partitioner(processor: type[Processor]) -> None:
+    unknown = next((category.name for category in processor.inputs() if category.partitioner is None), None)
+    if unknown is not None and processor.state_shape() is not None:
+        raise MaintenanceRefused(
+            f"The partitioner of {unknown} is unknown (`partitioner=None`), so the new bucket of a key in the state of {processor.__name__} is "
+            f"unknown, too. Nothing was changed. Declare the partitioner of the writers of {unknown}, or copy it to a new category "
+            "(penstock.Repartition)."
         )
 
 
@@ -250,7 +270,11 @@ class _BucketIncrease(TopicChange):
             )
 
     def _misplaced(self, name: str) -> Counter[bytes]:
-        """Return the keys after the resize offsets in wrong buckets, with their numbers of events."""
+        """Return the keys after the resize offsets in wrong buckets, with their numbers of events; none if the partitioner is unknown."""
+        declared = self._plan.category(name)
+        if declared is None or declared.partitioner is None:
+            return Counter()
+        category = replace(declared, buckets=self._plan.after)
         ends, offsets = self._bus.catalog.stable_ends(name), self._plan.resize_offsets[name]
         starts = {Bucket(name, number): start for number, start in offsets.items() if ends[number] > start}
         misplaced: Counter[bytes] = Counter()
@@ -261,9 +285,10 @@ class _BucketIncrease(TopicChange):
             while unread:
                 polled = scanner.poll(READ_WAIT_S)
                 for batch in polled.batches:
-                    keys = (message.key() for message in batch.messages)
+                    keys = [key for key in (message.key() for message in batch.messages) if key]
+                    buckets = category.buckets_of_message_keys(keys)
                     misplaced.update(
-                        key for key in keys if key and bucket_of(key, self._plan.after) != batch.bucket.number
+                        key for key, bucket in zip(keys, buckets, strict=True) if bucket != batch.bucket.number
                     )
                 unread -= {end.bucket for end in polled.ended}
         return misplaced

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import gcd
 
-from ...processors.declare.partitioner import bucket_of
 from ...processors.declare.processor import Processor
 from ...processors.operators.key_owners import EntryKeyReader, entry_key_reader
 from ...processors.shard.position import Offsets, StatePosition
@@ -158,21 +157,23 @@ class StateSplit:
             state.close()
 
     def _entries_of(self, bucket: int, source: RocksShardState) -> Iterator[tuple[bytes, bytes]]:
-        before, after, find_key = self._plan.before, self._plan.after, self._key_of
+        find_key, category = self._key_of, self._plan.processor.inputs()[0]
+        before, after = (replace(category, buckets=buckets) for buckets in (self._plan.before, self._plan.after))
         identity = source.identity()
         old = None if identity is None else identity.bucket
         for entry, value in source.items():
-            key = find_key(entry, value)
-            if key is None:
+            owner = find_key(entry, value)
+            if owner is None:
                 continue
-            if bucket_of(key, before) != old:
+            key = owner.decode()
+            if before.bucket_of(key) != old:
                 raise MaintenanceRefused(
-                    f"{self._plan.processor.__name__}: key {key.decode(errors='backslashreplace')!r} has state in bucket {old}, and Kafka's "
-                    f"default partitioner chooses bucket {bucket_of(key, before)} of {before}. The writer uses another partitioner, so the new "
-                    "bucket of the key is unknown. Nothing was changed. Write with Kafka's default partitioner (murmur2), or copy the category "
-                    "to a new one first (penstock.Repartition)."
+                    f"{self._plan.processor.__name__}: key {key!r} has state in bucket {old}, and the partitioner of {category.name} chooses bucket "
+                    f"{before.bucket_of(key)} of {before.buckets}. The writer uses another partitioner, so the new bucket of the key is unknown. "
+                    f"Nothing was changed. Declare the `partitioner` of the writer on {category.name}, or copy it to a new category first "
+                    "(penstock.Repartition)."
                 )
-            if bucket_of(key, after) == bucket:
+            if after.bucket_of(key) == bucket:
                 yield entry, value
 
 

@@ -17,10 +17,10 @@ from ...processors.shard.batches import (
     RejectedEvent,
     accept_batch,
     expect_unit,
-    misplaced_event,
     with_deletions,
 )
 from ...processors.shard.key_check import KeyCheck
+from ...processors.shard.key_diagnosis import MisplacedEvent
 from ...transport.codecs.by_category import Codecs
 from ...transport.messages import Bucket, RawBatch
 from ..clock import Clock
@@ -138,8 +138,8 @@ class BatchProcessor:
         found = self._keys.misplaced(category, batch.bucket.number, decoded.events)
         if found is None:
             return []
-        at = decoded.at[found.at]
-        return [misplaced_event(found, at, batch.messages[at].key(), category, self._processor)]
+        event, keys = decoded.events[found.at], [message.key() for message in batch.messages]
+        return [MisplacedEvent(found, event, decoded.at[found.at], keys, category).rejection(type(self._processor))]
 
     def _fed(
         self, shard: OpenShard, batch: RawBatch, category: AnyCategory, accepted: AcceptedBatch

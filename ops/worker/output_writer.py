@@ -69,10 +69,10 @@ class OutputWriter:
         shard.events_out += len(outputs)
 
     def _write(self, shard: OpenShard, category: AnyCategory, records: Sequence[Any]) -> None:
-        keys = [key.encode() for key in category.keys_of(records)]
+        keys = category.encode_keys(category.keys_of(records))
         encoded = self._codecs.of(category).encode(records)
         self._metrics.bytes_out += sum(map(len, encoded))
-        self._executor.send(shard, category.name, outgoing(keys, encoded))
+        self._executor.send(shard, category.name, outgoing(category, keys, encoded))
 
     def set_aside(self, shard: OpenShard, batch: RawBatch, event: RejectedEvent) -> None:
         """Send a rejected message of a batch to the dead letters."""

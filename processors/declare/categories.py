@@ -14,6 +14,8 @@ from msgspec import inspect as shapes
 
 from ..errors import DeclarationError
 from ..validation import did_you_mean
+from .keys import KeyCodec, MessageKeys
+from .partitioner import AnyPartitioner, Partitioner, bucket_of, buckets_of
 from .records import Record, fields_of, plain, without_null
 
 R = TypeVar("R", bound=Record)
@@ -34,6 +36,10 @@ class Category(Generic[R]):
         buckets: the number of buckets, the unit of parallelism. One worker at a time reads a bucket.
         retention: how long the bus keeps an event after it was written; None forever.
         codec: the encoding, `"json"` or `"avro"`.
+        partitioner: how its producers choose the bucket of a message key, and how Penstock does: a `Partitioner`, or a function that returns
+            the bucket of a message key (bytes) among a number of buckets. None if it is unknown: a processor with state per key then
+            cannot read the category, and Penstock writes with MURMUR2.
+        key_codec: how the bytes of a message key represent the key.
 
     Raises:
         DeclarationError: the name is invalid; a field is missing; the event time is optional or not an int; the key is optional or has
@@ -54,6 +60,8 @@ class Category(Generic[R]):
     buckets: int = 8
     retention: timedelta | None = field(default=timedelta(days=7))
     codec: CodecName = "json"
+    partitioner: AnyPartitioner | None = Partitioner.MURMUR2
+    key_codec: KeyCodec = KeyCodec.TEXT
 
     def __post_init__(self) -> None:
         self._check_types()
@@ -82,9 +90,21 @@ class Category(Generic[R]):
             raise DeclarationError(
                 f"Category {self.name!r}: key={self.key!r} has the wrong type. Declare the name of a field or a function of the record."
             )
+        self._check_key_types()
         if self.retention is not None and self.retention <= timedelta():
             raise DeclarationError(
                 f"Category {self.name!r}: `retention={self.retention}` must be greater than zero. Declare None to keep events forever."
+            )
+
+    def _check_key_types(self) -> None:
+        if not isinstance(self.partitioner, (Partitioner, type(None))) and not callable(self.partitioner):
+            raise DeclarationError(
+                f"Category {self.name!r}: partitioner={self.partitioner!r} has the wrong type. Declare a penstock.Partitioner; a function of the "
+                "message key and the number of buckets; or None if it is unknown."
+            )
+        if not isinstance(self.key_codec, KeyCodec):
+            raise DeclarationError(
+                f"Category {self.name!r}: key_codec={self.key_codec!r} has the wrong type. Declare a penstock.KeyCodec."
             )
 
     def _check_fields(self) -> None:
@@ -108,6 +128,11 @@ class Category(Generic[R]):
                     f"Category {self.name}: the key field {self.key!r} must be a str or an int, without None. For other keys, declare "
                     "`key` as a function of the record."
                 )
+            if self.key_codec in (KeyCodec.INT32, KeyCodec.INT64) and self._key_is_text:
+                raise DeclarationError(
+                    f"Category {self.name}: `key_codec=KeyCodec.{self.key_codec.name}` needs an int, but the key field {self.key!r} is a str. "
+                    "Declare the field as an int, or another `key_codec`."
+                )
 
     def keys_of(self, events: Sequence[R]) -> list[str]:
         """Return the key of each event.
@@ -119,6 +144,66 @@ class Category(Generic[R]):
             return [self._computed_key(event) for event in events]
         keys = list(map(attrgetter(self.key), events))
         return keys if self._key_is_text else [str(key) for key in keys]
+
+    def encode_keys(self, keys: Sequence[str]) -> list[bytes]:
+        """Return the message key of each key.
+
+        Raises:
+            InvalidKey: a key does not fit the `key_codec`.
+        """
+        return self._message_keys.encode(keys)
+
+    def decode_key(self, message_key: bytes) -> str:
+        """Return the key of a message key.
+
+        Raises:
+            InvalidKey: the bytes do not fit the `key_codec`.
+        """
+        return self._message_keys.decode(message_key)
+
+    def bucket_of(self, key: str) -> int:
+        """Return the bucket of a key.
+
+        Raises:
+            InvalidKey: the key does not fit the `key_codec`.
+            DeclarationError: the partitioner is unknown or fails.
+        """
+        return bucket_of(self.encode_keys([key])[0], self.buckets, self._known_partitioner)
+
+    def buckets_of(self, keys: Sequence[str]) -> list[int]:
+        """Return the bucket of each key, as `bucket_of` does."""
+        return self.buckets_of_message_keys(self.encode_keys(keys))
+
+    def buckets_of_message_keys(self, message_keys: Sequence[bytes]) -> list[int]:
+        """Return the bucket of each message key.
+
+        Raises:
+            DeclarationError: the partitioner is unknown or fails.
+        """
+        return buckets_of(message_keys, self.buckets, self._known_partitioner)
+
+    @property
+    def partitioning(self) -> tuple[object, ...]:
+        """A value that determines the bucket of every key. Categories with equal values have each key in buckets of the same number."""
+        return (self.buckets, self.partitioner, self.key_codec, self.key_codec is KeyCodec.JSON and self.key_is_number)
+
+    @property
+    def _known_partitioner(self) -> AnyPartitioner:
+        if self.partitioner is None:
+            raise DeclarationError(
+                f"Category {self.name}: its partitioner is unknown (`partitioner=None`), so the bucket of a key is unknown, too. Declare the partitioner "
+                "of its producers."
+            )
+        return self.partitioner
+
+    @cached_property
+    def _message_keys(self) -> MessageKeys:
+        return MessageKeys(self.name, self.key_codec, self.key_is_number)
+
+    @property
+    def key_is_number(self) -> bool:
+        """Whether the key is an int field."""
+        return isinstance(self.key, str) and not self._key_is_text
 
     def event_times_of(self, events: Sequence[R]) -> list[int]:
         """Return the event time of each event (milliseconds since 1970, UTC)."""

@@ -240,12 +240,33 @@ class KeyedProcessor(Processor):
 
     @classmethod
     def check(cls) -> None:
-        """Also check the category of late events."""
+        """Also check the partitioners of the inputs and the category of late events."""
         super().check()
+        if cls.checks_keys():
+            _expect_partitioners(cls)
         if isinstance(cls.late, Category) and any(category.record is not cls.late.record for category in cls.inputs()):
             raise DeclarationError(
                 f"Processor {cls.__name__} sends late events to {cls.late.name}, a category of {cls.late.record.__name__}. Declare a category "
                 "with the record type of the input."
+            )
+
+
+def _expect_partitioners(cls: type[Processor]) -> None:
+    """Raise DeclarationError if events of one key may be in different shards."""
+    first, *others = cls.inputs()
+    unknown = next((category.name for category in cls.inputs() if category.partitioner is None), None)
+    if unknown is not None:
+        raise DeclarationError(
+            f"Processor {cls.__name__} has a state per key, but the partitioner of {unknown} is unknown (`partitioner=None`), so events of one key "
+            f"may be in several buckets. Copy {unknown} to another category with a penstock.Repartition, and read that one. If each bucket should "
+            "have a separate state, declare `key_check = False`."
+        )
+    for other in others:
+        if other.partitioning != first.partitioning:
+            raise DeclarationError(
+                f"Processor {cls.__name__} reads {first.name} and {other.name}, which are not co-partitioned: their `partitioner` or `key_codec` "
+                "differs, or with KeyCodec.JSON the key is a str in one of them and an int in the other. Events of one key would be in "
+                "different buckets. Copy one of them to another category with a penstock.Repartition, and read that one."
             )
 
 

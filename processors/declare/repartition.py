@@ -1,4 +1,4 @@
-"""Repartition: copy a category under another key or number of buckets."""
+"""Repartition: copy a category under another key, number of buckets or partitioner."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .stateless import Stateless
 
 
 class Repartition(Stateless):
-    """Copies its input to a category with the same record type and another key or another number of buckets.
+    """Copies its input to a category with the same record type and another key, number of buckets, partitioner or key codec.
 
     Records with the same old key and the same new key keep their order. Records with different old keys interleave as their buckets are read.
     """
@@ -23,7 +23,7 @@ class Repartition(Stateless):
 
     @classmethod
     def check(cls) -> None:
-        """Also check that there is one output of the input's record type, with another key or another number of buckets."""
+        """Also check that there is one output of the input's record type, whose keys are in other buckets."""
         super().check()
         outputs = cls.outputs()
         records = {category.record for category in cls.inputs()}
@@ -35,10 +35,10 @@ class Repartition(Stateless):
         same = [
             category.name
             for category in cls.inputs()
-            if (category.key, category.buckets) == (outputs[0].key, outputs[0].buckets)
+            if (category.key, category.partitioning) == (outputs[0].key, outputs[0].partitioning)
         ]
         if same:
             raise DeclarationError(
-                f"Repartition {cls.__name__}: {outputs[0].name} has the same key and number of buckets as {', '.join(same)}. Declare "
-                f"another key or number of buckets, or read {same[0]} directly."
+                f"Repartition {cls.__name__}: {outputs[0].name} has the same key, number of buckets and partitioner as {', '.join(same)}. "
+                f"Declare another one of these, or read {same[0]} directly."
             )

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from ..declare.categories import AnyCategory, Tombstone
 from ..declare.codecs import Decoded, Message, Undecodable
+from ..declare.keys import InvalidKey
 from ..declare.processor import ErrorPolicy, Processor
 from ..errors import PenstockError, UserCodeError
 from ..operators import StepResult
@@ -20,7 +21,6 @@ from ..time.timestamp_validation import (
     out_of_range,
     too_far_ahead,
 )
-from .key_check import MisplacedKey
 
 
 class EventRejected(PenstockError):
@@ -110,13 +110,17 @@ def with_deletions(
     """Return a decoded batch in which messages without a value are deletions, for a processor that reads the category as a table."""
     if not decoded.bad or not processor.reads_tombstones(category):
         return decoded
-    deletions = {
-        bad.at: Tombstone(category, key.decode(errors="backslashreplace"), messages[bad.at].timestamp()[1])
-        for bad in decoded.bad
-        if messages[bad.at].value() is None and (key := messages[bad.at].key()) is not None
-    }
+    deletions, bad = {}, []
+    for message in decoded.bad:
+        key = messages[message.at].key()
+        if messages[message.at].value() is not None or key is None:
+            bad.append(message)
+            continue
+        try:
+            deletions[message.at] = Tombstone(category, category.decode_key(key), messages[message.at].timestamp()[1])
+        except InvalidKey as error:
+            bad.append(message._replace(reason=str(error)))
     pairs = sorted([*zip(decoded.at, decoded.events, strict=True), *deletions.items()], key=itemgetter(0))
-    bad = [bad for bad in decoded.bad if bad.at not in deletions]
     return Decoded([event for _, event in pairs], [at for at, _ in pairs], bad)
 
 
@@ -165,24 +169,6 @@ def _outside(at: int, time_ms: int, processor: Processor) -> RejectedEvent:
 def _wrong_time(at: int, reason: str, processor: Processor) -> RejectedEvent:
     stops = processor.on_future_event is ErrorPolicy.STOP
     return RejectedEvent(at, reason, "on_future_event = ErrorPolicy.DEAD_LETTER", stops)
-
-
-def misplaced_event(
-    found: MisplacedKey, at: int, message_key: bytes | None, category: AnyCategory, processor: Processor
-) -> RejectedEvent:
-    """Return the rejection of an event that is not in the bucket of its key."""
-    written = "without a key" if message_key is None else f"with the key {message_key!r}"
-    declared = f"its {category.key!r}" if isinstance(category.key, str) else "the declared key"
-    reason = (
-        f"{declared} is {found.key!r}, which belongs in bucket {found.expected} of {category.buckets}, but the message was written {written} "
-        f"to bucket {found.bucket}; the state of one key would be split between buckets, and each part would be wrong"
-    )
-    remedy = (
-        f"Correct the producer of {category.name}: it must write each message with the declared key, and use the partitioner of Kafka's Java client "
-        "(murmur2; with librdkafka, `partitioner=murmur2_random`). Or copy the events to another category with a penstock.Repartition. "
-        f"If each bucket should have a separate state, declare `key_check = False` on {type(processor).__name__}."
-    )
-    return RejectedEvent(at, reason, "", stops=True, remedy=remedy)
 
 
 def expect_unit(

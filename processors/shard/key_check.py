@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ..declare.categories import AnyCategory
-from ..declare.partitioner import buckets_of
+from ..declare.keys import InvalidKey
 from ..declare.processor import Processor
 
 KNOWN_KEYS = 200_000
@@ -20,13 +20,13 @@ class MisplacedKey(NamedTuple):
         bucket: the bucket of the message.
         at: its index among the events.
         key: its key.
-        expected: the key's bucket.
+        expected: the key's bucket; or the reason why it has none.
     """
 
     bucket: int
     at: int
     key: str
-    expected: int
+    expected: int | InvalidKey
 
 
 class KeyCheck:
@@ -49,14 +49,29 @@ class KeyCheck:
         if known.issuperset(keys):
             return None
         new = list(dict.fromkeys(key for key in keys if key not in known))
-        wrong = {
-            key: bucket
-            for key, bucket in zip(new, buckets_of([key.encode() for key in new], category.buckets), strict=True)
-            if bucket != number
-        }
-        if not wrong:
+        if _are_all_in(number, category, new):
             if len(known) + len(new) > KNOWN_KEYS:
                 known.clear()
             known.update(new)
             return None
-        return next(MisplacedKey(number, at, key, wrong[key]) for at, key in enumerate(keys) if key in wrong)
+        return _first_misplaced(number, category, keys, known)
+
+
+def _are_all_in(number: int, category: AnyCategory, keys: Sequence[str]) -> bool:
+    try:
+        return all(bucket == number for bucket in category.buckets_of(keys))
+    except InvalidKey:
+        return False
+
+
+def _first_misplaced(number: int, category: AnyCategory, keys: Sequence[str], known: set[str]) -> MisplacedKey | None:
+    for at, key in enumerate(keys):
+        if key in known:
+            continue
+        try:
+            expected = category.bucket_of(key)
+        except InvalidKey as error:
+            return MisplacedKey(number, at, key, error)
+        if expected != number:
+            return MisplacedKey(number, at, key, expected)
+    return None

@@ -11,7 +11,6 @@ from types import TracebackType
 from typing import Any, TypeVar, final
 
 from ...processors.declare.aggregator import Aggregator
-from ...processors.declare.partitioner import bucket_of
 from ...processors.keyed_state.key_layout import decode_window_key, encode_window_key
 from ...processors.time.windows import GLOBAL_WINDOW_END_MS, GLOBAL_WINDOW_START_MS, Window
 from .addresses import Address, address_of
@@ -54,27 +53,36 @@ class RemoteResults:
         Raises:
             ForeignState: the store contains other state for this processor.
         """
-        shard = self._shard_of(key)
-        values = self._values(shard, [encode_window_key(key, window.start)]) if self._exists(shard) else []
-        return next((value for _, _, value in values), None)
+        slot = encode_window_key(key, window.start)
+        partials: dict[bytes, Any] = {}
+        for shard in self._shards_of(key):
+            if self._exists(shard):
+                self._add_partials(partials, shard, [slot])
+        return self._processor.monoid.value(partials[slot]) if slot in partials else None
 
     def results(self, key: str) -> Iterator[tuple[Window, Any]]:
         """Yield all windows of a key with their values, by time. Scans the key's whole shard."""
-        shard = self._shard_of(key)
-        if self._exists(shard):
-            slots = self._call(partial(self._store.slots, shard, key.encode(), None))
-            for _, window, value in self._values(shard, slots):
-                yield window, value
+        partials: dict[bytes, Any] = {}
+        for shard in self._shards_of(key):
+            if self._exists(shard):
+                slots = self._call(partial(self._store.slots, shard, key.encode(), None))
+                self._add_partials(partials, shard, slots)
+        for slot in sorted(partials):
+            yield self._window_of(slot), self._processor.monoid.value(partials[slot])
 
     def scan(self, limit: int) -> Iterator[tuple[str, Window, Any]]:
-        """Yield up to `limit` results as key, window and value; by shard, otherwise unordered."""
+        """Yield up to `limit` results as key, window and value; by shard, otherwise unordered.
+
+        A key whose events are in several buckets has a result in each.
+        """
         remaining = limit
         for bucket in range(self._processor.inputs()[0].buckets):
             shard = Shard(self._processor.name, bucket)
             if remaining > 0 and self._exists(shard):
                 slots = self._call(partial(self._store.slots, shard, None, remaining))
                 remaining -= len(slots)
-                yield from self._values(shard, slots)
+                for slot, value in self._partials(shard, slots):
+                    yield decode_window_key(slot)[0], self._window_of(slot), self._processor.monoid.value(value)
 
     def close(self) -> None:
         """Close the store. May be repeated."""
@@ -88,8 +96,11 @@ class RemoteResults:
     ) -> None:
         self.close()
 
-    def _shard_of(self, key: str) -> Shard:
-        return Shard(self._processor.name, bucket_of(key.encode(), self._processor.inputs()[0].buckets))
+    def _shards_of(self, key: str) -> list[Shard]:
+        """Return the shards that may have results of a key: one if the processor checks that each event is in the bucket of its key."""
+        category = self._processor.inputs()[0]
+        numbers = [category.bucket_of(key)] if self._processor.checks_keys() else range(category.buckets)
+        return [Shard(self._processor.name, number) for number in numbers]
 
     def _exists(self, shard: Shard) -> bool:
         """Return whether a shard exists. Its state must have the processor's monoid and windows."""
@@ -99,13 +110,19 @@ class RemoteResults:
             raise foreign_shape(self._address, shard, shape, expected)
         return shape is not None
 
-    def _values(self, shard: Shard, slots: Sequence[bytes]) -> Iterator[tuple[str, Window, Any]]:
-        monoid, windows = self._processor.monoid, self._processor.window
+    def _add_partials(self, partials: dict[bytes, Any], shard: Shard, slots: Sequence[bytes]) -> None:
+        """Combine the partials of a shard with those of other shards."""
+        for slot, value in self._partials(shard, slots):
+            partials[slot] = self._processor.monoid.combine(partials[slot], value) if slot in partials else value
+
+    def _partials(self, shard: Shard, slots: Sequence[bytes]) -> Iterator[tuple[bytes, Any]]:
         for slot, parts in zip(slots, self._call(partial(self._store.parts, shard, slots)), strict=True):
             encoded = self._merger.value(parts)
             if encoded is not None:
-                key, start = decode_window_key(slot)
-                yield key, windows.window(start), monoid.value(monoid.decode(encoded))
+                yield slot, self._processor.monoid.decode(encoded)
+
+    def _window_of(self, slot: bytes) -> Window:
+        return self._processor.window.window(decode_window_key(slot)[1])
 
     def _call(self, attempt: Callable[[], T]) -> T:
         return self._retry.call(attempt)

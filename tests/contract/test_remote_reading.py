@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -37,7 +38,7 @@ def test_results_can_be_queried(url: str, opened: StateOpener) -> None:
     folder = opened.folder(remote_states(url, processor, write_mode=APPENDING))
     owners = [folder.open(identity_of(processor, bucket)) for bucket in range(hits.buckets)]
     with read_results(url, processor) as results:
-        bucket = {key: results._shard_of(key).bucket for key in ("a", "*b?", "c")}
+        bucket = {key: processor.inputs()[0].bucket_of(key) for key in ("a", "*b?", "c")}
         for key, hour in (("a", 0), ("a", 2), ("*b?", 0), ("c", 0), ("c", -1)):
             for seen in (1, 2):
                 slot = encode_window_key(key, hour * HOUR)
@@ -69,13 +70,32 @@ def test_a_query_returns_every_kind_of_written_result(url: str, opened: StateOpe
     for monoid in monoids:
         processor = aggregator(monoid)
         with read_results(url, processor) as results:
-            bucket = results._shard_of("a").bucket
+            bucket = processor.inputs()[0].bucket_of("a")
             for writing in (OVERWRITING, APPENDING):
                 states = opened.folder(remote_states(url, processor, write_mode=writing))
                 states.open(identity_of(processor, bucket)).save(lifted(monoid, a=3))
 
             assert results.result("a") == monoid.value(fold(monoid, [3, 3]))
             assert [value for _, value in results.results("a")] == [results.result("a")]
+
+
+def test_a_query_combines_the_buckets_of_an_unchecked_key(url: str, opened: StateOpener) -> None:
+    """Events of one key may be in any bucket if the processor does not check keys; the result includes all of them."""
+    monoid = ps.monoids.Mean()
+    processor = aggregator(monoid, ps.windows.Tumbling(timedelta(hours=1)))
+    processor.reads, processor.key_check = replace(hits, partitioner=None), False
+    folder = opened.folder(remote_states(url, processor, write_mode=APPENDING))
+    for bucket in (0, 2):
+        for hour in (0, bucket):
+            slot = encode_window_key("a", hour * HOUR)
+            folder.open(identity_of(processor, bucket)).save({slot: monoid.encode(monoid.lift(hour + bucket))})
+    with read_results(url, processor) as results:
+        assert results.result("a", Window(0, HOUR)) == pytest.approx(2 / 3)
+        assert results.result("a", Window(HOUR, 2 * HOUR)) is None
+        assert [(window.start // HOUR, value) for window, value in results.results("a")] == [
+            (0, pytest.approx(2 / 3)),
+            (2, 4.0),
+        ]
 
 
 def test_a_query_of_an_unknown_processor_returns_nothing(url: str, postgres: Postgres) -> None:

@@ -78,7 +78,9 @@ class World:
 
     def __init__(self, bus: Bus, name: str, folder: Path) -> None:
         self.bus, self.folder = bus, folder
-        self.category = ps.Category(name, Total, key="meter", event_time="at", buckets=3, codec="avro")
+        self.category = ps.Category(
+            name, Total, key="meter", event_time="at", buckets=3, codec="avro", partitioner=ps.Partitioner.CONSISTENT
+        )
         bus.catalog.create(CategorySpec.of(self.category))
 
     def write(self, records: list[Total], folder: str = "batch") -> Warehouse:
@@ -129,7 +131,7 @@ def test_each_record_is_sent_once_wherever_the_sender_dies(world: World, monkeyp
     assert 0 < done.sent_before < 80
     assert sorted((one for own in found.values() for one in own), key=lambda one: one.litres) == records
     for number, own in found.items():
-        assert {bucket_of(one.meter.encode(), 3) for one in own} == {number}
+        assert {bucket_of(one.meter.encode(), 3, ps.Partitioner.CONSISTENT) for one in own} == {number}
         assert [one.at for one in own] == sorted(one.at for one in own)
 
 

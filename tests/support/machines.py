@@ -22,7 +22,7 @@ from penstock.state.local.rocksdb import opened_read_only
 from penstock.transport.category_spec import CategorySpec
 from penstock.transport.codecs.by_category import Codecs
 from penstock.transport.memory import MemoryBus
-from penstock.transport.messages import Bucket, Outgoing
+from penstock.transport.messages import Bucket, outgoing
 
 YEAR_2100_MS = 4_102_444_800_000
 
@@ -112,8 +112,8 @@ def create_categories(bus: MemoryBus, processors: Iterable[type[ps.Processor]]) 
 def write(bus: MemoryBus, category: ps.Category[Any], events: Sequence[Any]) -> None:
     """Write events."""
     values = Codecs(bus).of(category).encode(events)
-    keys = [key.encode() for key in category.keys_of(events)]
-    bus.writer().send(category.name, map(Outgoing, keys, values))
+    keys = category.encode_keys(category.keys_of(events))
+    bus.writer().send(category.name, outgoing(category, keys, values))
 
 
 def read(bus: MemoryBus, category: ps.Category[Any]) -> list[Any]:

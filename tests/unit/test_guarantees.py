@@ -240,8 +240,26 @@ SENTENCES = {
     "A different number of buckets is refused": (
         "integration/test_run.py::test_co_partitioned_inputs_must_have_the_same_buckets",
     ),
-    "Keys are assigned to buckets as Kafka's own producers assign them (murmur2)": (
+    "so is a different partitioner or key codec": (
+        "unit/test_keys.py::test_inputs_with_different_partitioning_are_refused",
+    ),
+    "Keys are assigned to buckets as the category's `partitioner` declares": (
+        "unit/test_keys.py::test_outputs_are_in_the_buckets_of_the_declared_partitioner",
+        "integration/test_partitioners.py::test_a_count_per_key_is_right_or_refused",
+    ),
+    "by default as Kafka's Java producers assign them (murmur2)": (
         "unit/test_windows_and_keys.py::test_murmur2_is_kafkas",
+    ),
+    "or as librdkafka's and Sarama's defaults, or by your own function": (
+        "unit/test_keys.py::test_each_partitioner_is_librdkafkas",
+        "unit/test_keys.py::test_hashes_are_the_published_ones",
+    ),
+    "with the declared key and partitioner that would match the messages of the batch": (
+        "unit/test_keys.py::test_the_error_explains_the_bucket_of_a_message",
+        "unit/test_keys.py::test_the_other_messages_of_the_batch_decide",
+    ),
+    "A category with an unknown partitioner (`partitioner=None`) is refused as its input": (
+        "unit/test_keys.py::test_an_unknown_partitioner_needs_a_repartition",
     ),
     "A timer fires once, in order of time, and not before the watermark reaches it": (
         "unit/test_timers.py::test_timers_fire_once_in_order_and_not_early",

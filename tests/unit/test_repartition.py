@@ -65,7 +65,7 @@ def test_records_are_written_to_the_bucket_of_their_new_key() -> None:
         ({"writes": taps}, r"one category of the input's record type \(Click\)"),
         (
             {"reads": by_page, "writes": ps.Category("again", Click, key="page", event_time="at", buckets=3)},
-            "same key and number of buckets",
+            "same key, number of buckets and partitioner",
         ),
     ],
 )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
 import pytest
 import typer
 from support import shop
 
+import penstock as ps
 from penstock.ops.cli.options import BackupLocation
 from penstock.ops.cli.replay_options import (
     EventOptions,
@@ -90,6 +92,19 @@ def test_a_key_selects_its_bucket() -> None:
         select_buckets(shop.Numbered, "c7", [(home + 1) % 3])
     with pytest.raises(typer.BadParameter, match="has no bucket 3"):
         select_buckets(shop.Numbered, None, [3])
+
+
+def test_a_key_is_in_the_bucket_of_the_declared_partitioner() -> None:
+    """With an unknown partitioner, its events may be in all buckets."""
+
+    def reading(partitioner: ps.Partitioner | None) -> type[ps.Processor]:
+        declared = replace(shop.Numbered.inputs()[0], partitioner=partitioner)
+        return type("Numbered", (shop.Numbered,), {"reads": declared})
+
+    for partitioner in ps.Partitioner:
+        assert select_buckets(reading(partitioner), "c7", None) == [bucket_of(b"c7", 3, partitioner)]
+    assert select_buckets(reading(None), "c7", None) == [0, 1, 2]
+    assert select_buckets(reading(None), "c7", [1]) == [1]
 
 
 def test_invalid_speeds_and_sources_are_refused() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -198,6 +199,53 @@ def test_a_category_with_another_partitioner_is_not_resized(machine: Machine, mo
 
     assert machine.bus.describe("orders").spec.buckets == 3
     assert newest_maintenance(machine.bus, "numbered") is None
+
+
+def with_keys(processor: type[ps.Processor], **options: Any) -> type[ps.Processor]:
+    """Return a processor whose input has another partitioner or key codec."""
+    [category] = processor.inputs()
+    return type(processor.__name__, (processor,), {"name": processor.name, "reads": replace(category, **options)})
+
+
+def backwards(key: bytes, buckets: int) -> int:
+    """A partitioner of a user."""
+    return sum(key) % buckets
+
+
+@pytest.mark.parametrize("partitioner", [ps.Partitioner.CONSISTENT, ps.Partitioner.FNV1A, backwards])
+@pytest.mark.parametrize("processor", [Numbered, Hourly])
+def test_states_are_split_by_the_declared_partitioner(
+    machine: Machine, processor: type[ps.Processor], partitioner: Any
+) -> None:
+    """Outputs equal those of a run without a resize, with message keys in JSON, too."""
+    subject = with_keys(processor, partitioner=partitioner, key_codec=ps.KeyCodec.JSON)
+    read_part(machine, subject)
+    resize(machine, subject, 6)
+
+    assert finish(machine, with_buckets(subject, 6)) == outputs_without_resize(processor)
+
+
+def test_events_of_another_partitioner_are_reported(machine: Machine) -> None:
+    """The check after the resize uses the declared partitioner."""
+    subject = with_keys(Numbered, partitioner=ps.Partitioner.CONSISTENT)
+    read_part(machine, subject)
+
+    def write_meanwhile(gap: MaintenanceGap) -> None:
+        if gap.before is MaintenanceStep.CHANGE_TOPICS:
+            write_by(machine.bus, 3, generate_events(Purchase, 120, 140))
+
+    with pytest.raises(MisplacedKeys, match=r"orders: \d+ events of \d+ keys"):
+        resize(machine, subject, 6, write_meanwhile)
+
+
+def test_a_category_with_an_unknown_partitioner_is_not_resized(machine: Machine) -> None:
+    """The new buckets of the keys in a state are unknown."""
+    subject = with_keys(Numbered, partitioner=None)
+    subject.key_check = False
+    read_part(machine, subject)
+
+    with pytest.raises(MaintenanceRefused, match=r"The partitioner of orders is unknown .*state of Numbered"):
+        resize(machine, subject, 6)
 
 
 # Refused resizes.

@@ -56,7 +56,7 @@ _WRITING: dict[str, Value] = {
     "linger.ms": 5,
     "batch.size": 256 * 1024,
     "queue.buffering.max.messages": 500_000,
-    # The partitioner of Kafka's own producers, so that every writer sends a key to the same bucket.
+    # The default partitioner of a category. Messages of a category with another partitioner have explicit buckets.
     "partitioner": "murmur2_random",
     "delivery.report.only.error": True,
 }

@@ -1,0 +1,146 @@
+"""The explanation of a misplaced event: which key and which partitioner its producer uses.
+
+One message in a wrong bucket may have any cause. So all messages of the batch are compared with the known partitioners.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..declare.categories import AnyCategory
+from ..declare.keys import InvalidKey, KeyCodec, MessageKeys
+from ..declare.partitioner import Partitioner, buckets_of
+from ..declare.processor import Processor
+from ..declare.records import fields_of
+from .batches import RejectedEvent
+from .key_check import MisplacedKey
+
+_PRODUCERS = {
+    Partitioner.MURMUR2: "Kafka's Java clients do (murmur2)",
+    Partitioner.CONSISTENT: "librdkafka's default partitioner (consistent) does",
+    Partitioner.FNV1A: "Sarama's default partitioner (fnv1a) does",
+}
+
+
+_CERTAIN = 100
+"""The least odds against an explanation by chance with which it is stated as certain."""
+
+
+@dataclass(frozen=True)
+class MisplacedEvent:
+    """A misplaced event, with the messages around it.
+
+    Args:
+        found: where it is, and where it should be.
+        event: the record.
+        at: its index in the batch.
+        message_keys: the message key of each message of the batch.
+        category: its category.
+    """
+
+    found: MisplacedKey
+    event: Any
+    at: int
+    message_keys: Sequence[bytes | None]
+    category: AnyCategory
+
+    def rejection(self, processor: type[Processor]) -> RejectedEvent:
+        """Return the rejection of the event by a processor."""
+        return RejectedEvent(self.at, self._reason(), "", stops=True, remedy=self._remedy(processor))
+
+    @property
+    def _message_key(self) -> bytes | None:
+        return self.message_keys[self.at]
+
+    def _reason(self) -> str:
+        written = "without a key" if self._message_key is None else f"with the key {self._message_key!r}"
+        declared = f"its {self.category.key!r}" if isinstance(self.category.key, str) else "the declared key"
+        if isinstance(self.found.expected, InvalidKey):
+            place = f"which has no bucket, and the message was written {written} to bucket {self.found.bucket}. {self.found.expected}"
+            return f"{declared} is {self.found.key!r}, {place}".removesuffix(".")
+        return (
+            f"{declared} is {self.found.key!r}, which belongs in bucket {self.found.expected} of {self.category.buckets}, but the message was "
+            f"written {written} to bucket {self.found.bucket}; the state of one key would be split between buckets, and each part would be wrong"
+        )
+
+    def _remedy(self, processor: type[Processor]) -> str:
+        finding, declarations = self._finding()
+        advice = (
+            f": declare `{', '.join(declarations)}` on {self.category.name}. Otherwise, correct"
+            if declarations
+            else ". Correct"
+        )
+        return (
+            f"{finding}{advice} the producer; or declare `partitioner=None` on {self.category.name} and copy its events to another category with a "
+            "penstock.Repartition; or, if each bucket should have a separate state, declare `key_check = False` on "
+            f"{processor.__name__}."
+        )
+
+    def _finding(self) -> tuple[str, list[str]]:
+        """Return the cause, and the declarations that match the messages."""
+        if not self._message_key:
+            empty = "" if self._message_key is None else " or with an empty key"
+            return f"Kafka's clients spread messages without a key{empty} over all buckets", []
+        key, declared_key = self._key_finding()
+        place, declared_partitioner = self._place_finding()
+        finding = ", and ".join(filter(None, (key, place)))
+        return finding[0].upper() + finding[1:], declared_key + declared_partitioner
+
+    def _key_finding(self) -> tuple[str, list[str]]:
+        is_number = self.category.key_is_number
+        if self._message_key == _encoded(self.category.key_codec, self.found.key, is_number=is_number):
+            return "", []
+        codec = self._codec_of(self.found.key, is_number=is_number)
+        if codec is not None:
+            return "the message key is the declared key in another encoding", [f"key_codec=ps.KeyCodec.{codec.name}"]
+        for name, field in fields_of(self.category.record).items():
+            value = getattr(self.event, field.name, None)
+            is_number = type(value) is int
+            if (is_number or isinstance(value, str)) and self._codec_of(str(value), is_number=is_number):
+                return f"the message key is the field `{name}`", [f"key={name!r}"]
+        return "the message key is not the declared key", []
+
+    def _codec_of(self, key: str, *, is_number: bool) -> KeyCodec | None:
+        """Return the codec that encodes a key to the message key; the declared one if it does."""
+        codecs: list[KeyCodec] = [self.category.key_codec, *KeyCodec]
+        for codec in codecs:
+            if _encoded(codec, key, is_number=is_number) == self._message_key:
+                return codec
+        return None
+
+    def _place_finding(self) -> tuple[str, list[str]]:
+        found = self._partitioner()
+        if found is None:
+            return (
+                "no partitioner that Penstock knows explains the buckets of all messages of this batch, so its producers may use several",
+                [],
+            )
+        if found is self.category.partitioner:
+            return "", []
+        # With few keys, a partitioner may explain their bucket by chance.
+        certain = self.category.buckets ** min(len(self._placed_keys), 10) >= _CERTAIN
+        return f"the messages {'are' if certain else 'may be'} placed as {_PRODUCERS[found]}", [
+            f"partitioner=ps.Partitioner.{found.name}"
+        ]
+
+    @property
+    def _placed_keys(self) -> list[bytes]:
+        """The different message keys of the batch, except the empty one: by default, librdkafka spreads messages with it."""
+        return list({key for key in self.message_keys if key})
+
+    def _partitioner(self) -> Partitioner | None:
+        """Return the partitioner that explains the buckets of all messages with a key; the declared one if it does."""
+        for partitioner in sorted(Partitioner, key=lambda each: each is not self.category.partitioner):
+            buckets = buckets_of(self._placed_keys, self.category.buckets, partitioner)
+            if all(bucket == self.found.bucket for bucket in buckets):
+                return partitioner
+        return None
+
+
+def _encoded(codec: KeyCodec, key: str, *, is_number: bool) -> bytes | None:
+    try:
+        return MessageKeys("", codec, is_number).encode([key])[0]
+    except InvalidKey:
+        return None
