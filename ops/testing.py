@@ -25,7 +25,7 @@ from ..processors.shard.checkpoints import Gap, Step, steps_of
 from ..processors.time.idleness import IdleTimeout
 from ..state.protocols import MemoryStateFolder
 from ..transport.category_spec import CategorySpec
-from ..transport.codecs.by_category import Codecs
+from ..transport.codecs.by_category import Codecs, encoded_messages
 from ..transport.internal_topics import create_missing_categories
 from ..transport.memory import MemoryBus
 from ..transport.messages import Bucket, MessageCopy, Outgoing, outgoing
@@ -186,8 +186,7 @@ class Driver:
                 messages = outgoing(category, keys, [item]) if keys else [Outgoing(None, item)]
                 writer.send(category.name, messages)
             else:
-                keys, values = category.encode_keys(category.keys_of([item])), self._codecs.of(category).encode([item])
-                writer.send(category.name, outgoing(category, keys, values))
+                writer.send(category.name, encoded_messages(category, self._codecs.of(category), [item]))
 
     def _message_keys_of(self, category: Category[Any], value: bytes) -> list[bytes]:
         """Return the message key of an encoded record; none if the bytes do not decode."""

@@ -1,6 +1,6 @@
 """The names of `import penstock`."""
 
-from . import errors, lookups, monoids, watermarks, windows
+from . import codecs, errors, lookups, metadata, monoids, watermarks, windows
 from .processors.declare.aggregator import Aggregator
 from .processors.declare.alerts import Alert
 from .processors.declare.categories import Category
@@ -58,8 +58,10 @@ __all__ = [
     "Timer",
     "Windowed",
     "WriteMode",
+    "codecs",
     "errors",
     "lookups",
+    "metadata",
     "monoids",
     "read_results",
     "watermarks",

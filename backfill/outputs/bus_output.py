@@ -24,10 +24,10 @@ import pyarrow as pa
 from ...processors.declare.categories import AnyCategory
 from ...transport.bus import Bus
 from ...transport.category_spec import CategorySpec
-from ...transport.codecs.by_category import Codecs
+from ...transport.codecs.by_category import Codecs, encoded_messages
 from ...transport.errors import BusError
 from ...transport.internal_topics import create_missing_categories
-from ...transport.messages import Outgoing, outgoing
+from ...transport.messages import Outgoing
 from ...transport.tables.bus_table import TEXT_KEY, BusTable
 from ..errors import BackfillFailed, BackfillRefused
 from ..warehouse.columns import OUTPUT_MARKS, Columns
@@ -190,8 +190,7 @@ def send_batch(bus: Bus, folder: Warehouse, category: AnyCategory, days: Days, s
         sent = sent_before = mark.records
         try:
             for records in batch.parts(sent_before):
-                keys = category.encode_keys(category.keys_of(records))
-                writer.send(category.name, outgoing(category, keys, codec.encode(records)))
+                writer.send(category.name, encoded_messages(category, codec, records))
                 reached = msgspec.structs.replace(mark, records=sent + len(records))
                 writer.send(MARKS.name, [reached.outgoing(category.name)])
                 writer.flush()

@@ -15,8 +15,7 @@ from records import flights as category
 from tables import known, rows
 
 from penstock.transport.bus import Bus
-from penstock.transport.codecs.by_category import Codecs
-from penstock.transport.messages import Outgoing
+from penstock.transport.codecs.by_category import Codecs, encoded_messages
 
 BATCH = 5_000
 MINUTE_MS = 60_000
@@ -47,8 +46,7 @@ def produce(bus: Bus, progress: Callable[[int], None] = lambda _: None) -> int:
     with closing(bus.writer()) as writer:
         for start in range(0, len(events), BATCH):
             batch = events[start : start + BATCH]
-            keys = [key.encode() for key in category.keys_of(batch)]
-            writer.send(category.name, map(Outgoing, keys, codec.encode(batch)))
+            writer.send(category.name, encoded_messages(category, codec, batch))
             progress(start + len(batch))
         writer.flush()
     return len(events)

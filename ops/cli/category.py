@@ -18,11 +18,10 @@ from ...processors.errors import PenstockError
 from ...processors.time.timestamp_validation import nearest_datetime
 from ...transport.bus import Bus
 from ...transport.category_spec import CategorySpec, CategoryState
-from ...transport.codecs.by_category import Codecs
-from ...transport.codecs.json_codec import JsonCodec
+from ...transport.codecs.by_category import Codecs, encoded_messages, whole_record_json
 from ...transport.codecs.schemaless import decode_any
 from ...transport.errors import BucketMismatch, CategoryExists
-from ...transport.messages import Bucket, MessageCopy, Position, outgoing
+from ...transport.messages import Bucket, MessageCopy, Position
 from ...transport.tables.schemas import Schemas
 from ..humanize import counted
 from .category_resize import resize
@@ -219,15 +218,14 @@ def send(
     bus = connect(kafka, folder)
     # The partitioner needs the present number of buckets.
     category = replace(declared[name], buckets=bus.catalog.describe(name).spec.buckets)
-    decoded = JsonCodec(category).decode(list(map(MessageCopy, lines)))
+    decoded = whole_record_json(category).decode(list(map(MessageCopy, lines)))
     if decoded.bad:
         at, reason, _ = decoded.bad[0]
         raise PenstockError(f"Line {at + 1} is not a {category.record.__name__}: {reason}. Nothing was written.")
-    keys = category.encode_keys(category.keys_of(decoded.events))
     writer = bus.writer()
-    writer.send(name, outgoing(category, keys, Codecs(bus).of(category).encode(decoded.events)))
+    writer.send(name, encoded_messages(category, Codecs(bus).of(category), decoded.events))
     writer.flush()
-    note(f"Wrote {counted(len(keys), 'record')} to {name}.")
+    note(f"Wrote {counted(len(decoded.events), 'record')} to {name}.")
 
 
 def _content(file: Path) -> bytes:

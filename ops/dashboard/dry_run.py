@@ -32,8 +32,7 @@ from ...state.backups.inventory import ShardName, read_database
 from ...state.errors import StateError
 from ...state.local.rocksdb import RocksShardState
 from ...transport.bus import Bus
-from ...transport.codecs.by_category import Codecs
-from ...transport.codecs.json_codec import JsonCodec
+from ...transport.codecs.by_category import Codecs, whole_record_json
 from ...transport.messages import MessageCopy
 from ..clock import SystemClock
 
@@ -201,7 +200,7 @@ class _DryRunStep:
     def _output_records(self, outputs: Sequence[Any]) -> Iterator[OutputRecord]:
         for category, records in Routes(type(self.processor)).split(outputs):
             # JSON checks the types of records, whatever the codec of the category: the Avro codec would publish its schema.
-            JsonCodec(category).encode(records)
+            whole_record_json(category).encode(records)
             for key, record in zip(category.keys_of(records), records, strict=True):
                 yield OutputRecord(category.name, key, to_json_value(record))
 

@@ -11,6 +11,7 @@ from ...processors.declare.categories import AnyCategory, Category
 from ...processors.declare.processor import Processor
 from ...processors.declare.routes import Routes
 from ...processors.shard.source_events import SourceEvents
+from ...transport.codecs.by_category import whole_record_json
 from ...transport.codecs.json_codec import JsonCodec
 from ...transport.messages import MessageCopy
 from .errors import ReplayStopped
@@ -88,7 +89,7 @@ class Outputs:
     def _as_read(self, category: AnyCategory, records: Sequence[Any]) -> list[Any]:
         """Return records as a reader of the category decodes them: a whole number in a float field is a float."""
         if category.name not in self._codecs:
-            self._codecs[category.name] = JsonCodec(category)
+            self._codecs[category.name] = whole_record_json(category)
         codec = self._codecs[category.name]
         try:
             decoded = codec.decode(list(map(MessageCopy, codec.encode(records))))

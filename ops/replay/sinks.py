@@ -13,8 +13,7 @@ from ...processors.declare.categories import AnyCategory
 from ...processors.declare.processor import Processor
 from ...transport.bus import Bus, Writer
 from ...transport.category_spec import CategorySpec
-from ...transport.codecs.by_category import Codecs
-from ...transport.messages import outgoing
+from ...transport.codecs.by_category import Codecs, encoded_messages
 from .errors import ReplayRefused
 from .outputs import Output, line_of
 
@@ -110,8 +109,7 @@ class ScratchCategories:
         for name, category in self._categories.items():
             records = [output.record for output in self._waiting if output.category.name == name]
             if records:
-                keys = category.encode_keys(category.keys_of(records))
-                writer.send(category.name, outgoing(category, keys, self._codecs.of(category).encode(records)))
+                writer.send(category.name, encoded_messages(category, self._codecs.of(category), records))
         self._waiting = []
 
     def __exit__(

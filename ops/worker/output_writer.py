@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...processors.declare.categories import AnyCategory
+from ...processors.declare.codecs import headers_of
 from ...processors.declare.dead_letters import DeadLetter, dead_letters_of
 from ...processors.declare.processor import Processor
 from ...processors.declare.routes import Routes
@@ -70,9 +71,10 @@ class OutputWriter:
 
     def _write(self, shard: OpenShard, category: AnyCategory, records: Sequence[Any]) -> None:
         keys = category.encode_keys(category.keys_of(records))
-        encoded = self._codecs.of(category).encode(records)
+        codec = self._codecs.of(category)
+        encoded = codec.encode(records)
         self._metrics.bytes_out += sum(map(len, encoded))
-        self._executor.send(shard, category.name, outgoing(category, keys, encoded))
+        self._executor.send(shard, category.name, outgoing(category, keys, encoded, headers_of(codec, records)))
 
     def set_aside(self, shard: OpenShard, batch: RawBatch, event: RejectedEvent) -> None:
         """Send a rejected message of a batch to the dead letters."""

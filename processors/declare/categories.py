@@ -14,7 +14,9 @@ from msgspec import inspect as shapes
 
 from ..errors import DeclarationError
 from ..validation import did_you_mean
+from .codecs import CodecSpec, is_codec_spec
 from .keys import KeyCodec, MessageKeys
+from .metadata import metadata_of
 from .partitioner import AnyPartitioner, Partitioner, bucket_of, buckets_of
 from .records import Record, fields_of, plain, without_null
 
@@ -35,7 +37,7 @@ class Category(Generic[R]):
         event_time: the field with the event time (milliseconds since 1970, UTC).
         buckets: the number of buckets, the unit of parallelism. One worker at a time reads a bucket.
         retention: how long the bus keeps an event after it was written; None forever.
-        codec: the encoding, `"json"` or `"avro"`.
+        codec: the encoding: `"json"`, `"avro"`, an object of `penstock.codecs`, or your own `penstock.codecs.CodecSpec`.
         partitioner: how its producers choose the bucket of a message key, and how Penstock does: a `Partitioner`, or a function that returns
             the bucket of a message key (bytes) among a number of buckets. None if it is unknown: a processor with state per key then
             cannot read the category, and Penstock writes with MURMUR2.
@@ -59,7 +61,7 @@ class Category(Generic[R]):
     event_time: str
     buckets: int = 8
     retention: timedelta | None = field(default=timedelta(days=7))
-    codec: CodecName = "json"
+    codec: CodecName | CodecSpec = "json"
     partitioner: AnyPartitioner | None = Partitioner.MURMUR2
     key_codec: KeyCodec = KeyCodec.TEXT
 
@@ -71,8 +73,11 @@ class Category(Generic[R]):
             )
         if self.buckets < 1:
             raise DeclarationError(f"Category {self.name}: `buckets={self.buckets}` must be at least 1.")
-        if self.codec not in ("json", "avro"):
-            raise DeclarationError(f"Category {self.name}: codec {self.codec!r} is unknown. Use 'json' or 'avro'.")
+        if self.codec not in ("json", "avro") and not is_codec_spec(self.codec):
+            raise DeclarationError(
+                f"Category {self.name}: codec {self.codec!r} is unknown. Use 'json' or 'avro', or an object of penstock.codecs, such as "
+                "penstock.codecs.MessagePack()."
+            )
         self._check_fields()
 
     def _check_types(self) -> None:
@@ -109,6 +114,7 @@ class Category(Generic[R]):
 
     def _check_fields(self) -> None:
         known = fields_of(self.record)
+        metadata_of(self.record)  # raises for a metadata field of a wrong type
         for role, name in (("event_time", self.event_time), ("key", self.key)):
             if isinstance(name, str) and name not in known:
                 raise DeclarationError(

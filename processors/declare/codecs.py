@@ -6,7 +6,10 @@ A codec decodes whole messages, so that it can use their keys, headers and times
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+from .records import Record
 
 Headers = Sequence[tuple[str, bytes | None]]
 """The headers of a message in order. A name may occur several times."""
@@ -68,6 +71,39 @@ class Decoded(NamedTuple):
     bad: list[Undecodable]
 
 
+@dataclass(frozen=True)
+class Payload:
+    """The values of a category's messages, as its codec sees them.
+
+    Args:
+        category: the name of the category, which is its topic in Kafka.
+        record: the type of the values: the record type of the category without its metadata fields.
+        event_time: the name on the bus of the field with the event time; None if the values do not contain it.
+    """
+
+    category: str
+    record: type[Record]
+    event_time: str | None
+
+
+@runtime_checkable
+class CodecSpec(Protocol):
+    """A codec as a category declares it: a frozen value, which equal declarations share. Its repr contains no secret."""
+
+    def open(self, payload: Payload) -> Codec:
+        """Return the codec of one category. Does no I/O.
+
+        Raises:
+            DeclarationError: the format cannot represent the record type.
+        """
+        ...
+
+
+def is_codec_spec(codec: object) -> bool:
+    """Return whether an object can be the codec of a category; a class without arguments cannot."""
+    return isinstance(codec, CodecSpec) and not isinstance(codec, type)
+
+
 class Codec(Protocol):
     """Encodes and decodes one category's records, a batch at a time.
 
@@ -85,3 +121,21 @@ class Codec(Protocol):
     def decode(self, messages: Sequence[Message]) -> Decoded:
         """Decode a batch; undecodable messages are part of the result."""
         ...
+
+
+@runtime_checkable
+class HeaderCodec(Codec, Protocol):
+    """A codec that also writes headers."""
+
+    def headers(self, records: Sequence[Any]) -> Sequence[Headers | None]:
+        """Return the headers of a message for each record; None for a message without headers.
+
+        Raises:
+            InvalidRecord: a header is neither str nor bytes.
+        """
+        ...
+
+
+def headers_of(codec: Codec, records: Sequence[Any]) -> Sequence[Headers | None] | None:
+    """Return the headers of a message for each record; None if the codec writes no headers."""
+    return codec.headers(records) if isinstance(codec, HeaderCodec) else None

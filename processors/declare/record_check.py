@@ -237,7 +237,7 @@ def _annotated(kind: Any, constraints: dict[str, Any]) -> Any:
     return Annotated[kind, msgspec.Meta(**given)] if given else kind
 
 
-def has_whole_numbers(record: type[Record], unchecked_field: str) -> bool:
+def has_whole_numbers(record: type[Record], unchecked_field: str | None) -> bool:
     """Return whether a record may contain integers besides one field.
 
     Args:

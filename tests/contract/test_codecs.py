@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.processors.declare.categories import AnyCategory, CodecName
-from penstock.processors.declare.codecs import Codec, Message
+from penstock.processors.declare.codecs import Codec, Message, Payload
 from penstock.processors.declare.dead_letters import DeadLetter
 from penstock.processors.declare.record_check import InvalidRecord
 from penstock.processors.declare.records import Record
@@ -231,7 +231,7 @@ def test_a_value_of_a_wrong_type_is_not_sent() -> None:
 
 def test_json_is_one_object_per_message() -> None:
     """Its keys are the names of the fields."""
-    [value] = JsonCodec(category(Old, "json")).encode([Old(1, "a\nb", 7)])
+    [value] = JsonCodec(Payload("c", Old, "at")).encode([Old(1, "a\nb", 7)])
 
     assert json.loads(value) == {"at": 1, "key": "a\nb", "gone": 7}
 

@@ -18,13 +18,12 @@ from fastavro.schema import fingerprint as fingerprint_of
 from fastavro.types import Schema as AvroSchema
 from msgspec import inspect as shapes
 
-from ...processors.declare.categories import AnyCategory
-from ...processors.declare.codecs import Decoded, Message
+from ...processors.declare.codecs import Decoded, Message, Payload
 from ...processors.declare.record_check import RecordCheck
 from ...processors.declare.records import Record, fields_of, plain, without_null
 from ...processors.errors import DeclarationError
 from ..tables.schemas import Schemas, UnknownSchema
-from .decoded import MissingEventTime, UndecodableValue, decode_singly, reject_out_of_range
+from .decoded import MissingEventTime, UndecodableValue, decode_singly, lacks_event_time, reject_out_of_range, value_of
 
 MARKER = b"\xc3\x01"
 BODY_AT = len(MARKER) + 8
@@ -95,13 +94,13 @@ def _type_schema(record: type, name: str, shape: Any, named: set[str]) -> Any:
 class AvroCodec:
     """Encodes with the record type's schema. Decodes each message with its own schema."""
 
-    def __init__(self, category: AnyCategory, schemas: Schemas) -> None:
-        self._record = category.record
-        self._event_time = category.event_time
+    def __init__(self, payload: Payload, schemas: Schemas) -> None:
+        self._record = payload.record
+        self._event_time = payload.event_time
         self._schemas = schemas
-        self._schema: AvroSchema = parse_schema(schema_of(category.record))
-        self._check = RecordCheck(category.record)
-        self._read_check = RecordCheck(category.record, unchecked_field=category.event_time)
+        self._schema: AvroSchema = parse_schema(schema_of(payload.record))
+        self._check = RecordCheck(payload.record)
+        self._read_check = RecordCheck(payload.record, unchecked_field=payload.event_time)
         self._fingerprint: bytes | None = None
         self._resolutions: dict[bytes, tuple[AvroSchema, AvroSchema]] = {}
 
@@ -130,14 +129,14 @@ class AvroCodec:
 
     def decode(self, messages: Sequence[Message]) -> Decoded:
         """Decode a batch."""
-        values = [message.value() for message in messages]
-        return reject_out_of_range(decode_singly(values, self._decode_one), self._read_check)
+        return reject_out_of_range(decode_singly(messages, self._decode_one), self._read_check)
 
-    def _decode_one(self, value: bytes) -> Any:
+    def _decode_one(self, message: Message) -> Any:
+        value = value_of(message)
         if value[: len(MARKER)] != MARKER or len(value) < BODY_AT:
             raise UndecodableValue("not an Avro message: it does not begin with Avro's single-object marker C3 01")
         fields = self._read_fields(value)
-        if fields.get(self._event_time) is None:
+        if lacks_event_time(fields, self._event_time):
             raise MissingEventTime(f"no event time: {self._event_time!r} is missing or null")
         return msgspec.convert(fields, self._record)
 

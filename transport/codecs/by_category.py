@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from ...processors.declare.categories import AnyCategory
-from ...processors.declare.codecs import Codec
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ...processors.declare.categories import AnyCategory, CodecName
+from ...processors.declare.codecs import Codec, CodecSpec, Payload, headers_of
 from ...processors.declare.dead_letters import DeadLetter
+from ...processors.declare.metadata import metadata_of, payload_of
+from ...processors.declare.records import Record
 from ..bus import Bus
+from ..messages import Outgoing, outgoing
 from ..tables.schemas import Schemas
 from .avro import AvroCodec
 from .dead_letters import DeadLetterCodec
 from .json_codec import JsonCodec
+from .message_fields import MessageFieldsCodec
 
 
 class Codecs:
@@ -29,4 +36,28 @@ class Codecs:
     def _new(self, category: AnyCategory) -> Codec:
         if category.record is DeadLetter:
             return DeadLetterCodec(lambda: self._bus.catalog.message_limit(category.name))
-        return JsonCodec(category) if category.codec == "json" else AvroCodec(category, self._schemas)
+        record: type[Record] = category.record
+        event_time = category.event_time
+        codec = self._opened(category.codec, payload_of(category.name, record, event_time))
+        return MessageFieldsCodec(record, event_time, codec) if metadata_of(record) else codec
+
+    def _opened(self, codec: CodecName | CodecSpec, payload: Payload) -> Codec:
+        if codec == "avro":
+            return AvroCodec(payload, self._schemas)
+        return JsonCodec(payload) if isinstance(codec, str) else codec.open(payload)
+
+
+def whole_record_json(category: AnyCategory) -> JsonCodec:
+    """Return a JSON codec of a category's records with all fields, metadata fields included, for users and tools."""
+    return JsonCodec(Payload(category.name, category.record, category.event_time))
+
+
+def encoded_messages(category: AnyCategory, codec: Codec, records: Sequence[Any]) -> Iterator[Outgoing]:
+    """Return a message for each record of a category, for the bucket of its key.
+
+    Raises:
+        InvalidRecord: a record does not fit its type; there is no message.
+        DeclarationError: a key cannot be computed, or does not fit the key codec.
+    """
+    keys = category.encode_keys(category.keys_of(records))
+    return outgoing(category, keys, codec.encode(records), headers_of(codec, records))

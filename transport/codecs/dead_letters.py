@@ -13,7 +13,7 @@ import msgspec
 from ...processors.declare.codecs import Decoded, Message
 from ...processors.declare.dead_letters import DeadLetter
 from ..messages import CERTAINLY_FITS_BYTES, MESSAGE_LIMIT
-from .decoded import UndecodableValue, decode_singly
+from .decoded import UndecodableValue, decode_singly, value_of
 
 DEAD_LETTER_MARKER = b"\xc1\x01"
 """JSON, text, Avro and MessagePack never start with C1."""
@@ -47,7 +47,7 @@ class DeadLetterCodec:
 
     def decode(self, messages: Sequence[Message]) -> Decoded:
         """Decode a batch."""
-        return decode_singly([message.value() for message in messages], decode_dead_letter)
+        return decode_singly(messages, lambda message: decode_dead_letter(value_of(message)))
 
 
 def _fitting(letter: DeadLetter, limit: int) -> DeadLetter:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
-from ...processors.declare.codecs import Decoded, Undecodable
+from ...processors.declare.codecs import Decoded, Message, Undecodable
 from ...processors.declare.record_check import RecordCheck
 
 
@@ -22,21 +22,23 @@ def reject_out_of_range(decoded: Decoded, check: RecordCheck) -> Decoded:
     return Decoded([decoded.events[index] for index in kept], [at[index] for index in kept], [*decoded.bad, *bad])
 
 
+def lacks_event_time(fields: Any, event_time: str | None) -> bool:
+    """Return whether decoded fields lack the field of the event time, or contain null there."""
+    return event_time is not None and isinstance(fields, dict) and fields.get(event_time) is None
+
+
 class MissingEventTime(msgspec.ValidationError):
     """A message that lacks only its event time."""
 
 
-def decode_singly(values: Sequence[bytes | None], decode: Any) -> Decoded:
+def decode_singly(messages: Sequence[Message], decode: Callable[[Message], Any]) -> Decoded:
     """Decode message by message, and collect the messages that fail."""
     events: list[Any] = []
     at: list[int] = []
     bad: list[Undecodable] = []
-    for index, value in enumerate(values):
-        if value is None:
-            bad.append(Undecodable(index, "the message is empty", untimed=False))
-            continue
+    for index, message in enumerate(messages):
         try:
-            events.append(decode(value))
+            events.append(decode(message))
             at.append(index)
         except (msgspec.DecodeError, UndecodableValue) as error:
             bad.append(Undecodable(index, str(error), untimed=isinstance(error, MissingEventTime)))
@@ -45,3 +47,15 @@ def decode_singly(values: Sequence[bytes | None], decode: Any) -> Decoded:
 
 class UndecodableValue(ValueError):
     """The bytes of a message violate the format of its codec."""
+
+
+def value_of(message: Message) -> bytes:
+    """Return the value of a message.
+
+    Raises:
+        UndecodableValue: the message has no value.
+    """
+    value = message.value()
+    if value is None:
+        raise UndecodableValue("the message is empty")
+    return value

@@ -8,10 +8,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from ...processors.declare.categories import AnyCategory
-from ...processors.declare.codecs import Decoded, Message
+from ...processors.declare.codecs import Decoded, Message, Payload
 from ...processors.declare.record_check import RecordCheck, has_whole_numbers
-from .decoded import MissingEventTime, decode_singly, reject_out_of_range
+from .decoded import MissingEventTime, decode_singly, lacks_event_time, reject_out_of_range, value_of
 
 _WIDE_DIGITS = 19
 """The least number of digits of a whole number beyond 64 bits."""
@@ -22,15 +21,20 @@ _OF_DIGITS = 0x30303030
 
 
 class JsonCodec:
-    """Encodes each record as one JSON object, which any other reader of the category can decode."""
+    """Encodes each record as one JSON object, which any other reader of the category can decode.
 
-    def __init__(self, category: AnyCategory) -> None:
-        self._category = category
-        self._decoder = msgspec.json.Decoder(category.record)
+    Args:
+        payload: the values to encode and decode.
+        strict: whether to reject numbers and booleans in strings.
+    """
+
+    def __init__(self, payload: Payload, *, strict: bool = True) -> None:
+        self._event_time = payload.event_time
+        self._decoder = msgspec.json.Decoder(payload.record, strict=strict)
         self._encoder = msgspec.json.Encoder()
-        self._check = RecordCheck(category.record)
-        self._read_check = RecordCheck(category.record, unchecked_field=category.event_time)
-        self._has_whole_numbers = has_whole_numbers(category.record, category.event_time)
+        self._check = RecordCheck(payload.record)
+        self._read_check = RecordCheck(payload.record, unchecked_field=payload.event_time)
+        self._has_whole_numbers = has_whole_numbers(payload.record, payload.event_time)
 
     def encode(self, records: Sequence[Any]) -> list[bytes]:
         """Return the JSON of each record."""
@@ -49,23 +53,20 @@ class JsonCodec:
                     return Decoded(events, range(len(values)), [])
         except (TypeError, msgspec.DecodeError):
             pass  # the loop below finds the message
-        return reject_out_of_range(decode_singly(values, self._decode_one), self._read_check)
+        return reject_out_of_range(decode_singly(messages, self._decode_one), self._read_check)
 
     def _may_be_too_wide(self, lines: bytes) -> bool:
         """Return whether a whole number, other than an event time, may have more than 64 bits."""
         return self._has_whole_numbers and _may_have_long_number(lines)
 
-    def _decode_one(self, value: bytes) -> Any:
+    def _decode_one(self, message: Message) -> Any:
+        value = value_of(message)
         try:
             return self._decoder.decode(value)
         except msgspec.ValidationError as error:
-            if self._lacks_event_time(value):
-                raise MissingEventTime(f"no event time: {self._category.event_time!r} is missing or null") from error
+            if lacks_event_time(msgspec.json.decode(value), self._event_time):
+                raise MissingEventTime(f"no event time: {self._event_time!r} is missing or null") from error
             raise
-
-    def _lacks_event_time(self, value: bytes) -> bool:
-        fields = msgspec.json.decode(value)
-        return isinstance(fields, dict) and fields.get(self._category.event_time) is None
 
 
 def _may_have_long_number(text: bytes) -> bool:

@@ -1,0 +1,24 @@
+"""Codecs of categories: formats of other programs, and your own."""
+
+from .processors.declare.codecs import Codec, CodecSpec, Decoded, HeaderCodec, Message, Payload, Undecodable
+from .transport.codecs.decoded import UndecodableValue, value_of
+from .transport.codecs.formats import Bytes, Csv, Json, MessagePack, Text
+from .transport.codecs.single import FieldsCodec
+
+__all__ = [
+    "Bytes",
+    "Codec",
+    "CodecSpec",
+    "Csv",
+    "Decoded",
+    "FieldsCodec",
+    "HeaderCodec",
+    "Json",
+    "Message",
+    "MessagePack",
+    "Payload",
+    "Text",
+    "Undecodable",
+    "UndecodableValue",
+    "value_of",
+]

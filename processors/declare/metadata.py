@@ -1,0 +1,171 @@
+"""Metadata fields: fields of a record that contain a message's key, headers, timestamp or position instead of a part of its value.
+
+    class Click(ps.Record, frozen=True):
+        page: str                                             # in the value
+        at: Annotated[int, ps.metadata.CreateTime]            # of the message
+        source: Annotated[str | None, ps.metadata.Header("source")] = None
+
+They are filled when a message is decoded. From then on they are ordinary fields: in joins, windows, state, the archive and Spark. When
+a record is written, `Header` and `Headers` fields become headers, and the other metadata fields are ignored.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from functools import lru_cache
+from typing import Annotated, Any, Final, cast, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import inspect as shapes
+
+from ..errors import DeclarationError
+from .codecs import Payload
+from .records import Record, fields_of, plain, without_null
+
+
+class MessagePart(Enum):
+    """A part of a message besides its value."""
+
+    KEY = "Key"
+    TIMESTAMP = "Timestamp"
+    CREATE_TIME = "CreateTime"
+    APPEND_TIME = "AppendTime"
+    PARTITION = "Partition"
+    OFFSET = "Offset"
+    HEADERS = "Headers"
+
+
+Key: Final = MessagePart.KEY
+"""The key of the message: `str` (UTF-8), or `bytes`. Without None, a message without a key does not decode."""
+Timestamp: Final = MessagePart.TIMESTAMP
+"""The timestamp of the message, the producer's or the broker's, in milliseconds since 1970, UTC: `int`."""
+CreateTime: Final = MessagePart.CREATE_TIME
+"""The producer's timestamp, in milliseconds since 1970, UTC: `int`. A message with the broker's timestamp does not decode."""
+AppendTime: Final = MessagePart.APPEND_TIME
+"""The broker's timestamp, in milliseconds since 1970, UTC: `int`. A message with the producer's timestamp does not decode."""
+Partition: Final = MessagePart.PARTITION
+"""The number of the partition, which is the bucket: `int`."""
+Offset: Final = MessagePart.OFFSET
+"""The offset in the partition: `int`."""
+Headers: Final = MessagePart.HEADERS
+"""All headers: `dict[str, bytes]` or `dict[str, bytes | None]`. Of repeated names, the last counts. Without None, null headers are omitted."""
+
+
+@dataclass(frozen=True)
+class Header:
+    """The last header of a name: `str` (UTF-8) or `bytes`. A missing or null header is the field's default, or None where the type permits it.
+
+    Args:
+        name: the name of the header.
+    """
+
+    name: str
+
+
+Source = MessagePart | Header
+"""The part of a message that fills a field."""
+
+_ALLOWED: dict[MessagePart, str] = {
+    MessagePart.KEY: "str or bytes",
+    MessagePart.HEADERS: "dict[str, bytes] or dict[str, bytes | None]",
+}
+
+
+@lru_cache(maxsize=1_000)
+def metadata_of(record: type[Record]) -> dict[str, Source]:
+    """Return the metadata fields of a record type and their sources, by the fields' names in Python.
+
+    Raises:
+        DeclarationError: a field has several sources, or a type that its source cannot fill.
+    """
+    shapes_by_name = {field.name: field for field in fields_of(record).values()}
+    found: dict[str, Source] = {}
+    for name, hint in get_type_hints(record, include_extras=True).items():
+        sources = [source for source in _extras(hint) if isinstance(source, (MessagePart, Header))]
+        if len(sources) > 1:
+            raise DeclarationError(f"{record.__name__}.{name} has several sources: {sources}. Declare one.")
+        if sources and name in shapes_by_name:
+            _expect_type(record, shapes_by_name[name], sources[0])
+            found[name] = sources[0]
+    return found
+
+
+def _extras(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+
+
+def _expect_type(record: type[Record], field: shapes.Field, source: Source) -> None:
+    shape = plain(without_null(field.type)[0])
+    if isinstance(source, Header) or source is MessagePart.KEY:
+        fits, wanted = isinstance(shape, (shapes.StrType, shapes.BytesType)), "str or bytes"
+    elif source is MessagePart.HEADERS:
+        fits, wanted = _is_header_dict(shape), "dict[str, bytes] or dict[str, bytes | None]"
+    else:
+        fits, wanted = isinstance(shape, shapes.IntType), "int"
+    if not fits:
+        raise DeclarationError(
+            f"{record.__name__}.{field.name} has the wrong type for {source_name(source)}. Declare {wanted}."
+        )
+
+
+def _is_header_dict(shape: Any) -> bool:
+    return (
+        isinstance(shape, shapes.DictType)
+        and isinstance(plain(shape.key_type), shapes.StrType)
+        and isinstance(without_null(shape.value_type)[0], shapes.BytesType)
+    )
+
+
+def source_name(source: Source) -> str:
+    """Return the name of a source, as declared: `Header('trace')`."""
+    return repr(source) if isinstance(source, Header) else source.value
+
+
+def payload_of(category: str, record: type[Record], event_time: str | None) -> Payload:
+    """Return the values of a category's messages: its records without metadata fields.
+
+    Args:
+        category: the name of the category.
+        record: the record type of the category.
+        event_time: the name on the bus of the field with the event time; None if no one field contains it.
+    """
+    values = value_type(record)
+    return Payload(category, values, event_time if event_time in fields_of(values) else None)
+
+
+@lru_cache(maxsize=1_000)
+def value_type(record: type[Record]) -> type[Record]:
+    """Return a record type without its metadata fields; the record type itself if it has none."""
+    metadata = metadata_of(record)
+    if not metadata:
+        return record
+    hints = get_type_hints(record, include_extras=True)
+    config = record.__struct_config__
+    fields = [
+        (field.name, hints[field.name], _field(field))
+        for field in fields_of(record).values()
+        if field.name not in metadata
+    ]
+    values: Any = msgspec.defstruct(
+        record.__name__,
+        fields,
+        bases=(Record,),
+        module=record.__module__,
+        frozen=True,
+        kw_only=True,
+        gc=False,
+        omit_defaults=config.omit_defaults,
+        forbid_unknown_fields=config.forbid_unknown_fields,
+        tag=config.tag,
+        tag_field=config.tag_field,
+    )
+    return cast("type[Record]", values)
+
+
+def _field(field: shapes.Field) -> Any:
+    if field.default_factory is not msgspec.NODEFAULT:
+        return msgspec.field(name=field.encode_name, default_factory=field.default_factory)
+    if field.default is not msgspec.NODEFAULT:
+        return msgspec.field(name=field.encode_name, default=field.default)
+    return msgspec.field(name=field.encode_name)

@@ -1,0 +1,232 @@
+"""Formats of `penstock.codecs` without a schema, and a codec of one's own program."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import penstock as ps
+from penstock.errors import DeclarationError
+from penstock.processors.declare.codecs import Codec, CodecSpec
+from penstock.processors.declare.record_check import InvalidRecord
+from penstock.transport.codecs.by_category import Codecs
+from penstock.transport.memory import MemoryBus
+from penstock.transport.messages import MessageCopy
+
+INT64 = st.integers(-(2**63), 2**63 - 1)
+TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
+
+
+class Flat(ps.Record, frozen=True):
+    """A record of scalars, with a name on the bus."""
+
+    at: ps.EventTime
+    key: str
+    count: int
+    ratio: float
+    flag: bool
+    raw: bytes
+    maybe: int | None = None
+    note: str = msgspec.field(name="Note", default="none")
+
+
+class Nested(ps.Record, frozen=True):
+    """A record with a list and a record."""
+
+    at: ps.EventTime
+    key: str
+    many: list[int]
+    inner: Flat | None
+
+
+FLATS = st.builds(
+    Flat,
+    at=INT64,
+    key=TEXT,
+    count=INT64,
+    ratio=st.floats(allow_nan=False, allow_infinity=False),
+    flag=st.booleans(),
+    raw=st.binary(),
+    maybe=st.none() | INT64,
+    note=TEXT,
+)
+NESTED = st.builds(Nested, at=INT64, key=TEXT, many=st.lists(INT64), inner=st.none() | FLATS)
+
+
+class Line(ps.Record, frozen=True):
+    """A value that is text."""
+
+    text: str
+    host: Annotated[str, ps.metadata.Key]
+    at: Annotated[int, ps.metadata.Timestamp]
+
+
+class Image(ps.Record, frozen=True):
+    """A value that is bytes."""
+
+    content: bytes
+    host: Annotated[str, ps.metadata.Key]
+    at: Annotated[int, ps.metadata.Timestamp]
+
+
+@dataclass(frozen=True)
+class Query:
+    """A codec of one's own: `at=1&key=a`, with JSON values."""
+
+    def open(self, payload: ps.codecs.Payload) -> Codec:
+        return _QueryCodec(payload)
+
+
+class _QueryCodec(ps.codecs.FieldsCodec):
+    def to_bytes(self, fields: dict[str, Any]) -> bytes:
+        return b"&".join(
+            name.encode() + b"=" + msgspec.json.encode(value).hex().encode() for name, value in fields.items()
+        )
+
+    def to_fields(self, message: ps.codecs.Message) -> Mapping[str, Any]:
+        try:
+            pairs = [pair.split("=", 1) for pair in ps.codecs.value_of(message).decode().split("&")]
+            return {name: msgspec.json.decode(bytes.fromhex(value)) for name, value in pairs}
+        except ValueError as error:
+            raise ps.codecs.UndecodableValue(f"not a query: {error}") from error
+
+
+def codec_of(record: type[ps.Record], codec: CodecSpec, key: str = "key") -> Codec:
+    return Codecs(MemoryBus()).of(ps.Category("c", record, key=key, event_time="at", codec=codec))
+
+
+@pytest.mark.parametrize("spec", [ps.codecs.Json(), ps.codecs.MessagePack(), Query()])
+@given(records=st.lists(NESTED, max_size=4))
+def test_records_are_read_as_they_were_written(spec: CodecSpec, records: list[Nested]) -> None:
+    """Any records, nested ones too."""
+    subject = codec_of(Nested, spec)
+
+    decoded = subject.decode(list(map(MessageCopy, subject.encode(records))))
+
+    assert decoded.events == records
+    assert decoded.bad == []
+
+
+@pytest.mark.parametrize("spec", [ps.codecs.Csv(null="\\N"), ps.codecs.Csv(separator="\t", null="NULL")])
+@given(records=st.lists(FLATS, max_size=4))
+def test_csv_records_are_read_as_they_were_written(spec: CodecSpec, records: list[Flat]) -> None:
+    """Separators, quotes, line breaks and empty text included."""
+    subject = codec_of(Flat, spec)
+
+    decoded = subject.decode(list(map(MessageCopy, subject.encode(records))))
+
+    assert decoded.events == records
+    assert decoded.bad == []
+
+
+@pytest.mark.parametrize(
+    "spec", [ps.codecs.Json(), ps.codecs.MessagePack(), ps.codecs.Csv(), Query()], ids=lambda spec: type(spec).__name__
+)
+@given(bad=st.none() | st.binary(max_size=30))
+def test_bad_messages_do_not_affect_good_ones(spec: CodecSpec, bad: bytes | None) -> None:
+    """Each bad message has a reason."""
+    subject = codec_of(Flat, spec)
+    good = [Flat(n, str(n), n, 1.0, flag=True, raw=b"") for n in range(2)]
+    first, second = subject.encode(good)
+
+    decoded = subject.decode([MessageCopy(first), MessageCopy(bad), MessageCopy(second)])
+
+    assert decoded.events == good
+    assert list(decoded.at) == [0, 2]
+    assert [(one.at, bool(one.reason)) for one in decoded.bad] == [(1, True)]
+
+
+def test_messages_are_what_other_programs_write() -> None:
+    """Read with Python's own modules, and with MessagePack's bytes written by hand."""
+    record = Flat(1, 'a,"b"', 2, 0.5, flag=True, raw=b"\xff", note="x")
+
+    [line] = codec_of(Flat, ps.codecs.Csv()).encode([record])
+    [packed] = codec_of(Nested, ps.codecs.MessagePack()).encode([Nested(1, "a", [2], None)])
+    [text] = codec_of(Flat, ps.codecs.Json()).encode([record])
+
+    assert next(csv.reader(io.StringIO(line.decode()))) == ["1", 'a,"b"', "2", "0.5", "true", "/w==", "", "x"]
+    assert packed == b"\x84\xa2at\x01\xa3key\xa1a\xa4many\x91\x02\xa5inner\xc0"
+    assert json.loads(text)["Note"] == "x"
+
+
+def test_numbers_in_strings_are_read_if_declared() -> None:
+    """`Json(strict=False)` reads producers that quote every value."""
+    message = MessageCopy(b'{"at":"5","key":"a","count":"7","ratio":"0.5","flag":"true","raw":""}')
+
+    assert codec_of(Flat, ps.codecs.Json(strict=False)).decode([message]).events == [Flat(5, "a", 7, 0.5, True, b"")]
+    assert [bad.at for bad in codec_of(Flat, ps.codecs.Json()).decode([message]).bad] == [0]
+
+
+@pytest.mark.parametrize("spec", [ps.codecs.MessagePack(), Query()])
+def test_a_missing_event_time_is_distinguished(spec: CodecSpec) -> None:
+    """Its own policy applies to such a message."""
+
+    class Untimed(ps.Record, frozen=True):
+        key: str
+        many: list[int]
+
+    payload = ps.codecs.Payload("c", Untimed, None)
+    [value] = spec.open(payload).encode([Untimed("a", [])])
+    [bad] = codec_of(Nested, spec).decode([MessageCopy(value)]).bad
+
+    assert bad.untimed
+    assert "'at'" in bad.reason
+
+
+def test_the_whole_value_may_be_text_or_bytes() -> None:
+    """Other fields are metadata fields."""
+    lines, images = codec_of(Line, ps.codecs.Text(), "host"), codec_of(Image, ps.codecs.Bytes(), "host")
+
+    assert lines.encode([Line("größe", "h", 0)]) == ["größe".encode()]
+    assert lines.decode([MessageCopy(b"", b"h", timestamp=(1, 5))]).events == [Line("", "h", 5)]
+    assert [bad.at for bad in lines.decode([MessageCopy(b"\xff", b"h", timestamp=(1, 5))]).bad] == [0]
+    assert images.encode([Image(b"\x00\xff", "h", 0)]) == [b"\x00\xff"]
+    assert images.decode([MessageCopy(b"\xff\x00", b"h", timestamp=(1, 5))]).events == [Image(b"\xff\x00", "h", 5)]
+
+
+@pytest.mark.parametrize(
+    ("spec", "record", "reason"),
+    [
+        (ps.codecs.Text(), Flat, "exactly one str field"),
+        (ps.codecs.Bytes(), Line, "exactly one bytes field"),
+        (ps.codecs.Csv(), Nested, "Nested.many"),
+        (ps.codecs.Csv(columns=("at", "page")), Flat, "'page' is not a field"),
+    ],
+)
+def test_a_record_that_a_format_cannot_represent_is_refused(
+    spec: CodecSpec, record: type[ps.Record], reason: str
+) -> None:
+    """Before the first message."""
+    with pytest.raises(DeclarationError, match=reason):
+        spec.open(ps.codecs.Payload("c", record, "at"))
+
+
+def test_csv_refuses_text_that_would_be_read_as_none() -> None:
+    """An optional field cannot contain the text for None."""
+
+    class Noted(ps.Record, frozen=True):
+        at: ps.EventTime
+        key: str
+        note: str | None
+
+    subject = ps.codecs.Csv().open(ps.codecs.Payload("c", Noted, "at"))
+
+    with pytest.raises(InvalidRecord, match="`note`"):
+        subject.encode([Noted(1, "a", "")])
+
+
+def test_codecs_are_compared_by_value_and_checked_in_declarations() -> None:
+    """Equal declarations are one category; anything without `open` is refused, classes too."""
+    assert ps.codecs.Csv(separator=";") == ps.codecs.Csv(separator=";") != ps.codecs.Csv()
+    for wrong in ("xml", 5, ps.codecs.Csv):
+        with pytest.raises(DeclarationError, match="Use 'json' or 'avro'"):
+            ps.Category("c", Flat, key="key", event_time="at", codec=wrong)  # type: ignore[arg-type]

@@ -1,0 +1,189 @@
+"""Formats without a schema: JSON, text, bytes, CSV and MessagePack."""
+
+from __future__ import annotations
+
+import csv
+from base64 import b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass
+from io import StringIO
+from typing import Any
+
+import msgspec
+from msgspec import inspect as shapes
+
+from ...processors.declare.codecs import Codec, Message, Payload
+from ...processors.declare.record_check import InvalidRecord
+from ...processors.declare.records import fields_of, plain, without_null
+from ...processors.errors import DeclarationError
+from .decoded import UndecodableValue, value_of
+from .json_codec import JsonCodec
+from .single import FieldsCodec
+
+
+@dataclass(frozen=True)
+class Json:
+    """JSON: one object for each record. The same as `codec="json"`, except for the options.
+
+    Args:
+        strict: whether to reject numbers and booleans in strings, such as `"42"`, where a field has another type.
+    """
+
+    strict: bool = True
+
+    def open(self, payload: Payload) -> Codec:
+        """Return the codec."""
+        return JsonCodec(payload, strict=self.strict)
+
+
+@dataclass(frozen=True)
+class Text:
+    """UTF-8 text: the whole value is the record's only `str` field. Its other fields are metadata fields."""
+
+    def open(self, payload: Payload) -> Codec:
+        """Return the codec."""
+        return _WholeValue(payload, _only_field(payload, shapes.StrType, "str"), is_text=True)
+
+
+@dataclass(frozen=True)
+class Bytes:
+    """Raw bytes: the whole value is the record's only `bytes` field. Its other fields are metadata fields."""
+
+    def open(self, payload: Payload) -> Codec:
+        """Return the codec."""
+        return _WholeValue(payload, _only_field(payload, shapes.BytesType, "bytes"), is_text=False)
+
+
+@dataclass(frozen=True)
+class Csv:
+    """CSV: one line for each record, without a header line. Values with separators, quotes or line breaks are quoted.
+
+    Args:
+        columns: the names on the bus of the fields in order; by default the fields as declared. Other fields need a default.
+        separator: the character between two values.
+        null: the text for None. An equal text in an optional `str` field is refused on writing, because it would be read as None.
+    """
+
+    columns: tuple[str, ...] = ()
+    separator: str = ","
+    null: str = ""
+
+    def open(self, payload: Payload) -> Codec:
+        """Return the codec."""
+        return _CsvCodec(payload, self)
+
+
+@dataclass(frozen=True)
+class MessagePack:
+    """MessagePack: one map for each record."""
+
+    def open(self, payload: Payload) -> Codec:
+        """Return the codec."""
+        return _MessagePackCodec(payload)
+
+
+def _only_field(payload: Payload, kind: type, name: str) -> str:
+    fields = fields_of(payload.record)
+    if len(fields) == 1:
+        [(field, shape)] = fields.items()
+        content, optional = without_null(shape.type)
+        if isinstance(plain(content), kind) and not optional:
+            return field
+    raise DeclarationError(
+        f"{payload.record.__name__} does not fit the codec of {payload.category}, which needs exactly one {name} field for the whole value, "
+        f"without None. Its value fields are {', '.join(fields) or 'none'}. Declare other fields as metadata fields (penstock.metadata), or use "
+        "another codec."
+    )
+
+
+class _WholeValue(FieldsCodec):
+    def __init__(self, payload: Payload, field: str, *, is_text: bool) -> None:
+        super().__init__(payload)
+        self._field = field
+        self._is_text = is_text
+
+    def to_bytes(self, fields: dict[str, Any]) -> bytes:
+        content = fields[self._field]
+        return content.encode() if self._is_text else content  # type: ignore[no-any-return]  # the only field's type
+
+    def to_fields(self, message: Message) -> Mapping[str, Any]:
+        value = value_of(message)
+        try:
+            return {self._field: value.decode() if self._is_text else value}
+        except UnicodeDecodeError as error:
+            raise UndecodableValue(f"not UTF-8: {error}") from error
+
+
+class _MessagePackCodec(FieldsCodec):
+    def __init__(self, payload: Payload) -> None:
+        super().__init__(payload)
+        self._encode = msgspec.msgpack.Encoder().encode
+        self._decode = msgspec.msgpack.Decoder().decode
+
+    def to_bytes(self, fields: dict[str, Any]) -> bytes:
+        return self._encode(fields)
+
+    def to_fields(self, message: Message) -> Mapping[str, Any]:
+        fields = self._decode(value_of(message))
+        if not isinstance(fields, dict):
+            raise UndecodableValue(f"a MessagePack {type(fields).__name__}, not a map")
+        return fields
+
+
+class _CsvCodec(FieldsCodec):
+    is_strict = False
+
+    def __init__(self, payload: Payload, options: Csv) -> None:
+        super().__init__(payload)
+        fields = fields_of(payload.record)
+        self._columns = options.columns or tuple(fields)
+        self._separator = options.separator
+        self._null = options.null
+        self._expect_flat(fields)
+        self._optional = {name for name, field in fields.items() if without_null(field.type)[1]}
+
+    def _expect_flat(self, fields: Mapping[str, shapes.Field]) -> None:
+        record = self.payload.record.__name__
+        for name in self._columns:
+            if name not in fields:
+                raise DeclarationError(
+                    f"{self.payload.category}: the CSV column {name!r} is not a field of {record}, which has the fields {', '.join(fields)}."
+                )
+            shape = plain(without_null(fields[name].type)[0])
+            if isinstance(shape, (shapes.CollectionType, shapes.DictType, shapes.StructType)):
+                raise DeclarationError(
+                    f"{record}.{name}: CSV has no lists, dicts or nested records. Use another codec for {self.payload.category}."
+                )
+
+    def to_bytes(self, fields: dict[str, Any]) -> bytes:
+        line = StringIO()
+        row = [self._text(name, fields[name]) for name in self._columns]
+        csv.writer(line, delimiter=self._separator, lineterminator="\r\n").writerow(row)
+        return line.getvalue().removesuffix("\r\n").encode()
+
+    def _text(self, name: str, content: Any) -> str:
+        if content is None:
+            return self._null
+        if isinstance(content, bytes):
+            content = b64encode(content).decode()
+        text = str(content).lower() if isinstance(content, bool) else str(content)
+        if text == self._null and name in self._optional:
+            raise InvalidRecord(
+                f"`{name}` is {text!r}, which CSV readers of {self.payload.category} would read as None. Declare another `null` for its codec."
+            )
+        return text
+
+    def to_fields(self, message: Message) -> Mapping[str, Any]:
+        try:
+            rows = list(
+                csv.reader(StringIO(value_of(message).decode(), newline=""), delimiter=self._separator, strict=True)
+            )
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise UndecodableValue(f"not CSV: {error}") from error
+        if len(rows) != 1 or len(rows[0]) != len(self._columns):
+            found = f"{len(rows)} lines" if len(rows) != 1 else f"{len(rows[0])} values"
+            raise UndecodableValue(f"{found}, not one line with {len(self._columns)} values")
+        return {
+            name: None if text == self._null and name in self._optional else text
+            for name, text in zip(self._columns, rows[0], strict=True)
+        }

@@ -1,0 +1,211 @@
+"""Codec of records with metadata fields: another codec encodes and decodes the values, and this one adds the other parts of messages.
+
+messages --inner codec--> values --plus key, headers, timestamp, position--> records
+records --without metadata fields--> values --inner codec--> bytes, and beside them the headers
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import repeat
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+from msgspec import inspect as shapes
+
+from ...processors.declare.codecs import Codec, Decoded, Headers, Message, Undecodable, headers_of
+from ...processors.declare.metadata import Header, MessagePart, Source, metadata_of, source_name, value_type
+from ...processors.declare.record_check import InvalidRecord
+from ...processors.declare.records import Record, fields_of, plain, without_null
+from .decoded import MissingEventTime, UndecodableValue
+
+_CREATED, _APPENDED = 1, 2
+"""Types of timestamps: the producer's and the broker's."""
+
+Part = Callable[[Message], Any]
+
+
+class MessageFieldsCodec:
+    """Encodes and decodes records with metadata fields.
+
+    Args:
+        record: the record type of the category.
+        event_time: the name on the bus of the field with the event time; None if no one field contains it.
+        values: encodes and decodes the values.
+    """
+
+    def __init__(self, record: type[Record], event_time: str | None, values: Codec) -> None:
+        self._record = record
+        self._values = values
+        self._value_type = value_type(record)
+        metadata = metadata_of(record)
+        fields = list(fields_of(record).values())
+        self._names = [field.name for field in fields]
+        self._value_names = [field.name for field in fields if field.name not in metadata]
+        self._parts = {
+            field.name: _part(field, metadata[field.name], is_event_time=field.encode_name == event_time)
+            for field in fields
+            if field.name in metadata
+        }
+        self._headers = [(field.name, metadata[field.name]) for field in fields if _is_header(metadata.get(field.name))]
+
+    def decode(self, messages: Sequence[Message]) -> Decoded:
+        """Decode a batch."""
+        decoded = self._values.decode(messages)
+        events, at, bad = [], [], list(decoded.bad)
+        for value, index in zip(decoded.events, decoded.at, strict=True):
+            try:
+                events.append(self._completed(value, messages[index]))
+                at.append(index)
+            except (UndecodableValue, msgspec.ValidationError, ValueError, TypeError) as error:
+                bad.append(Undecodable(index, str(error), untimed=isinstance(error, MissingEventTime)))
+        return Decoded(events, at, bad)
+
+    def _completed(self, value: Any, message: Message) -> Any:
+        fields = {name: getattr(value, name) for name in self._value_names}
+        for name, part in self._parts.items():
+            fields[name] = part(message)
+        return self._record(**fields)
+
+    def encode(self, records: Sequence[Any]) -> list[bytes]:
+        """Return the value of a message for each record."""
+        return self._values.encode(self._value_records(records))
+
+    def _value_records(self, records: Sequence[Any]) -> list[Any]:
+        names, value_type = self._value_names, self._value_type
+        return [value_type(**{name: getattr(record, name) for name in names}) for record in records]
+
+    def headers(self, records: Sequence[Any]) -> list[Headers | None]:
+        """Return the headers of a message for each record: those of its `Headers` field, then those of its `Header` fields.
+
+        Raises:
+            InvalidRecord: a header is neither str nor bytes.
+        """
+        inner = headers_of(self._values, self._value_records(records)) or repeat(None)
+        return [
+            [*(headers or ()), *self._headers_of(record)] or None
+            for headers, record in zip(inner, records, strict=False)
+        ]
+
+    def _headers_of(self, record: Any) -> list[tuple[str, bytes | None]]:
+        found: dict[str, bytes | None] = {}
+        for name, source in self._headers:
+            content = attrgetter(name)(record)
+            if isinstance(source, Header):
+                if content is not None:
+                    found[source.name] = self._bytes_of(name, content)
+            else:
+                named = (content or {}).items()
+                found = {key: None if each is None else self._bytes_of(name, each) for key, each in named} | found
+        return list(found.items())
+
+    def _bytes_of(self, name: str, content: Any) -> bytes:
+        if isinstance(content, str):
+            return content.encode()
+        if isinstance(content, bytes):
+            return content
+        raise InvalidRecord(
+            f"A {self._record.__name__} does not fit its own type: `{name}` is {content!r}, not a header."
+        )
+
+
+def _is_header(source: Source | None) -> bool:
+    return isinstance(source, Header) or source is MessagePart.HEADERS
+
+
+def _part(field: shapes.Field, source: Source, *, is_event_time: bool) -> Part:
+    """Return the function that reads a field's part of a message, or the field's default if the part is missing."""
+    read = _reader_of(field, source)
+    default = _default_of(field)
+    error_type = MissingEventTime if is_event_time else UndecodableValue
+
+    def part(message: Message) -> Any:
+        content = read(message)
+        if content is not None:
+            return content
+        if default is None:
+            raise error_type(f"the message has no {source_name(source)}, which `{field.encode_name}` requires")
+        return default()
+
+    return part
+
+
+def _default_of(field: shapes.Field) -> Callable[[], Any] | None:
+    if field.default_factory is not msgspec.NODEFAULT:
+        factory: Callable[[], Any] = field.default_factory
+        return factory
+    if field.default is not msgspec.NODEFAULT:
+        return lambda: field.default
+    return (lambda: None) if without_null(field.type)[1] else None
+
+
+def _reader_of(field: shapes.Field, source: Source) -> Part:
+    shape = plain(without_null(field.type)[0])
+    if isinstance(source, Header):
+        return _header_reader(source, is_text=isinstance(shape, shapes.StrType))
+    match source:
+        case MessagePart.KEY:
+            return _text_key if isinstance(shape, shapes.StrType) else lambda message: message.key()
+        case MessagePart.HEADERS:
+            keeps_null = isinstance(shape, shapes.DictType) and without_null(shape.value_type)[1]
+            return lambda message: {
+                name: content for name, content in message.headers() or () if keeps_null or content is not None
+            }
+        case MessagePart.PARTITION:
+            return lambda message: message.partition()
+        case MessagePart.OFFSET:
+            return lambda message: message.offset()
+    return _TIMES[source]
+
+
+def _header_reader(source: Header, *, is_text: bool) -> Part:
+    def read(message: Message) -> str | bytes | None:
+        for name, content in reversed(message.headers() or ()):
+            if name == source.name:
+                return _text(content, f"the header {name!r}") if is_text and content is not None else content
+        return None
+
+    return read
+
+
+def _text_key(message: Message) -> str | None:
+    key = message.key()
+    return None if key is None else _text(key, "the key")
+
+
+def _text(content: bytes, place: str) -> str:
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise UndecodableValue(f"{place} is not UTF-8: {error}") from error
+
+
+def _timestamp(message: Message) -> int | None:
+    kind, time_ms = message.timestamp()
+    return time_ms if kind else None
+
+
+def _create_time(message: Message) -> int | None:
+    kind, time_ms = message.timestamp()
+    if kind == _APPENDED:
+        raise UndecodableValue(
+            "its timestamp is the broker's, not the producer's (CreateTime); declare Timestamp or AppendTime"
+        )
+    return time_ms if kind else None
+
+
+def _append_time(message: Message) -> int | None:
+    kind, time_ms = message.timestamp()
+    if kind == _CREATED:
+        raise UndecodableValue(
+            "its timestamp is the producer's, not the broker's (AppendTime); declare Timestamp or CreateTime"
+        )
+    return time_ms if kind else None
+
+
+_TIMES: dict[MessagePart, Part] = {
+    MessagePart.TIMESTAMP: _timestamp,
+    MessagePart.CREATE_TIME: _create_time,
+    MessagePart.APPEND_TIME: _append_time,
+}
