@@ -24,6 +24,7 @@ from .processors.errors import PenstockError
 from .processors.lookups import LookupJoin
 from .processors.time.timers import Clock, Timer
 from .state.remote import RemoteResults, read_results
+from .transport.producer import Producer
 
 __all__ = [
     "Aggregator",
@@ -47,6 +48,7 @@ __all__ = [
     "Partitioner",
     "PenstockError",
     "Processor",
+    "Producer",
     "Record",
     "RemoteResults",
     "RemoteStore",

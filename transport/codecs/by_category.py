@@ -59,5 +59,6 @@ def encoded_messages(category: AnyCategory, codec: Codec, records: Sequence[Any]
         InvalidRecord: a record does not fit its type; there is no message.
         DeclarationError: a key cannot be computed, or does not fit the key codec.
     """
+    values = codec.encode(records)  # first, because it checks the key field, too
     keys = category.encode_keys(category.keys_of(records))
-    return outgoing(category, keys, codec.encode(records), headers_of(codec, records))
+    return outgoing(category, keys, values, headers_of(codec, records))
