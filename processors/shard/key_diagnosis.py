@@ -22,8 +22,6 @@ _PRODUCERS = {
     Partitioner.CONSISTENT: "librdkafka's default partitioner (consistent) does",
     Partitioner.FNV1A: "Sarama's default partitioner (fnv1a) does",
 }
-
-
 _CERTAIN = 100
 """The least odds against an explanation by chance with which it is stated as certain."""
 
@@ -94,12 +92,13 @@ class MisplacedEvent:
             return "", []
         codec = self._codec_of(self.found.key, is_number=is_number)
         if codec is not None:
-            return "the message key is the declared key in another encoding", [f"key_codec=ps.KeyCodec.{codec.name}"]
+            return "the message key is the declared key in another encoding", self._key_codec_to_declare(codec)
         for name, field in fields_of(self.category.record).items():
             value = getattr(self.event, field.name, None)
             is_number = type(value) is int
-            if (is_number or isinstance(value, str)) and self._codec_of(str(value), is_number=is_number):
-                return f"the message key is the field `{name}`", [f"key={name!r}"]
+            codec = self._codec_of(str(value), is_number=is_number) if is_number or isinstance(value, str) else None
+            if codec is not None:
+                return f"the message key is the field `{name}`", [f"key={name!r}", *self._key_codec_to_declare(codec)]
         return "the message key is not the declared key", []
 
     def _codec_of(self, key: str, *, is_number: bool) -> KeyCodec | None:
@@ -109,6 +108,9 @@ class MisplacedEvent:
             if _encoded(codec, key, is_number=is_number) == self._message_key:
                 return codec
         return None
+
+    def _key_codec_to_declare(self, codec: KeyCodec) -> list[str]:
+        return [] if codec is self.category.key_codec else [f"key_codec=ps.KeyCodec.{codec.name}"]
 
     def _place_finding(self) -> tuple[str, list[str]]:
         found = self._partitioner()

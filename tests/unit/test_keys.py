@@ -295,6 +295,12 @@ def test_a_count_per_key_is_right_or_refused(written: Any, declared: Any) -> Non
             "The message key is the field `car`: declare `key='car'` on rides",
         ),
         (
+            [(struct.pack(">i", 77), ride(car=77))],
+            ps.Partitioner.MURMUR2,
+            {},
+            r"the field `car`: declare `key='car', key_codec=ps\.KeyCodec\.INT32` on rides",
+        ),
+        (
             [(b"order-3", ride())],
             ps.Partitioner.MURMUR2,
             {},
