@@ -1,14 +1,18 @@
 """Codecs of categories: formats of other programs, and your own."""
 
 from .processors.declare.codecs import Codec, CodecSpec, Decoded, HeaderCodec, Message, Payload, Undecodable
+from .transport.codecs.confluent import ConfluentAvro, ConfluentJson
 from .transport.codecs.decoded import UndecodableValue, value_of
 from .transport.codecs.formats import Bytes, Csv, Json, MessagePack, Text
+from .transport.codecs.registry import RegistryUnreachable, SchemaIncompatible, SchemaRegistry, SubjectStrategy
 from .transport.codecs.single import FieldsCodec
 
 __all__ = [
     "Bytes",
     "Codec",
     "CodecSpec",
+    "ConfluentAvro",
+    "ConfluentJson",
     "Csv",
     "Decoded",
     "FieldsCodec",
@@ -17,6 +21,10 @@ __all__ = [
     "Message",
     "MessagePack",
     "Payload",
+    "RegistryUnreachable",
+    "SchemaIncompatible",
+    "SchemaRegistry",
+    "SubjectStrategy",
     "Text",
     "Undecodable",
     "UndecodableValue",

@@ -28,7 +28,7 @@ from .decoded import MissingEventTime, UndecodableValue, decode_singly, lacks_ev
 MARKER = b"\xc3\x01"
 BODY_AT = len(MARKER) + 8
 
-_UNREADABLE = (ValueError, EOFError, IndexError, TypeError, SchemaParseException, SchemaResolutionError, UnknownSchema)
+UNREADABLE = (ValueError, EOFError, IndexError, TypeError, SchemaParseException, SchemaResolutionError, UnknownSchema)
 
 _SCALARS: dict[type, str] = {
     shapes.BoolType: "boolean",
@@ -145,7 +145,7 @@ class AvroCodec:
         body.seek(BODY_AT)
         try:
             fields = schemaless_reader(body, *self._resolution(value[len(MARKER) : BODY_AT]))
-        except _UNREADABLE as error:
+        except UNREADABLE as error:
             raise UndecodableValue(f"it does not match its schema: {type(error).__name__}: {error}") from error
         if not isinstance(fields, dict):
             raise UndecodableValue("its schema is not a record's")

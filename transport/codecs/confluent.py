@@ -1,0 +1,309 @@
+"""Formats of Confluent's serializers: a schema id, then Avro or JSON. A schema registry stores the schemas."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from io import BytesIO
+from typing import Any
+
+import msgspec
+from fastavro import parse_schema, schemaless_reader, schemaless_writer
+from fastavro.types import Schema as AvroSchema
+from msgspec import inspect as shapes
+
+from ...processors.declare.codecs import Codec, Decoded, Message, Payload
+from ...processors.declare.records import Record, fields_of, plain, without_null
+from ..messages import MessageCopy
+from .avro import UNREADABLE, schema_of
+from .decoded import UndecodableValue, decode_singly
+from .json_codec import JsonCodec
+from .registry import (
+    RegistryClient,
+    SchemaIncompatible,
+    SchemaRegistry,
+    StoredSchema,
+    SubjectStrategy,
+    prefix_of,
+    unframed,
+)
+from .single import FieldsCodec
+
+_PLAIN_SHAPES = (shapes.BoolType, shapes.IntType, shapes.FloatType, shapes.StrType, shapes.BytesType, shapes.NoneType)
+
+
+@dataclass(frozen=True)
+class ConfluentAvro:
+    """Avro with a schema registry, as Confluent's AvroSerializer and AvroDeserializer write and read it.
+
+    Each message is read with the schema that its id names; then the record type applies, as with Avro's schema resolution: fields that the
+    record type lacks are ignored, and fields that the message lacks have their defaults. Before the first record is written, the registry
+    checks the schema against the compatibility setting of its subject.
+
+    Args:
+        registry: the schema registry.
+        subjects: how the registry names the schema of a topic.
+        name: the full name of the record type, such as `com.shop.Order`; by default the name of the class.
+        register: whether to register a schema that the registry lacks. Otherwise an error precedes the first record.
+        latest: whether to write with the latest schema of the subject instead of the record type's own schema.
+    """
+
+    registry: SchemaRegistry
+    subjects: SubjectStrategy = SubjectStrategy.TOPIC
+    name: str | None = None
+    register: bool = True
+    latest: bool = False
+
+    def open(self, payload: Payload) -> Codec:
+        """Return the codec."""
+        return _ConfluentAvroCodec(payload, self, RegistryClient(self.registry))
+
+
+@dataclass(frozen=True)
+class ConfluentJson:
+    """JSON with a schema registry, as Confluent's JSONSerializer and JSONDeserializer write and read it.
+
+    The record type checks each message, not the JSON Schema of its id. Before the first record is written, the registry checks the schema
+    against the compatibility setting of its subject.
+
+    Args:
+        registry: the schema registry.
+        subjects: how the registry names the schema of a topic.
+        name: the title of the schema; by default the name of the class.
+        register: whether to register a schema that the registry lacks. Otherwise an error precedes the first record.
+    """
+
+    registry: SchemaRegistry
+    subjects: SubjectStrategy = SubjectStrategy.TOPIC
+    name: str | None = None
+    register: bool = True
+
+    def open(self, payload: Payload) -> Codec:
+        """Return the codec."""
+        return _ConfluentJsonCodec(payload, self, RegistryClient(self.registry))
+
+
+def _registered(
+    spec: ConfluentAvro | ConfluentJson, client: RegistryClient, subject: str, schema: Any, kind: str
+) -> int:
+    return client.register(subject, schema, kind) if spec.register else client.look_up(subject, schema, kind)
+
+
+class AvroValues:
+    """Reads Avro values with the schemas of a registry, as fields for one record type.
+
+    Args:
+        record: the record type.
+        client: the registry.
+    """
+
+    def __init__(self, record: type[Record], client: RegistryClient) -> None:
+        self._record = record
+        self._client = client
+        self._is_plain = _has_plain_fields(record)
+        self._schemas: dict[int | str, AvroSchema] = {}
+
+    def read(self, message: Message) -> Mapping[str, Any]:
+        """Return the fields of a message.
+
+        Raises:
+            UndecodableValue: the value does not match its schema, or the schema is unknown or not a record's.
+            RegistryUnreachable: the registry does not answer.
+        """
+        schema_id, value = unframed(message)
+        if schema_id not in self._schemas:
+            self._schemas[schema_id] = self._parsed(schema_id)
+        body = BytesIO(value)
+        try:
+            fields = schemaless_reader(body, self._schemas[schema_id], None)
+        except UNREADABLE as error:
+            raise UndecodableValue(
+                f"it does not match its schema {schema_id}: {type(error).__name__}: {error}"
+            ) from error
+        if not isinstance(fields, dict):
+            raise UndecodableValue(f"its schema {schema_id} is not a record's")
+        return fields
+
+    def _parsed(self, schema_id: int | str) -> AvroSchema:
+        stored = self._client.find(schema_id)
+        try:
+            return parsed_schema(stored, None if self._is_plain else self._record, plain_types=self._is_plain)
+        except (*UNREADABLE, msgspec.DecodeError) as error:
+            raise UndecodableValue(f"its schema {schema_id} is not an Avro schema: {error}") from error
+
+
+class _ConfluentAvroCodec(FieldsCodec):
+    def __init__(self, payload: Payload, spec: ConfluentAvro, client: RegistryClient) -> None:
+        super().__init__(payload)
+        self._spec = spec
+        self._client = client
+        self._own_schema = named_schema(payload.record, spec.name)
+        self._values = AvroValues(payload.record, client)
+
+    @cached_property
+    def _writer(self) -> tuple[bytes, AvroSchema]:
+        """The bytes before each value and the schema of the values. Raises SchemaIncompatible before the first record is written."""
+        schema = self._own_schema
+        name = ".".join(filter(None, (schema.get("namespace"), schema["name"])))
+        subject = self._spec.subjects.subject(self.payload.category, name)
+        if not self._spec.latest:
+            schema_id = _registered(self._spec, self._client, subject, schema, "AVRO")
+            return prefix_of(schema_id), parse_schema(schema)
+        schema_id, stored = self._client.latest(subject)
+        parsed = parsed_schema(stored)
+        self._expect_all_fields(subject, parsed)
+        return prefix_of(schema_id), parsed
+
+    def _expect_all_fields(self, subject: str, schema: Any) -> None:
+        written = {field["name"] for field in schema.get("fields", ())}
+        lost = [name for name in fields_of(self.payload.record) if name not in written]
+        if lost:
+            raise SchemaIncompatible(
+                f"The latest schema of {subject} has no field {', '.join(lost)}, so the values of {self.payload.record.__name__} would be lost. "
+                "Nothing was written. Register a schema with this field, or remove the field from the record type."
+            )
+
+    def to_bytes(self, fields: dict[str, Any]) -> bytes:
+        prefix, schema = self._writer
+        out = BytesIO()
+        out.write(prefix)
+        try:
+            schemaless_writer(out, schema, fields)
+        except (ValueError, KeyError, OverflowError, TypeError) as error:
+            raise TypeError(
+                f"A {self.payload.record.__name__} does not fit the Avro schema of {self.payload.category}: {error}. Nothing was sent. Correct the "
+                "values, or the type."
+            ) from error
+        return out.getvalue()
+
+    def to_fields(self, message: Message) -> Mapping[str, Any]:
+        return self._values.read(message)
+
+
+def named_schema(record: type[Record], name: str | None) -> dict[str, Any]:
+    """Return the Avro schema of a record type under a full name."""
+    schema = schema_of(record)
+    if name is None:
+        return schema
+    namespace, _, last = name.rpartition(".")
+    return {**schema, "name": last, **({"namespace": namespace} if namespace else {})}
+
+
+def parsed_schema(stored: StoredSchema, record: type[Record] | None = None, *, plain_types: bool = False) -> AvroSchema:
+    """Return a schema with its references.
+
+    Args:
+        stored: the schema.
+        record: the record type of its values. Where a field is a number or a string, the logical type of the schema is ignored.
+        plain_types: whether to ignore all logical types, because the record type contains only numbers, strings and bytes.
+    """
+    named: dict[str, Any] = {}
+    return _parsed(stored, record, named, plain_types=plain_types)
+
+
+def _parsed(
+    stored: StoredSchema, record: type[Record] | None, named: dict[str, Any], *, plain_types: bool
+) -> AvroSchema:
+    for name, referenced in stored.references:
+        if name not in named:
+            _parsed(referenced, None, named, plain_types=plain_types)
+    schema = _schema_json(stored.text)
+    if plain_types:
+        schema = _without_logical_types(schema)
+    elif record is not None:
+        schema = _without_unused_logical_types(schema, record)
+    return parse_schema(schema, named_schemas=named)
+
+
+def _schema_json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text.strip()  # the registry accepts the name of a simple type without quotes
+
+
+def _without_logical_types(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_without_logical_types(one) for one in schema]
+    if isinstance(schema, dict):
+        return {name: _without_logical_types(one) for name, one in schema.items() if name != "logicalType"}
+    return schema
+
+
+def _without_unused_logical_types(schema: Any, record: type[Record]) -> Any:
+    """Remove the logical types of the top-level fields that are numbers, strings or bytes in the record type."""
+    if not isinstance(schema, dict):
+        return schema
+    kinds = {name: plain(without_null(field.type)[0]) for name, field in fields_of(record).items()}
+    fields = [
+        {**field, "type": _without_logical_types(field["type"])}
+        if isinstance(kinds.get(field["name"]), _PLAIN_SHAPES)
+        else field
+        for field in schema.get("fields", ())
+    ]
+    return {**schema, "fields": fields}
+
+
+def _has_plain_fields(record: type[Record]) -> bool:
+    """Return whether a record type contains, at every depth, only numbers, booleans, strings and bytes."""
+    found: set[type] = set()
+    return all(_is_plain(field.type, found) for field in fields_of(record).values())
+
+
+def _is_plain(shape: Any, found: set[type]) -> bool:
+    shape = plain(shape)
+    match shape:
+        case shapes.UnionType():
+            return all(_is_plain(one, found) for one in shape.types)
+        case shapes.ListType() | shapes.VarTupleType():
+            return _is_plain(shape.item_type, found)
+        case shapes.DictType():
+            return _is_plain(shape.value_type, found)
+        case shapes.StructType():
+            if shape.cls in found:
+                return True
+            found.add(shape.cls)
+            return all(_is_plain(field.type, found) for field in shape.fields)
+    return isinstance(shape, _PLAIN_SHAPES)
+
+
+class _ConfluentJsonCodec:
+    def __init__(self, payload: Payload, spec: ConfluentJson, client: RegistryClient) -> None:
+        self._payload = payload
+        self._spec = spec
+        self._client = client
+        self._values = JsonCodec(payload)
+
+    @cached_property
+    def _prefix(self) -> bytes:
+        """The bytes before each value. Raises SchemaIncompatible before the first record is written."""
+        schema = json_schema(self._payload.record, self._spec.name)
+        subject = self._spec.subjects.subject(self._payload.category, schema["title"])
+        return prefix_of(_registered(self._spec, self._client, subject, schema, "JSON"))
+
+    def encode(self, records: Sequence[Any]) -> list[bytes]:
+        """Return the value of a message for each record."""
+        values = self._values.encode(records)
+        prefix = self._prefix if values else b""
+        return [prefix + value for value in values]
+
+    def decode(self, messages: Sequence[Message]) -> Decoded:
+        """Decode a batch."""
+        unwrapped = decode_singly(messages, lambda message: MessageCopy(unframed(message).value))
+        decoded = self._values.decode(unwrapped.events)
+        at = unwrapped.at
+        bad = [one._replace(at=at[one.at]) for one in decoded.bad]
+        return Decoded(decoded.events, [at[index] for index in decoded.at], [*unwrapped.bad, *bad])
+
+
+def json_schema(record: type[Record], name: str | None) -> dict[str, Any]:
+    """Return the JSON Schema of a record type, with its name as title."""
+    schema = msgspec.json.schema(record)
+    definitions = dict(schema.get("$defs", {}))
+    top = definitions.get(record.__name__, schema)
+    if f'"#/$defs/{record.__name__}"' not in json.dumps(definitions):
+        definitions.pop(record.__name__, None)  # otherwise, a record contains records of its own type
+    schema = {"$schema": "http://json-schema.org/draft-07/schema#", **top, "title": name or record.__name__}
+    return {**schema, "$defs": definitions} if definitions else schema

@@ -1,0 +1,298 @@
+"""Schema registries: where other programs store the schemas of their messages."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ...processors.declare.codecs import Message
+from ...processors.errors import DeclarationError, PenstockError
+from .decoded import UndecodableValue, value_of
+
+if TYPE_CHECKING:
+    from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+
+_MAGIC = 0
+_BY_GUID = 1
+_PREFIX = struct.Struct(">bI")
+_GUID_HEADER = "__value_schema_id"
+_GUID_BYTES = 16
+_REQUEST_LIMIT_S = 10.0
+
+
+class RegistryUnreachable(PenstockError):
+    """A schema registry does not answer or refuses the credentials. Nothing was written, and the messages can be read again."""
+
+
+class SchemaIncompatible(PenstockError):
+    """A schema registry does not accept the schema of a record type. Nothing was written."""
+
+
+class SubjectStrategy(Enum):
+    """The subject of a schema in the registry, as Confluent's serializers name it."""
+
+    TOPIC = "TopicName"
+    """`orders-value`: one schema for each topic."""
+    RECORD = "RecordName"
+    """`com.shop.Order`: one schema for each record type, in all topics."""
+    TOPIC_RECORD = "TopicRecordName"
+    """`orders-com.shop.Order`: one schema for each record type in a topic."""
+
+    def subject(self, topic: str, record: str) -> str:
+        """Return the subject of the values of a topic.
+
+        Args:
+            topic: the name of the topic.
+            record: the full name of the record type.
+        """
+        match self:
+            case SubjectStrategy.TOPIC:
+                return f"{topic}-value"
+            case SubjectStrategy.RECORD:
+                return record
+            case SubjectStrategy.TOPIC_RECORD:
+                return f"{topic}-{record}"
+
+
+@dataclass(frozen=True)
+class SchemaRegistry:
+    """A Confluent-compatible schema registry, such as Confluent's, Redpanda's, Karapace or Apicurio.
+
+    Needs `pip install 'penstock[registry]'`. Schemas are fetched once for each process.
+
+    Args:
+        url: the address, or several with commas between them; `mock://name` is a registry in memory for tests, one for each process.
+        user: the user name for basic authentication.
+        password: the password for basic authentication.
+        ca: the path of the certificates of authorities that sign the registry's certificate; by default those of the system.
+        certificate: the path of the client's certificate.
+        key: the path of the private key of the client's certificate.
+
+    Raises:
+        DeclarationError: the URL contains credentials, or a user has no password.
+    """
+
+    url: str
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    ca: str | None = None
+    certificate: str | None = None
+    key: str | None = None
+
+    def __post_init__(self) -> None:
+        if "@" in self.url:
+            raise DeclarationError(
+                "The URL of a schema registry must not contain credentials. Declare `user` and `password`."
+            )
+        if (self.user is None) != (self.password is None):
+            raise DeclarationError(f"The schema registry {self.url} needs both `user` and `password`, or neither.")
+
+    def settings(self) -> dict[str, Any]:
+        """Return the settings of Confluent's client."""
+        login = None if self.user is None else f"{self.user}:{self.password}"
+        settings = {
+            "url": self.url,
+            "basic.auth.user.info": login,
+            "ssl.ca.location": self.ca,
+            "ssl.certificate.location": self.certificate,
+            "ssl.key.location": self.key,
+            "timeout": _REQUEST_LIMIT_S,
+        }
+        return {name: setting for name, setting in settings.items() if setting is not None}
+
+
+class StoredSchema(NamedTuple):
+    """A schema of a registry.
+
+    Args:
+        text: the schema.
+        references: the schemas that it refers to, by name.
+    """
+
+    text: str
+    references: tuple[tuple[str, StoredSchema], ...]
+
+
+class RegistryClient:
+    """The schemas of a registry, each fetched once."""
+
+    def __init__(self, registry: SchemaRegistry) -> None:
+        self._registry = registry
+        self._client = _client_of(registry)
+        self._by_id: dict[int | str, StoredSchema] = {}
+
+    def find(self, schema_id: int | str) -> StoredSchema:
+        """Return the schema of an id, or of a GUID.
+
+        Raises:
+            UndecodableValue: the registry has no such schema.
+            RegistryUnreachable: the registry does not answer.
+        """
+        if schema_id not in self._by_id:
+            with self._translated(f"Schema {schema_id} was not fetched"):
+                try:
+                    self._by_id[schema_id] = self._stored(self._fetched(schema_id))
+                except self._errors() as error:
+                    if error.http_status_code == 404:
+                        raise UndecodableValue(
+                            f"its schema {schema_id} is not in the schema registry {self._registry.url}"
+                        ) from error
+                    raise
+        return self._by_id[schema_id]
+
+    def _fetched(self, schema_id: int | str) -> Schema:
+        if isinstance(schema_id, int):
+            return self._client.get_schema(schema_id)
+        return self._client.get_schema_by_guid(schema_id)
+
+    def _stored(self, schema: Schema) -> StoredSchema:
+        references = [
+            (str(one.name), self._stored(self._client.get_version(str(one.subject), one.version or "latest").schema))
+            for one in schema.references or ()
+        ]
+        return StoredSchema(str(schema.schema_str), tuple(references))
+
+    def register(self, subject: str, schema: dict[str, Any], kind: str) -> int:
+        """Register a schema under a subject unless it is registered, and return its id.
+
+        Raises:
+            SchemaIncompatible: the subject's compatibility setting forbids the schema.
+            RegistryUnreachable: the registry does not answer.
+        """
+        try:
+            with self._translated(f"The schema of {subject} was not registered"):
+                return int(self._client.register_schema(subject, _schema(schema, kind)))
+        except self._errors() as error:
+            raise SchemaIncompatible(
+                f"The schema registry {self._registry.url} does not accept the schema of {subject}: {error}. Nothing was written. Change the "
+                "record type so that consumers can still read it, for example with a default for a new field, or relax the compatibility setting of "
+                "the subject."
+            ) from error
+
+    def look_up(self, subject: str, schema: dict[str, Any], kind: str) -> int:
+        """Return the id of a schema that is registered under a subject.
+
+        Raises:
+            SchemaIncompatible: it is not registered.
+            RegistryUnreachable: the registry does not answer.
+        """
+        try:
+            with self._translated(f"The schema of {subject} was not found"):
+                return int(self._client.lookup_schema(subject, _schema(schema, kind)).schema_id or 0)
+        except self._errors() as error:
+            raise SchemaIncompatible(
+                f"The schema of {subject} is not registered in {self._registry.url}: {error}. Nothing was written, because the codec declares "
+                f"`register=False`. Register this schema, or change the record type: {json.dumps(schema)}"
+            ) from error
+
+    def latest(self, subject: str) -> tuple[int, StoredSchema]:
+        """Return the id and the latest schema of a subject.
+
+        Raises:
+            SchemaIncompatible: the subject has no schema.
+            RegistryUnreachable: the registry does not answer.
+        """
+        try:
+            with self._translated(f"The latest schema of {subject} was not fetched"):
+                found = self._client.get_latest_version(subject)
+                return int(found.schema_id or 0), self._stored(found.schema)
+        except self._errors() as error:
+            raise SchemaIncompatible(
+                f"The schema registry {self._registry.url} has no schema of {subject}: {error}. Nothing was written. Register a schema, or declare "
+                "`latest=False`, so that the record type determines the schema."
+            ) from error
+
+    @contextmanager
+    def _translated(self, request: str) -> Iterator[None]:
+        """Translate errors that another attempt may solve; errors about the schema itself pass through."""
+        try:
+            yield
+        except PenstockError:
+            raise
+        except self._errors() as error:
+            if error.http_status_code in {404, 409, 422}:
+                raise
+            raise self._unreachable(request, error) from error
+        except (UndecodableValue, DeclarationError):
+            raise
+        except Exception as error:  # the client passes on the errors of its HTTP library
+            raise self._unreachable(request, error) from error
+
+    def _unreachable(self, request: str, error: Exception) -> RegistryUnreachable:
+        return RegistryUnreachable(
+            f"{request}: the schema registry {self._registry.url} did not answer as expected: {type(error).__name__}: {error}. Nothing was written, "
+            "and no event is lost. Check the address and the credentials, then start again."
+        )
+
+    @staticmethod
+    def _errors() -> type[Any]:
+        from confluent_kafka.schema_registry import SchemaRegistryError  # noqa: PLC0415 - an optional dependency
+
+        return SchemaRegistryError
+
+
+def _schema(schema: dict[str, Any], kind: str) -> Schema:
+    from confluent_kafka.schema_registry import Schema  # noqa: PLC0415 - an optional dependency
+
+    return Schema(json.dumps(schema), kind)
+
+
+@lru_cache(maxsize=100)
+def _client_of(registry: SchemaRegistry) -> SchemaRegistryClient:
+    """Return the client of a registry; the codecs of a process share it."""
+    try:
+        from confluent_kafka.schema_registry import SchemaRegistryClient  # noqa: PLC0415 - an optional dependency
+    except ImportError as error:
+        raise DeclarationError(
+            f"A codec uses the schema registry {registry.url}, but a library is not installed ({error}). Install it: pip install "
+            "'penstock[registry]'"
+        ) from error
+    try:
+        return SchemaRegistryClient.new_client(registry.settings())
+    except (ValueError, TypeError, OSError) as error:
+        raise DeclarationError(f"The settings of the schema registry {registry.url} are invalid: {error}.") from error
+
+
+class Framed(NamedTuple):
+    """A value and the id of its schema.
+
+    Args:
+        schema_id: the id in the registry, or the GUID.
+        value: the value without the id.
+    """
+
+    schema_id: int | str
+    value: bytes
+
+
+def unframed(message: Message) -> Framed:
+    """Return the schema id and the value of a message: the id precedes the value, or a header contains a GUID.
+
+    Raises:
+        UndecodableValue: the message has no schema id.
+    """
+    value = value_of(message)
+    for name, content in message.headers() or ():
+        if name == _GUID_HEADER and content is not None and len(content) > _GUID_BYTES and content[0] == _BY_GUID:
+            return Framed(_guid(content[1 : _GUID_BYTES + 1]), value)
+    if len(value) > _GUID_BYTES and value[0] == _BY_GUID:
+        return Framed(_guid(value[1 : _GUID_BYTES + 1]), value[_GUID_BYTES + 1 :])
+    if len(value) < _PREFIX.size or value[0] != _MAGIC:
+        raise UndecodableValue("not in the format of a schema registry: it does not begin with 0 and a schema id")
+    return Framed(_PREFIX.unpack_from(value)[1], value[_PREFIX.size :])
+
+
+def _guid(content: bytes) -> str:
+    digits = content.hex()
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+
+
+def prefix_of(schema_id: int) -> bytes:
+    """Return the bytes before a value: 0 and the id of its schema."""
+    return _PREFIX.pack(_MAGIC, schema_id)
