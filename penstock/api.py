@@ -1,6 +1,7 @@
 """The names of `import penstock`."""
 
 from . import codecs, errors, lookups, metadata, monoids, watermarks, windows
+from .ops.cli.script import run
 from .processors.declare.aggregator import Aggregator
 from .processors.declare.alerts import Alert
 from .processors.declare.categories import Category
@@ -66,6 +67,7 @@ __all__ = [
     "metadata",
     "monoids",
     "read_results",
+    "run",
     "watermarks",
     "windows",
 ]

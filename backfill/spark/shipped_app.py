@@ -18,6 +18,7 @@ from typing import Any
 from pyspark import SparkFiles
 
 from ...processors.declare.app_files import belongs_to_app
+from ...processors.declare.app_modules import import_root
 from ...processors.declare.apps import App, AppName
 from ...processors.declare.processor import Processor
 from ...processors.errors import AppFileError
@@ -113,7 +114,7 @@ class ShippedApp:
 
     @property
     def _folder(self) -> Path:
-        return (self._root / self.name.path).parent
+        return import_root(self._root / self.name.path)
 
     def _missing_module(self, error: ModuleNotFoundError) -> BackfillFailed:
         return BackfillFailed(

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from pyspark import SparkContext, SparkFiles
 
-from ...processors.declare.app_files import Contents, code_beside, files_of
+from ...processors.declare.app_files import Contents, code_beside, files_of, path_in_bundle
 from ...processors.declare.apps import AppName
 from ...processors.declare.processor import Processor
 from ...processors.lookups import LookupJoin
@@ -50,7 +50,7 @@ def ship(context: SparkContext, name: AppName, processors: Iterable[type[Process
     _send(Contents(_own_code()), f"{_PACKAGE}-", context.addPyFile)
     _send(contents, ARCHIVE_PREFIX, lambda sent: context.addArchive(f"{sent}#{archive}"))
     return ShippedApp(
-        replace(name, path=Path(path.name)),
+        replace(name, path=path_in_bundle(path)),
         archive,
         contents.digest,
         (*(sent for sent, _ in tables), *_addresses(joins)),

@@ -70,7 +70,8 @@ def run(
     target: Annotated[
         str | None,
         typer.Argument(
-            metavar="[APP]", help="An app file, to add its own alerts; the default is all reporting processors."
+            metavar="[APP]",
+            help="An app, as a file or module, to add its own alerts; the default is all reporting processors.",
         ),
     ] = None,
     webhook: Hook = None,
@@ -198,7 +199,9 @@ def _show_active(alerts: Alerts, active: Sequence[ActiveAlert], now_ms: int) -> 
 @app.command()
 def rules(
     context: typer.Context,
-    target: Annotated[str | None, typer.Argument(metavar="[APP]", help="An app file, to add its own alerts.")] = None,
+    target: Annotated[
+        str | None, typer.Argument(metavar="[APP]", help="An app, as a file or module, to add its own alerts.")
+    ] = None,
 ) -> None:
     """Show the alert rules.
 

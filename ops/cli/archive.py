@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,6 +11,7 @@ from rich.filesize import decimal
 
 from ...backfill.warehouse.layout import By
 from ...backfill.warehouse.warehouse import open_warehouse
+from ...processors.declare.app_modules import names_app
 from ...processors.declare.apps import AppName
 from ...processors.time.watermarks import BoundedOutOfOrderness, Confidence, Watermark
 from ...transport.elapsed import elapsed_s
@@ -30,7 +30,9 @@ app = typer.Typer(help="Archive categories to the warehouse, as Parquet files by
 
 Archived = Annotated[
     str,
-    typer.Argument(metavar="CATEGORY|APP", help="A category, or an app file for all of its archived categories."),
+    typer.Argument(
+        metavar="CATEGORY|APP", help="A category, or an app (a file or module) for all of its archived categories."
+    ),
 ]
 
 
@@ -41,7 +43,9 @@ def group() -> None:
 
 @app.command()
 def run(
-    target: Annotated[str, typer.Argument(metavar="APP", help="The app file; all of its categories are archived.")],
+    target: Annotated[
+        str, typer.Argument(metavar="APP", help="An app, as a file or module; all of its categories are archived.")
+    ],
     only: Annotated[
         list[str] | None, typer.Option("--category", help="Archive this category only; repeatable.", show_default=False)
     ] = None,
@@ -201,7 +205,7 @@ def _day_filter(days: list[str] | None, before: str | None) -> Callable[[str], b
 
 
 def _names(target: str) -> list[str]:
-    """Return the categories of an app file, or the named category."""
-    if Path(target.partition(":")[0]).suffix != ".py":
+    """Return the categories of an app, or the named category."""
+    if not names_app(target):
         return [target]
     return [category.name for category in AppName.parse(target).load().categories()]

@@ -37,7 +37,9 @@ if TYPE_CHECKING:  # Spark is slow to import, and most commands do without
 
 
 def bootstrap(
-    target: Annotated[str, typer.Argument(metavar="APP:PROCESSOR", help="One processor in an app file.")],
+    target: Annotated[
+        str, typer.Argument(metavar="APP:PROCESSOR", help="One processor in an app, which is a file or module.")
+    ],
     backup: Backup = None,
     store: Store = None,
     first: Annotated[

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ...processors.declare.app_modules import names_app
 from ...processors.declare.apps import AppName
 from ...processors.declare.codecs import Message
 from ...processors.declare.dead_letters import dead_letters_of
@@ -37,7 +38,9 @@ Name = Annotated[str, typer.Argument(help="The category's name.")]
 
 @app.command()
 def create(
-    target: Annotated[str, typer.Argument(help="A name, or an app file for all categories of its processors.")],
+    target: Annotated[
+        str, typer.Argument(help="A name, or an app (a file or module) for all categories of its processors.")
+    ],
     buckets: Annotated[int, typer.Option(help="The number of buckets, for a name.", min=1)] = 8,
     retention: Annotated[str, typer.Option(help="The retention of events, for a name: 12h, 7d, or ever.")] = "7d",
     kafka: Kafka = None,
@@ -48,7 +51,7 @@ def create(
     Example: penstock category create examples/flights/app.py
     """
     bus = connect(kafka, folder)
-    if target.partition(":")[0].endswith(".py"):
+    if names_app(target):
         for spec in specs_of(AppName.parse(target)):
             _create_if_missing(bus, spec)
     else:
@@ -200,7 +203,7 @@ def _starts(bus: Bus, state: CategoryState, start: str | None) -> dict[int, int]
 @app.command()
 def send(
     name: Name,
-    app_file: Annotated[str, typer.Option("--app", help="The app file that declares the category.")],
+    app_file: Annotated[str, typer.Option("--app", help="The app that declares the category.")],
     file: Annotated[
         Path | None, typer.Argument(help="JSON lines; the default is standard input.", show_default=False)
     ] = None,

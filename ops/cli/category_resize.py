@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -24,10 +23,10 @@ def resize(
     buckets: Annotated[int, typer.Argument(help="The new number of buckets; it can only grow.", min=1)],
     *,
     apps: Annotated[
-        list[Path] | None,
+        list[str] | None,
         typer.Option(
             "--app",
-            metavar="FILE",
+            metavar="APP",
             help="An app that reads or writes the category; repeatable. The states of its processors are split by key.",
             show_default=False,
         ),
@@ -62,7 +61,7 @@ def resize(
     if stateless:
         raise typer.BadParameter("--stateless replaces --app. Use one of them.")
     environment = MaintenanceEnvironment(bus, connection.states, backups.open())
-    processors = [processor for path in apps for processor in AppName(path).load().processors]
+    processors = [processor for app in apps for processor in AppName.parse(app).load().processors]
     plan = plan_resize(processors, environment, name, buckets)
     if not json:
         _show(plan)

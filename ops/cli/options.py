@@ -80,8 +80,12 @@ Store = Annotated[
         "The store for remote state: postgresql://… or redis://… . Set a URL with a password in the configuration or the variable.",
     ),
 ]
-Target = Annotated[str, typer.Argument(metavar="APP[:PROCESSOR]", help="An app file, or one processor in it.")]
-OneTarget = Annotated[str, typer.Argument(metavar="APP:PROCESSOR", help="One processor in an app file.")]
+Target = Annotated[
+    str, typer.Argument(metavar="APP[:PROCESSOR]", help="An app, as a file or module, or one processor in it.")
+]
+OneTarget = Annotated[
+    str, typer.Argument(metavar="APP:PROCESSOR", help="One processor in an app, which is a file or module.")
+]
 First = Annotated[
     str | None,
     typer.Option(

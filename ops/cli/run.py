@@ -72,7 +72,9 @@ class StopOptions:
 
 def run(
     context: typer.Context,
-    target: Annotated[str, typer.Argument(metavar="APP[:PROCESSOR]", help="An app file, or one processor in it.")],
+    target: Annotated[
+        str, typer.Argument(metavar="APP[:PROCESSOR]", help="An app, as a file or module, or one processor in it.")
+    ],
     until_end: Annotated[bool, typer.Option("--until-end", help="Stop at the current end of the inputs.")] = False,
     keep_place: Annotated[
         bool,

@@ -137,7 +137,9 @@ def restore(
 
 @app.command()
 def inspect(
-    target: Annotated[str, typer.Argument(metavar="APP:PROCESSOR", help="One processor in an app file.")],
+    target: Annotated[
+        str, typer.Argument(metavar="APP:PROCESSOR", help="One processor in an app, which is a file or module.")
+    ],
     bucket: Buckets = None,
     key: Annotated[str | None, typer.Option(help="This key only.", show_default=False)] = None,
     limit: Annotated[int, typer.Option(help="The number of values to show of each bucket.", min=0)] = 20,

@@ -33,7 +33,7 @@ Watched = Annotated[
     str | None,
     typer.Argument(
         metavar="[APP[:PROCESSOR]]",
-        help="An app file, or one processor in it; the default is all reporting processors.",
+        help="An app, as a file or module, or one processor in it; the default is all reporting processors.",
     ),
 ]
 _STYLES = {Severity.CRITICAL: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "dim"}

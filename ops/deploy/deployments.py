@@ -14,7 +14,8 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...processors.declare.app_files import Contents, code_beside
+from ...processors.declare.app_files import Contents, code_beside, path_in_bundle
+from ...processors.declare.app_modules import import_root
 from ...processors.declare.apps import AppName
 from ...processors.declare.processor import Processor
 from ...processors.lookups import LookupJoin
@@ -225,8 +226,8 @@ def code_of(app: Path, processor: type[Processor]) -> Contents:
     files = code_beside(app)
     if issubclass(processor, LookupJoin) and isinstance(processor.source, FileTable):
         table = Path(processor.source.path).absolute()
-        if table.is_relative_to(app.parent):
-            files[table.relative_to(app.parent).as_posix()] = table
+        if table.is_relative_to(import_root(app)):
+            files[table.relative_to(import_root(app)).as_posix()] = table
     return Contents(files)
 
 
@@ -265,6 +266,7 @@ def _version_of(request: DeploymentRequest, files: DeploymentFiles) -> tuple[Ver
         number=max(files.version_numbers(), default=0) + 1,
         name=request.name,
         app=str(request.app),
+        app_file=path_in_bundle(request.app).as_posix(),
         processor=request.processor.__name__,
         digest=code.digest,
         settings=request.settings,

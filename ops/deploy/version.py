@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from enum import Enum
-from pathlib import Path
 
 import msgspec
 
@@ -99,6 +98,7 @@ class Version(msgspec.Struct, frozen=True):
         number: its number, from 1.
         name: the processor's name.
         app: the absolute path of the app file.
+        app_file: the path of the app file in the folder of the code.
         processor: the name of the processor's class.
         digest: the hash of its code.
         settings: the settings of its workers.
@@ -110,6 +110,7 @@ class Version(msgspec.Struct, frozen=True):
     number: int
     name: str
     app: str
+    app_file: str
     processor: str
     digest: str
     settings: DeploymentSettings
@@ -121,11 +122,6 @@ class Version(msgspec.Struct, frozen=True):
     def label(self) -> str:
         """The label of its workers, such as `scorer@3`."""
         return f"{self.name}@{self.number}"
-
-    @property
-    def app_file(self) -> str:
-        """The name of the app file in the folder of its code."""
-        return Path(self.app).name
 
     def is_run_like(self, other: Version) -> bool:
         """Return whether another version has the same code and settings."""

@@ -31,8 +31,9 @@ def version(app: AppName, other: str) -> Iterator[AppName]:
     Raises:
         ReplayRefused: it is neither, or the ref does not contain the file.
     """
-    named = AppName.parse(other)
-    if named.path.suffix == ".py" and named.path.is_file():
+    file = Path(other.partition(":")[0])
+    if file.suffix == ".py" and file.is_file():
+        named = AppName.parse(other)
         yield named if named.processor else AppName(named.path, app.processor)
         return
     folder = app.path.resolve().parent

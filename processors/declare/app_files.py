@@ -13,9 +13,11 @@ from pathlib import Path
 from types import ModuleType
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
-from .apps import is_app
+from .app_modules import import_root, is_app
 
 _PACKAGE = __name__.partition(".")[0]
+_INSTALLED = frozenset({"site-packages", "dist-packages"})
+"""The names of folders with installed packages."""
 _BLOCK_BYTES = 2**20
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 """The time of all archive entries: the earliest that the ZIP format allows."""
@@ -62,15 +64,29 @@ def code_beside(app: Path) -> dict[str, Path]:
     """Return the files that an app can import from its folder, including the app file, by relative path.
 
     These are Python files, packages with all their files, and other modules already imported from the folder. A folder without `__init__.py`
-    counts only if one of its modules was imported.
+    counts only if one of its modules was imported. The folder of an app in a package is the one that contains the package. Of an installed
+    app, only its package counts: deployments and executors install the others.
     """
-    folder = app.parent
+    folder = import_root(app)
+    if folder.name in _INSTALLED:
+        package = folder / app.absolute().relative_to(folder).parts[0]
+        found = [app.absolute()] if package.is_file() else list(files_of(package))
+    else:
+        found = _files_in(folder)
+    return {path.relative_to(folder).as_posix(): path for path in found if path.is_file()}
+
+
+def path_in_bundle(app: Path) -> Path:
+    """Return the path of an app file in its code bundle."""
+    return app.absolute().relative_to(import_root(app))
+
+
+def _files_in(folder: Path) -> list[Path]:
     found = [path for path in folder.iterdir() if path.name.endswith((*SOURCE_SUFFIXES, *EXTENSION_SUFFIXES))]
     for package in folder.iterdir():
         if package.name != _PACKAGE and (package / "__init__.py").is_file():
             found += files_of(package)
-    found += [Path(str(one.__file__)) for one in list(sys.modules.values()) if belongs_to_app(one, folder)]
-    return {path.relative_to(folder).as_posix(): path for path in found if path.is_file()}
+    return found + [Path(str(one.__file__)) for one in list(sys.modules.values()) if belongs_to_app(one, folder)]
 
 
 def files_of(package: Path) -> Iterator[Path]:

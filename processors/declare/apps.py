@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
-import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from types import ModuleType
-from zlib import crc32
 
-from ..errors import AppFileError, DeclarationError, PenstockError
+from ..errors import AppFileError, DeclarationError
 from ..validation import did_you_mean, is_class
 from .alerts import Alert
+from .app_modules import file_of, imported
 from .categories import AnyCategory
 from .processor import Processor
-
-_PREFIX = "penstock_app_"
 
 
 @dataclass(frozen=True)
@@ -107,16 +103,20 @@ def _shape(category: AnyCategory) -> tuple[object, ...]:
 
 @dataclass(frozen=True)
 class AppName:
-    """The location of an app: a file, or one processor of it as `path/app.py:Processor`."""
+    """The location of an app: a file, or one processor of it as `shop/app.py:Processor`."""
 
     path: Path
     processor: str | None = None
 
     @staticmethod
     def parse(text: str) -> AppName:
-        """Parse a command-line argument."""
-        path, _, processor = text.partition(":")
-        return AppName(Path(path), processor or None)
+        """Parse a command-line argument: a file or a module, and perhaps a processor, as `shop/app.py` or `shop.app:Processor`.
+
+        Raises:
+            AppFileError: no module has this name.
+        """
+        app, _, processor = text.partition(":")
+        return AppName(file_of(app), processor or None)
 
     def load(self) -> App:
         """Import the file and return its app, restricted to the named processor if there is one.
@@ -129,7 +129,8 @@ class AppName:
         app = replace(App.of(self.path.stem, processors_in(module)), alerts=alerts_in(module))
         if not app.processors:
             raise AppFileError(
-                f"{self.path} declares no processor. Derive a class from penstock.Stateless, Stateful or Aggregator."
+                f"{self.path} declares no processor. Nothing was started. Derive a class from penstock.Stateless, Stateful or Aggregator"
+                f"{_imported_processors(module)}."
             )
         return app if self.processor is None else replace(app, processors=(app.processor(self.processor),))
 
@@ -159,6 +160,16 @@ def processors_in(module: ModuleType) -> list[type[Processor]]:
     ]
 
 
+def _imported_processors(module: ModuleType) -> str:
+    """Return the modules from which a module imports processors, to append to an error; empty if it imports none."""
+    found = {
+        member.__module__: None
+        for member in vars(module).values()
+        if is_class(member) and issubclass(member, Processor) and not inspect.isabstract(member)
+    }
+    return f", or name the module that declares the processors: {', '.join(found)}" if found else ""
+
+
 def alerts_in(module: ModuleType) -> tuple[Alert, ...]:
     """Return the top-level alerts of a module, including alerts in lists and tuples."""
     found: dict[Alert, None] = {}
@@ -166,59 +177,3 @@ def alerts_in(module: ModuleType) -> tuple[Alert, ...]:
         several = member if isinstance(member, (list, tuple)) else [member]
         found |= dict.fromkeys(one for one in several if isinstance(one, Alert))
     return tuple(found)
-
-
-def is_app(module: ModuleType) -> bool:
-    """Return whether a module is an imported app file."""
-    return module.__name__.startswith(_PREFIX)
-
-
-def imported(path: Path, what: str = "app file", example: str = "examples/flights/app.py") -> ModuleType:
-    """Import a Python file with its folder on the path. A changed file is imported again.
-
-    Args:
-        path: the file.
-        what: what to call the file in errors.
-        example: an example path for errors.
-
-    Raises:
-        AppFileError: the file is missing or does not import.
-    """
-    if not path.is_file():
-        raise AppFileError(f"The {what} {path} does not exist. Give the path of a Python file, such as {example}.")
-    folder = str(path.resolve().parent)
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
-    name = f"{_PREFIX}{path.stem}_{crc32(path.read_bytes(), crc32(str(path.resolve()).encode())):08x}"
-    if name in sys.modules:
-        return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise AppFileError(f"{path} is not a Python file. Give a file that ends in .py.")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except PenstockError:
-        del sys.modules[name]
-        raise
-    except (Exception, SystemExit) as error:
-        del sys.modules[name]
-        raise AppFileError(
-            f"The {what} {path} cannot be imported: {where_in(path, error)}{type(error).__name__}: {error}. Nothing was "
-            "started. Correct the file and run the command again."
-        ) from error
-    return module
-
-
-def where_in(path: Path, error: BaseException) -> str:
-    """Return the last line of the file in the traceback of an error, as the prefix of a message."""
-    line = None
-    if isinstance(error, SyntaxError) and error.lineno:
-        line = error.lineno
-    trace = error.__traceback__
-    while trace is not None:
-        if Path(trace.tb_frame.f_code.co_filename) == path.absolute():
-            line = trace.tb_lineno
-        trace = trace.tb_next
-    return f"line {line}: " if line else ""

@@ -25,6 +25,7 @@ def version_of(
         number,
         name,
         str(folder / "app.py"),
+        "app.py",
         "Totals",
         f"{number:016x}",
         settings,

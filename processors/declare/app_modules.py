@@ -1,0 +1,222 @@
+"""Modules of apps: their files, their packages and their import.
+
+    shop.app --found in the working folder or on the import path--> shop/app.py
+    shop/app.py --imported as shop.app, because shop/ contains __init__.py--> module
+
+A file outside of a package is imported under a name of its own, so that a changed file is imported again.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module, invalidate_caches
+from importlib.machinery import PathFinder
+from pathlib import Path
+from types import ModuleType
+from zlib import crc32
+
+from ..errors import AppFileError, DeclarationError, PenstockError
+from ..validation import did_you_mean
+
+_PREFIX = "penstock_app_"
+_INIT = "__init__.py"
+_loading: list[Path] = []
+"""The files that are being imported."""
+_digests: dict[str, int] = {}
+"""The checksums of imported modules in packages, by name."""
+
+
+def file_of(text: str) -> Path:
+    """Return the file that a user named by its path or as a module, such as `shop/app.py` or `shop.app`.
+
+    Raises:
+        AppFileError: no module has this name. A missing file is an error of `imported`.
+    """
+    path = Path(text)
+    if path.suffix == ".py" or path.is_file() or not all(part.isidentifier() for part in text.split(".")):
+        return path
+    found = _find(text, [str(Path.cwd()), *sys.path])
+    if found is None:
+        raise AppFileError(
+            f"There is no module {text} in {Path.cwd()} or on Python's import path. Nothing was started. Name a module, such as shop.app, or a "
+            f"file, such as shop/app.py.{_similar_module(text)}"
+        )
+    return found.relative_to(Path.cwd()) if found.is_relative_to(Path.cwd()) else found
+
+
+def names_app(text: str) -> bool:
+    """Return whether a text that may also name a category names an app: a `.py` file, or a dotted module below the working folder."""
+    app = text.partition(":")[0]
+    return app.endswith(".py") or ("." in app and _find(app, [str(Path.cwd())]) is not None)
+
+
+def _find(name: str, folders: list[str]) -> Path | None:
+    """Return the file of a module without importing its packages."""
+    for part in name.split("."):
+        spec = PathFinder.find_spec(part, folders)
+        if spec is None:
+            return None
+        folders = list(spec.submodule_search_locations or ())
+    origin = spec.origin if spec else None
+    return Path(origin) if origin and origin.endswith(".py") else None
+
+
+def _similar_module(name: str) -> str:
+    """Return a sentence with the most similar module below the working folder; empty without one."""
+    folder = Path.cwd()
+    files = [*folder.glob("*.py"), *(file for depth in ("*", "*/*") for file in folder.glob(f"{depth}/*.py"))]
+    modules = [file.relative_to(folder).with_suffix("").parts for file in files if file.name != _INIT]
+    return did_you_mean(name, [".".join(parts) for parts in modules if all(part.isidentifier() for part in parts)])
+
+
+def import_root(path: Path) -> Path:
+    """Return the folder from which a file is imported: its own, or the folder that contains its outermost package."""
+    folder = path.absolute().parent
+    while (folder / _INIT).is_file():
+        folder = folder.parent
+    return folder
+
+
+def module_name(path: Path) -> str | None:
+    """Return the dotted name of a file in a package; None outside of packages."""
+    relative = path.absolute().relative_to(import_root(path)).with_suffix("")
+    parts = relative.parts[:-1] if path.name == _INIT else relative.parts
+    return ".".join(parts) if len(relative.parts) > 1 and all(part.isidentifier() for part in parts) else None
+
+
+def is_app(module: ModuleType) -> bool:
+    """Return whether a module is an imported app file outside of packages."""
+    return module.__name__.startswith(_PREFIX)
+
+
+def expect_not_loading(call: str) -> None:
+    """Raise DeclarationError if an app is being imported: a call that runs the app would import it again, without end."""
+    if _loading:
+        raise DeclarationError(
+            f"{_loading[-1]} calls {call} while it is imported. Nothing was started. Call it only in a script: write "
+            f'`if __name__ == "__main__": {call}`.'
+        )
+
+
+def imported(path: Path, what: str = "app file", example: str = "examples/flights/app.py") -> ModuleType:
+    """Import a Python file, with its folder, or the folder of its package, on the path. A changed file is imported again.
+
+    Args:
+        path: the file.
+        what: what to call the file in errors.
+        example: an example path for errors.
+
+    Raises:
+        AppFileError: the file is missing or does not import.
+    """
+    if not path.is_file():
+        raise AppFileError(_missing(path, what, example))
+    root = str(import_root(path).resolve())
+    if sys.path[:1] != [root]:
+        sys.path[:] = [root, *(folder for folder in sys.path if folder != root)]
+    name = module_name(path)
+    with _explained(path, what):
+        return _import_file(path) if name is None else _import_from_package(path, name)
+
+
+def _missing(path: Path, what: str, example: str) -> str:
+    folder = path if path.is_dir() else path.parent
+    similar = did_you_mean(str(path), [str(file) for file in folder.glob("*.py")])
+    if path.is_dir():
+        return f"{path} is a folder, not a file. Nothing was started. Name the {what} in it, such as {path / 'app.py'}.{similar}"
+    return f"The {what} {path} does not exist. Give the path of a Python file, such as {example}, or a module.{similar}"
+
+
+def _import_file(path: Path) -> ModuleType:
+    name = f"{_PREFIX}{path.stem}_{crc32(path.read_bytes(), crc32(str(path.resolve()).encode())):08x}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise AppFileError(f"{path} is not a Python file. Give a file that ends in .py.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _import_from_package(path: Path, name: str) -> ModuleType:
+    """Import a module under its own name, so that relative imports work and each module exists once."""
+    digest = crc32(path.read_bytes())
+    present = sys.modules.get(name)
+    if present is not None and not (_is_from(present, path) and _digests.get(name, digest) == digest):
+        _unload(name.partition(".")[0])
+    elif present is None:
+        _unload_foreign(path, name.partition(".")[0])
+    invalidate_caches()
+    module = import_module(name)
+    _digests[name] = digest
+    return module
+
+
+def _is_from(module: ModuleType, path: Path) -> bool:
+    return module.__file__ is not None and Path(module.__file__).resolve() == path.resolve()
+
+
+def _unload_foreign(path: Path, package: str) -> None:
+    """Unload a package of the same name from another folder, whose modules would be found instead."""
+    present = sys.modules.get(package)
+    if present is not None and not _is_from(present, import_root(path) / package / _INIT):
+        _unload(package)
+
+
+def _unload(package: str) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == package]:
+        del sys.modules[name]
+
+
+@contextmanager
+def _explained(path: Path, what: str) -> Iterator[None]:
+    """Raise AppFileError for an error of the file's own code."""
+    _loading.append(path)
+    try:
+        yield
+    except PenstockError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise AppFileError(
+            f"The {what} {path} cannot be imported: {where_in(path, error)}{type(error).__name__}: {error}. Nothing was "
+            f"started. Correct the file and run the command again.{_import_advice(path, error)}"
+        ) from error
+    finally:
+        _loading.pop()
+
+
+def _import_advice(path: Path, error: BaseException) -> str:
+    """Return a sentence about packages, to append to an error; empty if they are not the reason."""
+    folder = path.absolute().parent
+    if not isinstance(error, ImportError):
+        return ""
+    if "relative import" in str(error) and not (folder / _INIT).exists():
+        return f" Relative imports need a package: create an empty {path.parent / _INIT}."
+    name = error.name or ""
+    if name.partition(".")[0] == folder.name and not (folder / _INIT).exists():
+        return f" {folder.name} is not a package: create an empty {path.parent / _INIT}."
+    if (folder / _INIT).exists() and (folder / f"{name}.py").is_file():
+        return f" {folder.name} is a package: write `from .{name} import …`."
+    return ""
+
+
+def where_in(path: Path, error: BaseException) -> str:
+    """Return the last line of the file in the traceback of an error, as the prefix of a message."""
+    line = None
+    if isinstance(error, SyntaxError) and error.lineno:
+        line = error.lineno
+    trace = error.__traceback__
+    while trace is not None:
+        if Path(trace.tb_frame.f_code.co_filename) == path.absolute():
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return f"line {line}: " if line else ""
