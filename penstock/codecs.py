@@ -1,7 +1,9 @@
 """Codecs of categories: formats of other programs, and your own."""
 
 from .processors.declare.codecs import Codec, CodecSpec, Decoded, HeaderCodec, Message, Payload, Undecodable
+from .transport.codecs.cloudevents import CloudEvents, ContentMode
 from .transport.codecs.confluent import ConfluentAvro, ConfluentJson
+from .transport.codecs.debezium import Debezium, DebeziumKeys
 from .transport.codecs.decoded import UndecodableValue, value_of
 from .transport.codecs.formats import Bytes, Csv, Json, MessagePack, Text
 from .transport.codecs.registry import RegistryUnreachable, SchemaIncompatible, SchemaRegistry, SubjectStrategy
@@ -9,11 +11,15 @@ from .transport.codecs.single import FieldsCodec
 
 __all__ = [
     "Bytes",
+    "CloudEvents",
     "Codec",
     "CodecSpec",
     "ConfluentAvro",
     "ConfluentJson",
+    "ContentMode",
     "Csv",
+    "Debezium",
+    "DebeziumKeys",
     "Decoded",
     "FieldsCodec",
     "HeaderCodec",

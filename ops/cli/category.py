@@ -223,7 +223,7 @@ def send(
     category = replace(declared[name], buckets=bus.catalog.describe(name).spec.buckets)
     decoded = whole_record_json(category).decode(list(map(MessageCopy, lines)))
     if decoded.bad:
-        at, reason, _ = decoded.bad[0]
+        at, reason, *_ = decoded.bad[0]
         raise PenstockError(f"Line {at + 1} is not a {category.record.__name__}: {reason}. Nothing was written.")
     writer = bus.writer()
     writer.send(name, encoded_messages(category, Codecs(bus).of(category), decoded.events))

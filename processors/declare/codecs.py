@@ -50,15 +50,17 @@ class Undecodable(NamedTuple):
         at: its index in the batch.
         reason: why, in words.
         untimed: whether only the event time is missing.
+        deleted_key: the key of the row that the message deletes; None for other messages.
     """
 
     at: int
     reason: str
     untimed: bool
+    deleted_key: str | None = None
 
 
 class Decoded(NamedTuple):
-    """A decoded batch.
+    """A decoded batch. Messages that are in neither list contain no record by their format, and are skipped.
 
     Args:
         events: the records, in order.
@@ -79,11 +81,13 @@ class Payload:
         category: the name of the category, which is its topic in Kafka.
         record: the type of the values: the record type of the category without its metadata fields.
         event_time: the name on the bus of the field with the event time; None if the values do not contain it.
+        key: the name on the bus of the key field; None if the values do not contain it.
     """
 
     category: str
     record: type[Record]
     event_time: str | None
+    key: str | None = None
 
 
 @runtime_checkable

@@ -37,7 +37,7 @@ class MessagePart(Enum):
 
 
 Key: Final = MessagePart.KEY
-"""The key of the message: `str` (UTF-8), or `bytes`. Without None, a message without a key does not decode."""
+"""The key of the message: `str` or `int`, by the `key_codec` of the category, or the `bytes`. Without None, a message without a key does not decode."""
 Timestamp: Final = MessagePart.TIMESTAMP
 """The timestamp of the message, the producer's or the broker's, in milliseconds since 1970, UTC: `int`."""
 CreateTime: Final = MessagePart.CREATE_TIME
@@ -66,11 +66,6 @@ class Header:
 Source = MessagePart | Header
 """The part of a message that fills a field."""
 
-_ALLOWED: dict[MessagePart, str] = {
-    MessagePart.KEY: "str or bytes",
-    MessagePart.HEADERS: "dict[str, bytes] or dict[str, bytes | None]",
-}
-
 
 @lru_cache(maxsize=1_000)
 def metadata_of(record: type[Record]) -> dict[str, Source]:
@@ -97,7 +92,10 @@ def _extras(hint: Any) -> tuple[Any, ...]:
 
 def _expect_type(record: type[Record], field: shapes.Field, source: Source) -> None:
     shape = plain(without_null(field.type)[0])
-    if isinstance(source, Header) or source is MessagePart.KEY:
+    if source is MessagePart.KEY:
+        kinds = (shapes.StrType, shapes.IntType, shapes.BytesType)
+        fits, wanted = isinstance(shape, kinds), "str, int or bytes"
+    elif isinstance(source, Header):
         fits, wanted = isinstance(shape, (shapes.StrType, shapes.BytesType)), "str or bytes"
     elif source is MessagePart.HEADERS:
         fits, wanted = _is_header_dict(shape), "dict[str, bytes] or dict[str, bytes | None]"
@@ -122,16 +120,18 @@ def source_name(source: Source) -> str:
     return repr(source) if isinstance(source, Header) else source.value
 
 
-def payload_of(category: str, record: type[Record], event_time: str | None) -> Payload:
+def payload_of(category: str, record: type[Record], event_time: str | None, key: str | None = None) -> Payload:
     """Return the values of a category's messages: its records without metadata fields.
 
     Args:
         category: the name of the category.
         record: the record type of the category.
         event_time: the name on the bus of the field with the event time; None if no one field contains it.
+        key: the name on the bus of the key field; None if no one field contains it.
     """
     values = value_type(record)
-    return Payload(category, values, event_time if event_time in fields_of(values) else None)
+    fields = fields_of(values)
+    return Payload(category, values, event_time if event_time in fields else None, key if key in fields else None)
 
 
 @lru_cache(maxsize=1_000)

@@ -107,21 +107,33 @@ def accept_batch(
 def with_deletions(
     decoded: Decoded, messages: Sequence[Message], category: AnyCategory, processor: Processor
 ) -> Decoded:
-    """Return a decoded batch in which messages without a value are deletions, for a processor that reads the category as a table."""
+    """Return a decoded batch with its deletions, for a processor that reads the category as a table.
+
+    Messages without a value are deletions, and messages that a codec decodes as such.
+    """
     if not decoded.bad or not processor.reads_tombstones(category):
         return decoded
     deletions, bad = {}, []
     for message in decoded.bad:
-        key = messages[message.at].key()
-        if messages[message.at].value() is not None or key is None:
-            bad.append(message)
-            continue
         try:
-            deletions[message.at] = Tombstone(category, category.decode_key(key), messages[message.at].timestamp()[1])
+            key = _deleted_key(message, messages[message.at], category)
         except InvalidKey as error:
             bad.append(message._replace(reason=str(error)))
+            continue
+        if key is None:
+            bad.append(message)
+        else:
+            deletions[message.at] = Tombstone(category, key, messages[message.at].timestamp()[1])
     pairs = sorted([*zip(decoded.at, decoded.events, strict=True), *deletions.items()], key=itemgetter(0))
     return Decoded([event for _, event in pairs], [at for at, _ in pairs], bad)
+
+
+def _deleted_key(bad: Undecodable, message: Message, category: AnyCategory) -> str | None:
+    """Return the key of the row that a message deletes; None if it is no deletion."""
+    if bad.deleted_key is not None:
+        return bad.deleted_key
+    key = message.key()
+    return category.decode_key(key) if message.value() is None and key is not None else None
 
 
 def rejected_events(batch: AcceptedBatch, result: StepResult, processor: Processor) -> list[RejectedEvent]:

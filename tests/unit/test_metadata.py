@@ -82,6 +82,27 @@ def test_metadata_fields_are_filled_from_the_message_with_every_codec(codec: Any
     assert b"ignored" not in value
 
 
+class Numbered(ps.Record, frozen=True):
+    """A record with a number as key."""
+
+    page: str
+    at: Annotated[int, ps.metadata.Timestamp]
+    number: Annotated[int, ps.metadata.Key]
+
+
+def test_a_key_is_decoded_by_the_key_codec_of_the_category() -> None:
+    """A number from its eight bytes; other bytes do not decode."""
+    category = ps.Category("c", Numbered, key="number", event_time="at", key_codec=ps.KeyCodec.INT64)
+    subject = Codecs(MemoryBus()).of(category)
+    value, keys = b'{"page":"home"}', [(-7).to_bytes(8, "big", signed=True), b"7", None]
+
+    read = subject.decode([MessageCopy(value, key, timestamp=(CREATED, 1)) for key in keys])
+
+    assert read.events == [Numbered("home", 1, -7)]
+    assert [bad.at for bad in read.bad] == [1, 2]
+    assert [message.key for message in encoded_messages(category, subject, read.events)] == keys[:1]
+
+
 def test_a_message_that_lacks_a_required_part_does_not_decode() -> None:
     """The reason names the field and its source; a missing event time counts as such."""
     value = b'{"page":"home"}'

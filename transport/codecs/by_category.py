@@ -38,8 +38,11 @@ class Codecs:
             return DeadLetterCodec(lambda: self._bus.catalog.message_limit(category.name))
         record: type[Record] = category.record
         event_time = category.event_time
-        codec = self._opened(category.codec, payload_of(category.name, record, event_time))
-        return MessageFieldsCodec(record, event_time, codec) if metadata_of(record) else codec
+        key = category.key if isinstance(category.key, str) else None
+        codec = self._opened(category.codec, payload_of(category.name, record, event_time, key))
+        if not metadata_of(record):
+            return codec
+        return MessageFieldsCodec(record, event_time, codec, category.decode_key)
 
     def _opened(self, codec: CodecName | CodecSpec, payload: Payload) -> Codec:
         if codec == "avro":

@@ -32,7 +32,7 @@ class MissingEventTime(msgspec.ValidationError):
 
 
 def decode_singly(messages: Sequence[Message], decode: Callable[[Message], Any]) -> Decoded:
-    """Decode message by message, and collect the messages that fail."""
+    """Decode message by message, collect the messages that fail, and skip messages that contain no record by their format."""
     events: list[Any] = []
     at: list[int] = []
     bad: list[Undecodable] = []
@@ -40,6 +40,10 @@ def decode_singly(messages: Sequence[Message], decode: Callable[[Message], Any])
         try:
             events.append(decode(message))
             at.append(index)
+        except SkippedMessage:
+            continue
+        except DeletedRow as deletion:
+            bad.append(Undecodable(index, str(deletion), untimed=False, deleted_key=deletion.key))
         except (msgspec.DecodeError, UndecodableValue) as error:
             bad.append(Undecodable(index, str(error), untimed=isinstance(error, MissingEventTime)))
     return Decoded(events, at, bad)
@@ -47,6 +51,23 @@ def decode_singly(messages: Sequence[Message], decode: Callable[[Message], Any])
 
 class UndecodableValue(ValueError):
     """The bytes of a message violate the format of its codec."""
+
+
+class DeletedRow(UndecodableValue):
+    """A message deletes a row of a table, and contains no record.
+
+    Args:
+        reason: what it means for a processor that does not read the category as a table.
+        key: the key of the row; None if it is unknown.
+    """
+
+    def __init__(self, reason: str, key: str | None) -> None:
+        super().__init__(reason)
+        self.key = key
+
+
+class SkippedMessage(Exception):
+    """A message contains no record by its format, and is no error."""
 
 
 def value_of(message: Message) -> bytes:

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import inspect as shapes
 
 from ...processors.declare.codecs import Codec, Decoded, Headers, Message, Undecodable, headers_of
+from ...processors.declare.keys import InvalidKey
 from ...processors.declare.metadata import Header, MessagePart, Source, metadata_of, source_name, value_type
 from ...processors.declare.record_check import InvalidRecord
 from ...processors.declare.records import Record, fields_of, plain, without_null
@@ -33,9 +34,12 @@ class MessageFieldsCodec:
         record: the record type of the category.
         event_time: the name on the bus of the field with the event time; None if no one field contains it.
         values: encodes and decodes the values.
+        decode_key: returns the key of a message key.
     """
 
-    def __init__(self, record: type[Record], event_time: str | None, values: Codec) -> None:
+    def __init__(
+        self, record: type[Record], event_time: str | None, values: Codec, decode_key: Callable[[bytes], str]
+    ) -> None:
         self._record = record
         self._values = values
         self._value_type = value_type(record)
@@ -44,7 +48,7 @@ class MessageFieldsCodec:
         self._names = [field.name for field in fields]
         self._value_names = [field.name for field in fields if field.name not in metadata]
         self._parts = {
-            field.name: _part(field, metadata[field.name], is_event_time=field.encode_name == event_time)
+            field.name: _part(field, metadata[field.name], decode_key, is_event_time=field.encode_name == event_time)
             for field in fields
             if field.name in metadata
         }
@@ -114,9 +118,9 @@ def _is_header(source: Source | None) -> bool:
     return isinstance(source, Header) or source is MessagePart.HEADERS
 
 
-def _part(field: shapes.Field, source: Source, *, is_event_time: bool) -> Part:
+def _part(field: shapes.Field, source: Source, decode_key: Callable[[bytes], str], *, is_event_time: bool) -> Part:
     """Return the function that reads a field's part of a message, or the field's default if the part is missing."""
-    read = _reader_of(field, source)
+    read = _reader_of(field, source, decode_key)
     default = _default_of(field)
     error_type = MissingEventTime if is_event_time else UndecodableValue
 
@@ -140,13 +144,13 @@ def _default_of(field: shapes.Field) -> Callable[[], Any] | None:
     return (lambda: None) if without_null(field.type)[1] else None
 
 
-def _reader_of(field: shapes.Field, source: Source) -> Part:
+def _reader_of(field: shapes.Field, source: Source, decode_key: Callable[[bytes], str]) -> Part:
     shape = plain(without_null(field.type)[0])
     if isinstance(source, Header):
         return _header_reader(source, is_text=isinstance(shape, shapes.StrType))
     match source:
         case MessagePart.KEY:
-            return _text_key if isinstance(shape, shapes.StrType) else lambda message: message.key()
+            return _key_reader(shape, decode_key)
         case MessagePart.HEADERS:
             keeps_null = isinstance(shape, shapes.DictType) and without_null(shape.value_type)[1]
             return lambda message: {
@@ -169,9 +173,21 @@ def _header_reader(source: Header, *, is_text: bool) -> Part:
     return read
 
 
-def _text_key(message: Message) -> str | None:
-    key = message.key()
-    return None if key is None else _text(key, "the key")
+def _key_reader(shape: shapes.Type, decode_key: Callable[[bytes], str]) -> Part:
+    if isinstance(shape, shapes.BytesType):
+        return lambda message: message.key()
+    convert: Callable[[str], str | int] = int if isinstance(shape, shapes.IntType) else str
+
+    def read(message: Message) -> str | int | None:
+        key = message.key()
+        if key is None:
+            return None
+        try:
+            return convert(decode_key(key))
+        except (InvalidKey, ValueError) as error:
+            raise UndecodableValue(f"the key {key!r} is invalid: {error}") from error
+
+    return read
 
 
 def _text(content: bytes, place: str) -> str:

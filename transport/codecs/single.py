@@ -11,7 +11,14 @@ import msgspec
 from ...processors.declare.codecs import Decoded, Message, Payload
 from ...processors.declare.record_check import RecordCheck
 from ...processors.errors import PenstockError
-from .decoded import MissingEventTime, UndecodableValue, decode_singly, lacks_event_time, reject_out_of_range
+from .decoded import (
+    MissingEventTime,
+    SkippedMessage,
+    UndecodableValue,
+    decode_singly,
+    lacks_event_time,
+    reject_out_of_range,
+)
 
 
 class FieldsCodec(ABC):
@@ -56,7 +63,7 @@ class FieldsCodec(ABC):
     def _fields(self, message: Message) -> Mapping[str, Any]:
         try:
             return self.to_fields(message)
-        except (PenstockError, UndecodableValue):
+        except (PenstockError, UndecodableValue, SkippedMessage):
             raise
         except Exception as error:
             raise UndecodableValue(f"{type(error).__name__}: {error}") from error

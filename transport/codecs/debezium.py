@@ -1,0 +1,189 @@
+"""Changes of database tables, as Debezium's connectors write them.
+
+A message is an envelope: the row before and after the change, the operation, and its source. A null value follows a deletion, so that
+compaction removes the row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from ...processors.declare.codecs import Codec, Message, Payload
+from ...processors.declare.partitioner import bucket_of
+from ...processors.declare.records import fields_of
+from ...processors.errors import DeclarationError
+from ..messages import MessageCopy
+from .confluent import AvroValues, ConfluentAvro
+from .decoded import DeletedRow, SkippedMessage, UndecodableValue
+from .formats import Json
+from .registry import RegistryClient
+from .single import FieldsCodec
+
+_ENVELOPE_PREFIX = "__"
+_SOURCE_PREFIX = "__source_"
+
+
+@dataclass(frozen=True)
+class Debezium:
+    """Changes of a database table, as Debezium's connectors write them; with or without the schema in each message.
+
+    By default, a record is a row: the row after the change. A processor that reads the category as a table deletes the row after a deletion.
+    Other processors reject deletions (`on_undecodable`). Fields whose names on the bus begin with two underscores come from the envelope, as
+    with Debezium's unwrapping: `__op`, `__ts_ms`, and `__source_lsn` for any field of `source`.
+
+    With `envelope=True`, a record is the change itself, with the fields `before`, `after`, `op`, `ts_ms` and `source`, or some of them.
+    Null values after deletions are skipped.
+
+    Args:
+        envelope: whether a record is a change instead of a row.
+        values: the encoding of keys and values: `Json()`, or `ConfluentAvro(registry)`, which can only be read.
+    """
+
+    envelope: bool = False
+    values: Json | ConfluentAvro = Json()  # noqa: RUF009 - frozen
+
+    def open(self, payload: Payload) -> Codec:
+        """Return the codec."""
+        return _ChangeCodec(payload, self) if self.envelope else _RowCodec(payload, self)
+
+
+@dataclass(frozen=True)
+class DebeziumKeys:
+    """The partitioner of topics that Debezium writes with JSON keys without schemas, such as `{"id":7}`, for tables with one key column.
+
+    Declare it for the category of the table, and for categories that are joined with it.
+
+    Args:
+        column: the name of the key column.
+        is_text: whether the column contains text instead of numbers.
+    """
+
+    column: str
+    is_text: bool = False
+
+    def __call__(self, key: bytes, buckets: int) -> int:
+        """Return the bucket of a key."""
+        content = msgspec.json.encode(key.decode()) if self.is_text else key
+        return bucket_of(b"{" + msgspec.json.encode(self.column) + b":" + content + b"}", buckets)
+
+
+class _Reader:
+    """Reads keys and values as plain values, without their schemas."""
+
+    def __init__(self, payload: Payload, spec: Debezium) -> None:
+        self._decode = msgspec.json.Decoder().decode
+        client = RegistryClient(spec.values.registry) if isinstance(spec.values, ConfluentAvro) else None
+        self._avro = AvroValues(payload.record, client) if client else None
+
+    def envelope(self, message: Message) -> Mapping[str, Any] | None:
+        """Return the envelope of a message; None for a null value."""
+        if message.value() is None:
+            return None
+        envelope = self._content(message)
+        if envelope is None:
+            return None
+        if not isinstance(envelope, dict) or "op" not in envelope:
+            raise UndecodableValue(
+                "not a change of Debezium: it has no `op`. If the connector unwraps rows (ExtractNewRecordState), declare the JSON or Avro codec"
+            )
+        return envelope
+
+    def key(self, message: Message) -> Any:
+        """Return the key of a message: a dict with the key's columns, or the only value; None if there is none or it does not decode."""
+        key = message.key()
+        if key is None:
+            return None
+        try:
+            return self._content(MessageCopy(key))
+        except (UndecodableValue, msgspec.DecodeError, UnicodeDecodeError):
+            return None
+
+    def _content(self, message: Message) -> Any:
+        if self._avro:
+            return self._avro.read(message)
+        content = self._decode(message.value() or b"")
+        if isinstance(content, dict) and content.keys() == {"schema", "payload"}:
+            return content["payload"]
+        return content
+
+
+class _RowCodec(FieldsCodec):
+    def __init__(self, payload: Payload, spec: Debezium) -> None:
+        super().__init__(payload)
+        self._spec = spec
+        self._reader = _Reader(payload, spec)
+        self._envelope_fields = [name for name in fields_of(payload.record) if name.startswith(_ENVELOPE_PREFIX)]
+
+    def to_fields(self, message: Message) -> Mapping[str, Any]:
+        envelope = self._reader.envelope(message)
+        if envelope is None:
+            raise DeletedRow("the message has no value, which deletes the row of its key", self._key_of(message, {}))
+        row = envelope.get("after")
+        if row is None and envelope["op"] == "d":
+            key = self._key_of(message, envelope.get("before") or {})
+            raise DeletedRow(
+                "the row was deleted (op d), and this processor does not read the category as a table. To process deletions, declare "
+                "Debezium(envelope=True)",
+                key,
+            )
+        if not isinstance(row, dict):
+            raise UndecodableValue(f"a change with op {envelope['op']!r} has no row in `after`")
+        found = ((name, _from_envelope(envelope, name)) for name in self._envelope_fields)
+        return {**row, **{name: content for name, content in found if content is not None}}
+
+    def _key_of(self, message: Message, before: Mapping[str, Any]) -> str | None:
+        """Return the key of a deleted row: its key field in the message's key or in the row, or the only column of the message's key."""
+        columns, name = self._reader.key(message), self.payload.key
+        if not isinstance(columns, dict):
+            content = before.get(name, columns) if name else columns
+        elif name is not None and (name in columns or name in before):
+            content = columns.get(name, before.get(name))
+        else:
+            content = next(iter(columns.values())) if len(columns) == 1 else None
+        return str(content) if isinstance(content, (str, int)) and not isinstance(content, bool) else None
+
+    def to_bytes(self, fields: dict[str, Any]) -> bytes:
+        _expect_json(self._spec, self.payload)
+        row = {name: content for name, content in fields.items() if not name.startswith(_ENVELOPE_PREFIX)}
+        source = {
+            name.removeprefix(_SOURCE_PREFIX): fields[name]
+            for name in self._envelope_fields
+            if name.startswith(_SOURCE_PREFIX)
+        }
+        envelope = {"before": None, "after": row, "source": source, "op": fields.get("__op") or "u"}
+        return msgspec.json.encode({**envelope, "ts_ms": fields.get("__ts_ms")})
+
+
+class _ChangeCodec(FieldsCodec):
+    def __init__(self, payload: Payload, spec: Debezium) -> None:
+        super().__init__(payload)
+        self._spec = spec
+        self._reader = _Reader(payload, spec)
+
+    def to_fields(self, message: Message) -> Mapping[str, Any]:
+        envelope = self._reader.envelope(message)
+        if envelope is None:
+            raise SkippedMessage
+        return envelope
+
+    def to_bytes(self, fields: dict[str, Any]) -> bytes:
+        _expect_json(self._spec, self.payload)
+        return msgspec.json.encode(fields)
+
+
+def _from_envelope(envelope: Mapping[str, Any], name: str) -> Any:
+    if name.startswith(_SOURCE_PREFIX):
+        return (envelope.get("source") or {}).get(name.removeprefix(_SOURCE_PREFIX))
+    return envelope.get(name.removeprefix(_ENVELOPE_PREFIX))
+
+
+def _expect_json(spec: Debezium, payload: Payload) -> None:
+    if not isinstance(spec.values, Json):
+        raise DeclarationError(
+            f"{payload.category}: Debezium changes in Avro can only be read. Nothing was written. Declare `values=Json()` for a category that this app "
+            "writes."
+        )
