@@ -169,7 +169,7 @@ def flights_in(group: pd.DataFrame) -> Iterator[Flight]:
 def to_rows(outputs: list[Any], category: Any) -> pd.DataFrame:
     """Return records as rows."""
     rows = pd.DataFrame([asdict(output) for output in outputs], columns=list(category.record.__struct_fields__))
-    return rows.assign(ds=pd.to_datetime(rows[category.event_time], unit="ms").dt.strftime("%Y-%m-%d"))
+    return rows.assign(ds=pd.to_datetime(rows[category.times.column], unit="ms").dt.strftime("%Y-%m-%d"))
 
 
 SPARK_SQL: dict[str, Callable[[DataFrame], DataFrame]] = {

@@ -9,6 +9,7 @@ from .processors.declare.context import Context
 from .processors.declare.dead_letter_limit import DeadLetterLimit
 from .processors.declare.dead_letters import DeadLetter
 from .processors.declare.emission import AtCheckpoint, AtWatermark, OnLate
+from .processors.declare.event_times import TimeField, TimeUnit
 from .processors.declare.joins import Join, JoinType
 from .processors.declare.keys import KeyCodec
 from .processors.declare.partitioner import Partitioner
@@ -58,6 +59,8 @@ __all__ = [
     "Stateful",
     "Stateless",
     "TableJoin",
+    "TimeField",
+    "TimeUnit",
     "Timer",
     "Windowed",
     "WriteMode",

@@ -196,7 +196,7 @@ def estimates_of(category: AnyCategory, aggregator: type[Aggregator]) -> Mapping
     """
     if aggregator.estimates:
         return aggregator.estimates
-    own = {category.key, category.event_time}
+    own = {category.key, category.times.column}
     names = [field.encode_name for field in msgspec.structs.fields(category.record) if field.encode_name not in own]
     return dict.fromkeys(names, aggregator.monoid)
 

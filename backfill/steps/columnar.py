@@ -61,11 +61,11 @@ class ColumnReader:
         """Yield the partials of an aggregator, one value per batch of events."""
         processor = cast("Aggregator", self.step.opened.processor)
         self._expect_same_observations(processor)
-        key, event_time = str(self.step.input.key), self.step.input.event_time
-        for batch in self._batches(_names(self.step, processor.columns, (key, event_time))):
+        key = str(self.step.input.key)
+        for batch in self._batches(_names(self.step, processor.columns, (key,))):
             observed = self._called(batch, processor.observe_columns, processor.columns)
             is_observed = pc.is_valid(observed)
-            keys, times = (batch.column(name).filter(is_observed) for name in (key, event_time))
+            keys, times = (batch.column(name).filter(is_observed) for name in (key, "_event_time"))
             slots, rows, groups = _slots(processor.window, keys, times)
             observations = observed.filter(is_observed)
             if rows is not None:

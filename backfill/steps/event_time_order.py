@@ -88,9 +88,9 @@ def outputs_within(inputs: Inputs, outputs: Sequence[Any], within: Days) -> list
     return [output for output, time in zip(outputs, times, strict=True) if start_ms <= time < end_ms]
 
 
-def _times(processor: Processor, outputs: Iterable[Any]) -> Iterator[int]:
-    fields = {category.record: category.event_time for category in processor.outputs()}
-    return (getattr(output, fields[type(output)]) for output in outputs)
+def _times(processor: Processor, outputs: Sequence[Any]) -> Iterator[int]:
+    times = {category.record: category.times for category in processor.outputs()}
+    return (times[type(output)].of_one(output) for output in outputs)
 
 
 class SortedSlidingWindows:

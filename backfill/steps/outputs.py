@@ -83,7 +83,11 @@ class OutputRows:
             keys = rows.column(category.key).cast(pa.string())
         else:
             keys = pa.array(category.keys_of(columns.records(rows)), pa.string())
-        return self._as_rows(category.name, arrays, keys, rows.column(category.event_time))
+        if category.times.column:
+            times = rows.column(category.times.column)
+        else:
+            times = pa.array(category.event_times_of(columns.records(rows)), pa.int64())
+        return self._as_rows(category.name, arrays, keys, times)
 
     def own(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return the record columns of rows of the only category."""

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ...processors.declare.categories import AnyCategory, Category
+from ...processors.declare.codecs import Codec
 from ...processors.declare.processor import Processor
 from ...processors.declare.routes import Routes
 from ...processors.shard.source_events import SourceEvents
 from ...transport.codecs.by_category import whole_record_json
-from ...transport.codecs.json_codec import JsonCodec
 from ...transport.messages import MessageCopy
 from .errors import ReplayStopped
 from .shard_replay import ReplayCounts, ReplayedBatch
@@ -67,7 +67,7 @@ class Outputs:
     def __init__(self, processor: type[Processor]) -> None:
         self._name = processor.__name__
         self._routes = Routes(processor)
-        self._codecs: dict[str, JsonCodec] = {}
+        self._codecs: dict[str, Codec] = {}
         self._late = getattr(processor, "late", None)
 
     def of(self, played: ReplayedBatch) -> Iterator[Output]:

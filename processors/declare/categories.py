@@ -13,12 +13,14 @@ from typing import Any, Generic, Literal, TypeVar
 from msgspec import inspect as shapes
 
 from ..errors import DeclarationError
-from ..validation import did_you_mean
 from .codecs import CodecSpec, is_codec_spec
+from .event_times import EventTimes, EventTimeSource, expect_source
+from .field_paths import find_field
 from .keys import KeyCodec, MessageKeys
 from .metadata import metadata_of
 from .partitioner import AnyPartitioner, Partitioner, bucket_of, buckets_of
-from .records import Record, fields_of, plain, without_null
+from .records import Record, fields_of, plain
+from .tombstones import Tombstone
 
 R = TypeVar("R", bound=Record)
 
@@ -34,7 +36,8 @@ class Category(Generic[R]):
         name: the name on the bus: letters, digits, `.`, `_` and `-`.
         record: the type of the records.
         key: the key field; or a function that returns the key of a record. Events of one key are in one bucket, in order.
-        event_time: the field with the event time (milliseconds since 1970, UTC).
+        event_time: the field with the event time, an int (milliseconds since 1970, UTC) or a datetime with an offset; the dotted path of a
+            field in a nested record; a `TimeField` for other units; or a function that returns the event time of a record.
         buckets: the number of buckets, the unit of parallelism. One worker at a time reads a bucket.
         retention: how long the bus keeps an event after it was written; None forever.
         codec: the encoding: `"json"`, `"avro"`, an object of `penstock.codecs`, or your own `penstock.codecs.CodecSpec`.
@@ -44,8 +47,9 @@ class Category(Generic[R]):
         key_codec: how the bytes of a message key represent the key.
 
     Raises:
-        DeclarationError: the name is invalid; a field is missing; the event time is optional or not an int; the key is optional or has
-            the wrong type.
+        DeclarationError: the name is invalid; a field is missing; the event time is no time; the key is optional or has the wrong type.
+
+    Fields have their Python name or their name on the bus. Afterwards, `key` is the name on the bus.
 
     Examples:
         >>> class Click(Record, frozen=True):
@@ -58,7 +62,7 @@ class Category(Generic[R]):
     name: str
     record: type[R]
     key: str | Callable[[R], str]
-    event_time: str
+    event_time: EventTimeSource
     buckets: int = 8
     retention: timedelta | None = field(default=timedelta(days=7))
     codec: CodecName | CodecSpec = "json"
@@ -83,7 +87,6 @@ class Category(Generic[R]):
     def _check_types(self) -> None:
         for name, given, kinds, wanted in (
             ("name", self.name, str, "a str"),
-            ("event_time", self.event_time, str, "the name of a field"),
             ("buckets", self.buckets, int, "an int"),
             ("retention", self.retention, (timedelta, type(None)), "a timedelta, or None forever"),
         ):
@@ -96,6 +99,7 @@ class Category(Generic[R]):
                 f"Category {self.name!r}: key={self.key!r} has the wrong type. Declare the name of a field or a function of the record."
             )
         self._check_key_types()
+        expect_source(self.name, self.event_time)
         if self.retention is not None and self.retention <= timedelta():
             raise DeclarationError(
                 f"Category {self.name!r}: `retention={self.retention}` must be greater than zero. Declare None to keep events forever."
@@ -113,27 +117,16 @@ class Category(Generic[R]):
             )
 
     def _check_fields(self) -> None:
-        known = fields_of(self.record)
         metadata_of(self.record)  # raises for a metadata field of a wrong type
-        for role, name in (("event_time", self.event_time), ("key", self.key)):
-            if isinstance(name, str) and name not in known:
-                raise DeclarationError(
-                    f"Category {self.name}: `{role}={name!r}` is not a field of {self.record.__name__}, which has only the fields "
-                    f"{', '.join(known)}.{did_you_mean(name, known)}"
-                )
-        shape, optional = without_null(known[self.event_time].type)
-        if optional or not isinstance(shape, shapes.IntType):
-            raise DeclarationError(
-                f"Category {self.name}: the event time {self.event_time!r} of {self.record.__name__} has the wrong type. Declare it as a "
-                f"penstock.EventTime (whole milliseconds since 1970) without None."
-            )
+        self.times  # noqa: B018 - reports an unknown field
         if isinstance(self.key, str):
-            shape, optional = without_null(known[self.key].type)
-            if optional or not isinstance(plain(shape), (shapes.StrType, shapes.IntType)):
+            field = find_field(self.name, "key", self.record, self.key)
+            if field.optional or len(field.names) > 1 or not isinstance(field.shape, (shapes.StrType, shapes.IntType)):
                 raise DeclarationError(
                     f"Category {self.name}: the key field {self.key!r} must be a str or an int, without None. For other keys, declare "
                     "`key` as a function of the record."
                 )
+            object.__setattr__(self, "key", field.name)  # the columns of the warehouse have this name
             if self.key_codec in (KeyCodec.INT32, KeyCodec.INT64) and self._key_is_text:
                 raise DeclarationError(
                     f"Category {self.name}: `key_codec=KeyCodec.{self.key_codec.name}` needs an int, but the key field {self.key!r} is a str. "
@@ -148,7 +141,7 @@ class Category(Generic[R]):
         """
         if not isinstance(self.key, str):
             return [self._computed_key(event) for event in events]
-        keys = list(map(attrgetter(self.key), events))
+        keys = list(map(attrgetter(str(self.key_attribute)), events))
         return keys if self._key_is_text else [str(key) for key in keys]
 
     def encode_keys(self, keys: Sequence[str]) -> list[bytes]:
@@ -212,8 +205,22 @@ class Category(Generic[R]):
         return isinstance(self.key, str) and not self._key_is_text
 
     def event_times_of(self, events: Sequence[R]) -> list[int]:
-        """Return the event time of each event (milliseconds since 1970, UTC)."""
-        return list(map(attrgetter(self.event_time), events))
+        """Return the event time of each event (milliseconds since 1970, UTC).
+
+        Raises:
+            InvalidEventTime: an event has no valid event time. Codecs refuse such events.
+        """
+        return self.times.of(events)
+
+    @cached_property
+    def times(self) -> EventTimes:
+        """The reader of event times."""
+        return EventTimes(self.name, self.record, self.event_time)
+
+    @cached_property
+    def key_attribute(self) -> str | None:
+        """The Python name of the key field; None if the key is a function."""
+        return fields_of(self.record)[self.key].name if isinstance(self.key, str) else None
 
     def _computed_key(self, event: R | Tombstone) -> str:
         if isinstance(event, Tombstone):
@@ -240,27 +247,3 @@ class Category(Generic[R]):
 
 
 AnyCategory = Category[Any]
-
-
-class Tombstone:
-    """A message without a value in a table category: it deletes the row of its key.
-
-    It has the key and the event time under the field names of the category, and no other field.
-
-    Args:
-        category: the category of the message.
-        key: the key of the message.
-        at_ms: when the message arrived, used as its event time (milliseconds since 1970, UTC).
-    """
-
-    __slots__ = ("_fields", "deleted_key")
-
-    def __init__(self, category: AnyCategory, key: str, at_ms: int) -> None:
-        self.deleted_key = key
-        self._fields = {category.key: key, category.event_time: at_ms}
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return self._fields[name]
-        except KeyError:
-            raise AttributeError(f"a tombstone has no field {name!r}") from None

@@ -80,7 +80,7 @@ class Payload:
     Args:
         category: the name of the category, which is its topic in Kafka.
         record: the type of the values: the record type of the category without its metadata fields.
-        event_time: the name on the bus of the field with the event time; None if the values do not contain it.
+        event_time: the dotted path, in names on the bus, of the field with the event time; None if the values do not contain it.
         key: the name on the bus of the key field; None if the values do not contain it.
     """
 

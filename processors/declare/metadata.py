@@ -126,12 +126,13 @@ def payload_of(category: str, record: type[Record], event_time: str | None, key:
     Args:
         category: the name of the category.
         record: the record type of the category.
-        event_time: the name on the bus of the field with the event time; None if no one field contains it.
+        event_time: the dotted path, in names on the bus, of the field with the event time; None if no one field contains it.
         key: the name on the bus of the key field; None if no one field contains it.
     """
     values = value_type(record)
     fields = fields_of(values)
-    return Payload(category, values, event_time if event_time in fields else None, key if key in fields else None)
+    has_time = event_time is not None and (event_time in fields or event_time.split(".", maxsplit=1)[0] in fields)
+    return Payload(category, values, event_time if has_time else None, key if key in fields else None)
 
 
 @lru_cache(maxsize=1_000)

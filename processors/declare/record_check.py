@@ -9,8 +9,11 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from datetime import date, datetime
+from decimal import Decimal
 from functools import cached_property, lru_cache
 from typing import Annotated, Any, Literal, Union
+from uuid import UUID
 
 import msgspec
 from msgspec import inspect as shapes
@@ -186,6 +189,10 @@ class _Twins:
             shapes.BoolType: lambda _: bool,
             shapes.NoneType: lambda _: None,
             shapes.EnumType: lambda shape: shape.cls,
+            shapes.DateTimeType: lambda shape: _annotated(datetime, {"tz": shape.tz}),
+            shapes.DateType: lambda _: date,
+            shapes.DecimalType: lambda _: Decimal,
+            shapes.UUIDType: lambda _: UUID,
             shapes.LiteralType: lambda shape: Literal[shape.values],
             shapes.UnionType: self._union,
             shapes.StructType: self._struct,
@@ -218,11 +225,19 @@ class _Twins:
             unchecked_field, self._unchecked_field = self._unchecked_field, None
             twin.__annotations__.update(
                 {
-                    field.name: int if field.encode_name == unchecked_field else self.of(field.type)
+                    field.name: int
+                    if field.encode_name == unchecked_field and _is_int(field.type)
+                    else self.of(field.type)
                     for field in shape.fields
                 }
             )
         return self._structs[shape.cls]
+
+
+def _is_int(shape: Any) -> bool:
+    while isinstance(shape, shapes.Metadata):
+        shape = shape.type
+    return isinstance(shape, shapes.IntType)
 
 
 def _bounded(number: type, shape: Any, least: float, greatest: float) -> Any:
@@ -242,7 +257,7 @@ def has_whole_numbers(record: type[Record], unchecked_field: str | None) -> bool
 
     Args:
         record: the record type.
-        unchecked_field: a field to ignore, by its name on the bus.
+        unchecked_field: a field to ignore, by its name on the bus; None for none.
     """
     found: set[type] = set()
     return any(
@@ -274,4 +289,8 @@ _WITHOUT_INT = {
     shapes.NoneType,
     shapes.EnumType,
     shapes.LiteralType,
+    shapes.DateTimeType,
+    shapes.DateType,
+    shapes.DecimalType,
+    shapes.UUIDType,
 }

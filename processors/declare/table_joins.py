@@ -11,11 +11,12 @@ from abc import abstractmethod
 from collections.abc import Iterable
 from typing import Any, ClassVar, final
 
-from .categories import AnyCategory, Tombstone
+from .categories import AnyCategory
 from .context import Context
 from .join_inputs import declares, expect_declared, expect_distinct_records
 from .records import Record
 from .stateful import Stateful
+from .tombstones import Tombstone
 
 
 class TableJoin(Stateful):

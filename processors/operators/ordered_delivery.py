@@ -16,8 +16,9 @@ from typing import Any
 
 import msgspec
 
-from ..declare.categories import AnyCategory, Category, Tombstone
+from ..declare.categories import AnyCategory, Category
 from ..declare.stateful import Stateful
+from ..declare.tombstones import Tombstone
 from ..errors import ProcessorFailed, UserCodeError
 from ..keyed_state import key_layout
 from ..keyed_state.changes import StateReader

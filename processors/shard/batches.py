@@ -7,10 +7,12 @@ from math import inf
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from ..declare.categories import AnyCategory, Tombstone
+from ..declare.categories import AnyCategory
 from ..declare.codecs import Decoded, Message, Undecodable
+from ..declare.event_times import TimeUnit
 from ..declare.keys import InvalidKey
 from ..declare.processor import ErrorPolicy, Processor
+from ..declare.tombstones import Tombstone
 from ..errors import PenstockError, UserCodeError
 from ..operators import StepResult
 from ..time.timestamp_validation import (
@@ -195,6 +197,7 @@ def expect_unit(
     unit = detect_wrong_unit(category.event_times_of(events[:FIRST_EVENTS]), now_ms)
     if unit is not None:
         raise EventRejected(
-            f"{bucket}: {unit}. No event of this bucket was processed. Correct the producer of {category.event_time!r}, and write the events "
-            f"to a new category instead of {category.name}. If the times are correct, declare `max_future = None` on {processor.__name__}."
+            f"{bucket}: {unit}. No event of this bucket was processed. {category.times.unit_remedy(TimeUnit[unit.name.upper()])}Correct the producer of "
+            f"{category.times.name!r}, and write the events to a new category instead of {category.name}. If the times are correct, declare "
+            f"`max_future = None` on {processor.__name__}."
         )

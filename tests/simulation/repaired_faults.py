@@ -22,7 +22,8 @@ from penstock.ops.worker.ownership import Ownership
 from penstock.ops.worker.transaction_sweeper import TransactionSweeper
 from penstock.ops.worker.watermark_subscriber import BucketWatermarks, InputWatermark, _UpstreamShard
 from penstock.ops.worker.worker import Worker
-from penstock.processors.declare.categories import AnyCategory, Category, Tombstone
+from penstock.processors.declare.categories import AnyCategory, Category
+from penstock.processors.declare.tombstones import Tombstone
 from penstock.processors.operators.early_results import EarlyResults
 from penstock.processors.operators.sliding_history import SlidingHistory
 from penstock.processors.shard import checkpoints

@@ -17,6 +17,7 @@ from .avro import AvroCodec
 from .dead_letters import DeadLetterCodec
 from .json_codec import JsonCodec
 from .message_fields import MessageFieldsCodec
+from .validated import validated
 
 
 class Codecs:
@@ -37,12 +38,11 @@ class Codecs:
         if category.record is DeadLetter:
             return DeadLetterCodec(lambda: self._bus.catalog.message_limit(category.name))
         record: type[Record] = category.record
-        event_time = category.event_time
+        event_time = category.times.field
         key = category.key if isinstance(category.key, str) else None
         codec = self._opened(category.codec, payload_of(category.name, record, event_time, key))
-        if not metadata_of(record):
-            return codec
-        return MessageFieldsCodec(record, event_time, codec, category.decode_key)
+        whole = MessageFieldsCodec(record, event_time, codec, category.decode_key) if metadata_of(record) else codec
+        return validated(whole, category)
 
     def _opened(self, codec: CodecName | CodecSpec, payload: Payload) -> Codec:
         if codec == "avro":
@@ -50,9 +50,9 @@ class Codecs:
         return JsonCodec(payload) if isinstance(codec, str) else codec.open(payload)
 
 
-def whole_record_json(category: AnyCategory) -> JsonCodec:
+def whole_record_json(category: AnyCategory) -> Codec:
     """Return a JSON codec of a category's records with all fields, metadata fields included, for users and tools."""
-    return JsonCodec(Payload(category.name, category.record, category.event_time))
+    return validated(JsonCodec(Payload(category.name, category.record, category.times.field)), category)
 
 
 def encoded_messages(category: AnyCategory, codec: Codec, records: Sequence[Any]) -> Iterator[Outgoing]:

@@ -23,8 +23,21 @@ def reject_out_of_range(decoded: Decoded, check: RecordCheck) -> Decoded:
 
 
 def lacks_event_time(fields: Any, event_time: str | None) -> bool:
-    """Return whether decoded fields lack the field of the event time, or contain null there."""
-    return event_time is not None and isinstance(fields, dict) and fields.get(event_time) is None
+    """Return whether decoded fields lack the event time, or contain null there.
+
+    Args:
+        fields: the fields, by their names on the bus.
+        event_time: the dotted path of the event time; None if it is in no one field.
+    """
+    if event_time is None or not isinstance(fields, dict):
+        return False
+    for name in [event_time] if event_time in fields else event_time.split("."):
+        if not isinstance(fields, dict):
+            return False
+        fields = fields.get(name)
+        if fields is None:
+            return True
+    return False
 
 
 class MissingEventTime(msgspec.ValidationError):
