@@ -39,6 +39,10 @@ _SQL = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.caseSensitive": "true",
     "spark.sql.parquet.compression.codec": "zstd",
+    # Timestamps in Arrow's format, with dates before 1582 in the calendar of Python and Arrow.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
     "spark.sql.execution.arrow.maxRecordsPerBatch": str(BATCH_EVENTS),
     # Adaptive execution would merge partitions, and the reducers rely on the order within a partition.
     "spark.sql.adaptive.enabled": "false",

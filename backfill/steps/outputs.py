@@ -12,6 +12,7 @@ from typing import Any, cast
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...processors.declare.canonical import CanonicalForm
 from ...processors.declare.processor import Processor
 from ...processors.declare.record_check import RecordCheck
 from ...processors.declare.routes import Routes
@@ -39,6 +40,7 @@ class OutputRows:
         self._routes = Routes(processor)
         self._columns = {category.name: Columns(category.record) for category in processor.outputs()}
         self._checks = {category.name: RecordCheck(category.record) for category in processor.outputs()}
+        self._forms = {category.name: CanonicalForm(category.record) for category in processor.outputs()}
         self._structs = {name: pa.struct(list(columns.schema)) for name, columns in self._columns.items()}
         slots = [(slot_of(number), struct) for number, struct in enumerate(self._structs.values())]
         marks = [(field.name, field.type) for field in OUTPUT_MARKS]
@@ -94,6 +96,7 @@ class OutputRows:
         return pa.RecordBatch.from_struct_array(cast("pa.StructArray", rows.column(slot_of(0))))
 
     def _rows(self, category: Any, records: Sequence[Any]) -> pa.RecordBatch:
+        records = self._forms[category.name].of(records)
         self._checks[category.name].expect(records)
         keys = pa.array(category.keys_of(records), pa.string())
         times = pa.array(category.event_times_of(records), pa.int64())

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from datetime import date, datetime
+from decimal import Decimal
 from functools import cached_property
 from typing import Any, get_type_hints
 
@@ -14,7 +16,8 @@ import msgspec
 import pyarrow as pa
 from msgspec import inspect as shapes
 
-from ...processors.declare.records import Record, fields_of, plain, without_null
+from ...processors.declare.canonical import conversion_of, decimal_digits
+from ...processors.declare.records import Record, fields_of, plain, primitive, without_null
 from ...processors.errors import DeclarationError
 from .layout import DAY_MS, day_of
 
@@ -45,7 +48,14 @@ _SCALARS: dict[type, pa.DataType] = {
     shapes.FloatType: pa.float64(),
     shapes.StrType: pa.string(),
     shapes.BytesType: pa.binary(),
+    shapes.DateTimeType: pa.timestamp("us", tz="UTC"),
+    shapes.DateType: pa.date32(),
+    shapes.UUIDType: pa.string(),
 }
+_LOWERED = {shapes.UUIDType, shapes.EnumType}
+"""The scalars whose values Arrow does not accept as they are."""
+_NATIVE = (bytes, datetime, date, Decimal)
+"""The types of values, besides JSON's, that Arrow accepts."""
 
 
 class Columns:
@@ -117,6 +127,10 @@ class Columns:
         return any(parameter.kind is inspect.Parameter.KEYWORD_ONLY for parameter in parameters)
 
     @cached_property
+    def _canonical(self) -> Mapping[str, Callable[[Any], Any] | None]:
+        return {name: conversion_of(field.type) for name, field in self._fields.items()}
+
+    @cached_property
     def _types(self) -> Mapping[str, Any]:
         return get_type_hints(self._record, include_extras=True)
 
@@ -125,10 +139,11 @@ class Columns:
         if column.null_count and not without_null(field.type)[1]:
             default = self._default_of(name, field)
             values = [default() if value is None else value for value in values]
-        if type(without_null(field.type)[0]) in _SCALARS:
-            return values
-        convert = self._types[field.name]
-        return [msgspec.convert(_raised(field.type, value), convert) for value in values]
+        if not _is_native(field.type):
+            convert = self._types[field.name]
+            values = [msgspec.convert(_raised(field.type, value), convert) for value in values]
+        canonical = self._canonical[name]
+        return values if canonical is None else list(map(canonical, values))
 
     def _default_of(self, name: str, field: shapes.Field) -> Callable[[], Any]:
         if field.required:
@@ -150,12 +165,12 @@ def days_of(times: pa.Array[Any]) -> pa.Array[Any]:
 
 
 def _column(record: type, name: str, field: shapes.Field, around: tuple[type, ...]) -> pa.Field[Any]:
-    shape, optional = without_null(field.type)
-    return pa.field(name, _type(record, name, shape, (*around, record)), nullable=optional or not field.required)
+    _, optional = without_null(field.type)
+    return pa.field(name, _type(record, name, field.type, (*around, record)), nullable=optional or not field.required)
 
 
-def _type(record: type, name: str, shape: Any, around: tuple[type, ...]) -> pa.DataType:
-    shape, _ = without_null(shape)
+def _type(record: type, name: str, declared: Any, around: tuple[type, ...]) -> pa.DataType:
+    shape, _ = without_null(declared)
     match shape:
         case shapes.ListType() | shapes.VarTupleType():
             return pa.list_(_type(record, name, shape.item_type, around))
@@ -168,20 +183,30 @@ def _type(record: type, name: str, shape: Any, around: tuple[type, ...]) -> pa.D
             )
         case shapes.StructType():
             return pa.struct([_column(shape.cls, field.encode_name, field, around) for field in shape.fields])
+        case shapes.DecimalType():
+            digits = decimal_digits(declared)
+            return pa.decimal128(digits.precision, digits.scale)
     try:
-        return _SCALARS[type(shape)]
+        return _SCALARS[type(primitive(shape))]
     except KeyError:
         raise DeclarationError(
             f"{record.__name__}.{name}: {type(shape).__name__.removesuffix('Type').lower()} fields have no column in the "
-            "warehouse. Use bool, int, float, str, bytes, a list, a dict with str keys, a record, or one of these | None."
+            "warehouse. Use bool, int, float, str, bytes, datetime, date, Decimal, UUID, an enum, a list, a dict with str keys, a record, or one of these | None."
         ) from None
 
 
 def _lowered(shape: Any, values: Sequence[Any]) -> Sequence[Any]:
     """Return a field's values in the form that Arrow accepts."""
-    if type(without_null(shape)[0]) in _SCALARS:
+    if _is_native(shape):
         return values
-    return [_with_pairs(shape, value) for value in msgspec.to_builtins(values, builtin_types=(bytes,))]
+    return [_with_pairs(shape, value) for value in msgspec.to_builtins(values, builtin_types=_NATIVE)]
+
+
+def _is_native(declared: Any) -> bool:
+    """Return whether Arrow accepts the values of a type as they are, and returns equal ones."""
+    shape, _ = without_null(declared)
+    scalars = (*_SCALARS, shapes.DecimalType, shapes.LiteralType)
+    return isinstance(shape, scalars) and type(shape) not in _LOWERED
 
 
 def _with_pairs(shape: Any, value: Any) -> Any:

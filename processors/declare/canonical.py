@@ -103,7 +103,7 @@ class CanonicalForm:
 
     def __init__(self, record: type[Record]) -> None:
         self._record = record
-        self._convert = _conversion_of(record)
+        self._convert = _conversion_of_record(record)
 
     @property
     def is_identity(self) -> bool:
@@ -132,9 +132,16 @@ class CanonicalForm:
 
 
 @lru_cache(maxsize=1_000)
-def _conversion_of(record: type[Record]) -> _Convert | None:
-    shape = shapes.type_info(record)
-    return _Conversions().of(shape) if _needs_conversion(shape, set()) else None
+def _conversion_of_record(record: type[Record]) -> _Convert | None:
+    return conversion_of(shapes.type_info(record))
+
+
+def conversion_of(shape: Any) -> Callable[[Any], Any] | None:
+    """Return the conversion of a type's values to their canonical form; None if all are.
+
+    The conversion raises a ValueError for a value without a canonical form.
+    """
+    return _Conversions().of(shape)
 
 
 def _inner(shape: Any, found: set[type]) -> Sequence[Any]:

@@ -44,7 +44,7 @@ def fields_of(record: type[Record]) -> dict[str, shapes.Field]:
         shape = shapes.type_info(record)
     except (TypeError, NameError) as error:
         raise DeclarationError(
-            f"The field types of {record.__qualname__} are not supported: {error}. Use int, float, str, bool, bytes, lists, dicts, other records, or "
+            f"The field types of {record.__qualname__} are not supported: {error}. Use int, float, str, bool, bytes, datetime, date, Decimal, UUID, enums, literals, lists, dicts, other records, or "
             "one of these | None."
         ) from error
     if not isinstance(shape, shapes.StructType):
@@ -65,6 +65,27 @@ def type_name(kind: Any) -> str:
     return f"{name}[{arguments}]" if arguments else name
 
 
+def primitive(shape: Any) -> Any:
+    """Return the type of the values of an enum or a literal, a str or an int; any other type unchanged.
+
+    Raises:
+        DeclarationError: a literal contains both.
+    """
+    match shape:
+        case shapes.EnumType():
+            values = [member.value for member in shape.cls]
+        case shapes.LiteralType():
+            values = [value for value in shape.values if value is not None]
+        case _:
+            return shape
+    kinds = set(map(type, values))
+    if len(kinds) != 1:
+        raise DeclarationError(
+            f"A literal of strings and integers ({', '.join(map(repr, values))}) is not supported. Use one of the types."
+        )
+    return shapes.StrType() if kinds == {str} else shapes.IntType()
+
+
 def plain(shape: Any) -> Any:
     """Return a field's type without annotations."""
     while isinstance(shape, shapes.Metadata):
@@ -79,6 +100,8 @@ def without_null(shape: Any) -> tuple[Any, bool]:
         DeclarationError: a union of several types besides None, which columns and schemas cannot represent.
     """
     shape = plain(shape)
+    if isinstance(shape, shapes.LiteralType):
+        return shape, None in shape.values
     if not isinstance(shape, shapes.UnionType):
         return shape, False
     others = [plain(member) for member in shape.types if not isinstance(plain(member), shapes.NoneType)]

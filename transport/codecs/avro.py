@@ -7,8 +7,11 @@ whose record type has changed reads old messages by Avro's schema resolution.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import date, datetime, timedelta
+from decimal import Decimal
 from io import BytesIO
-from typing import Any
+from typing import Any, NamedTuple
+from uuid import UUID
 
 import msgspec
 from fastavro import parse_schema, schemaless_reader, schemaless_writer
@@ -18,9 +21,11 @@ from fastavro.schema import fingerprint as fingerprint_of
 from fastavro.types import Schema as AvroSchema
 from msgspec import inspect as shapes
 
+from ...processors.declare.canonical import decimal_digits
 from ...processors.declare.codecs import Decoded, Message, Payload
+from ...processors.declare.event_times import EPOCH
 from ...processors.declare.record_check import RecordCheck
-from ...processors.declare.records import Record, fields_of, plain, without_null
+from ...processors.declare.records import Record, fields_of, plain, primitive, without_null
 from ...processors.errors import DeclarationError
 from ..tables.schemas import Schemas, UnknownSchema
 from .decoded import MissingEventTime, UndecodableValue, decode_singly, lacks_event_time, reject_out_of_range, value_of
@@ -30,13 +35,18 @@ BODY_AT = len(MARKER) + 8
 
 UNREADABLE = (ValueError, EOFError, IndexError, TypeError, SchemaParseException, SchemaResolutionError, UnknownSchema)
 
-_SCALARS: dict[type, str] = {
+_SCALARS: dict[type, AvroSchema] = {
     shapes.BoolType: "boolean",
     shapes.IntType: "long",
     shapes.FloatType: "double",
     shapes.StrType: "string",
     shapes.BytesType: "bytes",
+    shapes.DateTimeType: {"type": "long", "logicalType": "timestamp-micros"},
+    shapes.DateType: {"type": "int", "logicalType": "date"},
+    shapes.UUIDType: {"type": "string", "logicalType": "uuid"},
 }
+_NATIVE = (bytes, datetime, date, Decimal, UUID)
+"""The types of values that fastavro encodes by their logical types."""
 
 
 def schema_of(record: type[Record]) -> dict[str, Any]:
@@ -61,17 +71,49 @@ def _field_schema(record: type, name: str, field: shapes.Field, named: set[str])
     schema: dict[str, Any] = {"name": name, "type": _type_schema(record, name, field.type, named)}
     if not field.required:
         default = field.default_factory() if field.default is msgspec.NODEFAULT else field.default
-        schema["default"] = msgspec.json.decode(msgspec.json.encode(default))  # a tuple is an array in Avro, too
+        schema["default"] = _default(field.type, default)
         if default is not None and isinstance(schema["type"], list):
             # Avro takes a union's default to be of its first branch.
             schema["type"] = schema["type"][::-1]
     return schema
 
 
-def _type_schema(record: type, name: str, shape: Any, named: set[str]) -> Any:
-    shape, optional = without_null(shape)
-    if optional:
-        return ["null", _type_schema(record, name, shape, named)]
+def _default(shape: Any, value: Any) -> Any:
+    """Return a default as Avro represents it in schemas."""
+    kind, _ = without_null(shape)
+    match value:
+        case list() | tuple() if isinstance(kind, (shapes.ListType, shapes.VarTupleType)):
+            return [_default(kind.item_type, item) for item in value]
+        case dict() if isinstance(kind, shapes.DictType):
+            return {key: _default(kind.value_type, item) for key, item in value.items()}
+        case msgspec.Struct() if isinstance(kind, shapes.StructType):
+            return {field.encode_name: _default(field.type, getattr(value, field.name)) for field in kind.fields}
+        case datetime() | date() | Decimal():
+            return _logical_default(shape, value)
+    return msgspec.json.decode(msgspec.json.encode(value))
+
+
+def _logical_default(shape: Any, value: datetime | date | Decimal) -> int | str:
+    """Return a default of a logical type as the number or the bytes that represent it."""
+    if isinstance(value, Decimal):
+        unscaled = int(value.scaleb(decimal_digits(shape).scale))
+        return unscaled.to_bytes(unscaled.bit_length() // 8 + 1, "big", signed=True).decode("latin-1")
+    if not isinstance(value, datetime):
+        return (value - EPOCH.date()).days
+    if value.utcoffset() is None:
+        raise DeclarationError(
+            f"The default {value.isoformat()} is a datetime without an offset from UTC. Declare its `tzinfo`."
+        )
+    return (value - EPOCH) // timedelta(microseconds=1)
+
+
+def _type_schema(record: type, name: str, declared: Any, named: set[str]) -> Any:
+    shape, optional = without_null(declared)
+    schema = _value_schema(record, name, declared, shape, named)
+    return ["null", schema] if optional else schema
+
+
+def _value_schema(record: type, name: str, declared: Any, shape: Any, named: set[str]) -> Any:
     match shape:
         case shapes.ListType() | shapes.VarTupleType():
             return {"type": "array", "items": _type_schema(record, name, shape.item_type, named)}
@@ -81,14 +123,42 @@ def _type_schema(record: type, name: str, shape: Any, named: set[str]) -> Any:
             return shape.cls.__name__
         case shapes.StructType():
             return _record_schema(shape.cls, {field.encode_name: field for field in shape.fields}, named)
+        case shapes.DecimalType():
+            digits = decimal_digits(declared)
+            return {"type": "bytes", "logicalType": "decimal", "precision": digits.precision, "scale": digits.scale}
     try:
-        return _SCALARS[type(shape)]
+        return _SCALARS[type(primitive(shape))]
     except KeyError:
         raise DeclarationError(
             f"{record.__name__}.{name}: Avro has no counterpart for {type(shape).__name__.removesuffix('Type').lower()} "
-            "fields. Use bool, int, float, str, bytes, a list, a dict with str keys, a record, or one of these | None; "
+            "fields. Use bool, int, float, str, bytes, datetime, date, Decimal, UUID, an enum, a list, a dict with str keys, a record, or one of these | None; "
             "or the JSON codec."
         ) from None
+
+
+class _Resolution(NamedTuple):
+    """The schemas of a message's writer and of the record.
+
+    Args:
+        written: the writer's schema.
+        ours: the record's schema.
+        absent: the fields that the writer lacks. Their defaults come from the record, as fastavro does not convert those of logical types.
+    """
+
+    written: AvroSchema
+    ours: AvroSchema
+    absent: Sequence[str]
+
+
+def fingerprint_with_logical_types(schema: dict[str, Any]) -> bytes:
+    """Return the CRC-64-AVRO fingerprint of a schema.
+
+    Avro's canonical form omits logical types, although the meaning of a value depends on them. With logical types, the fingerprint is
+    therefore of the whole schema.
+    """
+    whole = msgspec.json.encode(schema, order="sorted").decode()
+    text = whole if '"logicalType":' in whole else to_parsing_canonical_form(parse_schema(schema))
+    return bytes.fromhex(fingerprint_of(text, "CRC-64-AVRO"))
 
 
 class AvroCodec:
@@ -102,7 +172,7 @@ class AvroCodec:
         self._check = RecordCheck(payload.record)
         self._read_check = RecordCheck(payload.record, unchecked_field=payload.event_time)
         self._fingerprint: bytes | None = None
-        self._resolutions: dict[bytes, tuple[AvroSchema, AvroSchema]] = {}
+        self._resolutions: dict[bytes, _Resolution] = {}
 
     def encode(self, records: Sequence[Any]) -> list[bytes]:
         """Return the bytes of each record; publishes the schema first."""
@@ -110,7 +180,7 @@ class AvroCodec:
         prefix = MARKER + (self._fingerprint or self._publish())
         schema, encoded = self._schema, []
         try:
-            for fields in msgspec.to_builtins(records, builtin_types=(bytes,)):
+            for fields in msgspec.to_builtins(records, builtin_types=_NATIVE):
                 out = BytesIO()
                 out.write(prefix)
                 schemaless_writer(out, schema, fields)
@@ -122,8 +192,7 @@ class AvroCodec:
         return encoded
 
     def _publish(self) -> bytes:
-        canonical = to_parsing_canonical_form(self._schema)
-        self._fingerprint = bytes.fromhex(fingerprint_of(canonical, "CRC-64-AVRO"))
+        self._fingerprint = fingerprint_with_logical_types(schema_of(self._record))
         self._schemas.add(self._fingerprint, schema_of(self._record))
         return self._fingerprint
 
@@ -144,14 +213,17 @@ class AvroCodec:
         body = BytesIO(value)
         body.seek(BODY_AT)
         try:
-            fields = schemaless_reader(body, *self._resolution(value[len(MARKER) : BODY_AT]))
+            resolution = self._resolution(value[len(MARKER) : BODY_AT])
+            fields = schemaless_reader(body, resolution.written, resolution.ours)
         except UNREADABLE as error:
             raise UndecodableValue(f"it does not match its schema: {type(error).__name__}: {error}") from error
         if not isinstance(fields, dict):
             raise UndecodableValue("its schema is not a record's")
+        for name in resolution.absent:
+            fields.pop(name, None)
         return fields
 
-    def _resolution(self, fingerprint: bytes) -> tuple[AvroSchema, AvroSchema]:
+    def _resolution(self, fingerprint: bytes) -> _Resolution:
         """Return the writer's schema, and the reader's schema under the same name.
 
         Avro resolves only records of equal names. In a category the names may differ, after the class was renamed.
@@ -159,5 +231,7 @@ class AvroCodec:
         if fingerprint not in self._resolutions:
             written = self._schemas.find(fingerprint)
             ours = {**schema_of(self._record), "name": written.get("name", self._record.__name__)}
-            self._resolutions[fingerprint] = parse_schema(written), parse_schema(ours)
+            names = {field["name"] for field in written.get("fields", ())}
+            absent = [name for name in fields_of(self._record) if name not in names]
+            self._resolutions[fingerprint] = _Resolution(parse_schema(written), parse_schema(ours), absent)
         return self._resolutions[fingerprint]
