@@ -25,6 +25,7 @@ from ...transport.errors import BucketMismatch, CategoryExists
 from ...transport.messages import Bucket, MessageCopy, Position
 from ...transport.tables.schemas import Schemas
 from ..humanize import counted
+from ..topic_inference import declaration_of, read_sample
 from .category_resize import resize
 from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, connect
 from .output import note, out, print_facts, print_json, print_table, printable
@@ -236,6 +237,22 @@ def _content(file: Path) -> bytes:
         return file.read_bytes()
     except OSError as error:
         raise PenstockError(f"{file} cannot be read: {error.strerror}. Nothing was written.") from error
+
+
+@app.command()
+def infer(
+    name: Name,
+    sample: Annotated[int, typer.Option(help="The number of latest messages to look at.", min=1)] = 1_000,
+    kafka: Kafka = None,
+    folder: Folder = DEFAULT_FOLDER,
+) -> None:
+    """Print a Python declaration of a topic with JSON messages: record, key, event time and partitioner.
+
+    The declaration is a proposal from a sample: check it before you use it. Nothing is written to Kafka.
+
+    Example: penstock category infer orders > orders.py
+    """
+    out.out(declaration_of(read_sample(connect(kafka, folder), name, sample)), highlight=False)
 
 
 @app.command()

@@ -1,0 +1,305 @@
+"""Python code that declares a topic: its records and its category.
+
+sample --JSON shapes--> record classes
+       --times-------> event time
+       --keys--------> key, key codec, partitioner
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from ...processors.declare.codecs import Message
+from ...processors.declare.keys import KeyCodec
+from ...processors.declare.partitioner import Partitioner
+from ...processors.errors import PenstockError
+from ..humanize import counted
+from .event_time_choice import TimeCandidate, time_candidates
+from .json_shape import JsonShape
+from .key_choice import KeyChoice, choose_key
+from .topic_sample import TopicSample
+
+_SCALARS = {
+    frozenset({"bool"}): "bool",
+    frozenset({"int"}): "int",
+    frozenset({"float"}): "float",
+    frozenset({"int", "float"}): "float",
+    frozenset({"datetime"}): "datetime",
+    frozenset({"uuid"}): "UUID",
+}
+_TEXTS = {"str", "datetime", "naive", "uuid"}
+_IMPORTS = {
+    "datetime": "from datetime import datetime",
+    "UUID": "from uuid import UUID",
+    "Annotated": "from typing import Annotated",
+}
+_KEY_FIELD, _TIME_FIELD = "message_key", "message_time"
+
+
+class TopicNotInferable(PenstockError):
+    """The messages of a topic have no format from which a record can be inferred."""
+
+
+def declaration_of(sample: TopicSample) -> str:
+    """Return a Python module that declares the topic.
+
+    Raises:
+        TopicNotInferable: the topic is empty, or its messages are not JSON objects.
+    """
+    messages, contents = _contents(sample)
+    shape = JsonShape()
+    for content in contents:
+        shape.add(content)
+    key = choose_key(messages, contents, sample.spec.buckets)
+    times = time_candidates(contents, [message.timestamp()[1] for message in messages])
+    return _Module(sample, shape, key, times).code()
+
+
+def _contents(sample: TopicSample) -> tuple[list[Message], list[Mapping[str, Any]]]:
+    """Return the messages that are JSON objects, and their contents."""
+    name = sample.spec.name
+    if not sample.messages:
+        raise TopicNotInferable(f"{name} contains no message, so nothing can be inferred. Try again when it has some.")
+    found, reason = [], ""
+    for message in sample.messages:
+        value = message.value()
+        if value is None:
+            continue  # a tombstone
+        try:
+            content = msgspec.json.decode(value)
+        except msgspec.DecodeError as error:
+            reason = reason or f"{_start_of(value)}: {error}"
+            continue
+        if isinstance(content, dict):
+            found.append((message, content))
+        else:
+            reason = reason or f"{_start_of(value)} is no object"
+    if not found:
+        raise TopicNotInferable(
+            f"The messages of {name} are not JSON objects ({reason or 'they have no values'}). Nothing was inferred. For other formats, declare the "
+            "record and a codec of penstock.codecs."
+        )
+    return [message for message, _ in found], [content for _, content in found]
+
+
+def _start_of(value: bytes) -> str:
+    return repr(value[:40])
+
+
+@dataclass(frozen=True)
+class _Argument:
+    """An argument of the category, on a line of its own, with a comment."""
+
+    code: str
+    comment: str = ""
+
+    def __str__(self) -> str:
+        return f"    {self.code}," + (f"  # {self.comment}" if self.comment else "")
+
+
+@dataclass
+class _Module:
+    """Builds the module.
+
+    Args:
+        sample: the sample.
+        shape: the shape of the values.
+        key: their key.
+        times: their possible event times.
+    """
+
+    sample: TopicSample
+    shape: JsonShape
+    key: KeyChoice
+    times: Sequence[TimeCandidate]
+    classes: dict[str, list[str]] = field(default_factory=dict)
+    imports: set[str] = field(default_factory=set)
+
+    def code(self) -> str:
+        """Return the code."""
+        topic = self.sample.spec.name
+        record = self._class(_class_name(topic), self.shape, own_fields=list(self._message_fields()))
+        arguments = [_Argument(f'"{topic}"'), _Argument(record), *self._arguments()]
+        category = "\n".join(map(str, arguments))
+        classes = "\n\n\n".join("\n".join(lines) for lines in self.classes.values())
+        head = f'"""The topic {topic}, inferred from {counted(len(self.sample.messages), "message")}. Check types, key and event time."""'
+        standard = "\n".join(sorted(self.imports - {"import msgspec"}))
+        third = "\n".join([*sorted(self.imports & {"import msgspec"}), "import penstock as ps"])
+        imports = f"{standard}\n\n{third}" if standard else third
+        return f"{head}\n\n{imports}\n\n\n{classes}\n\n\n{_variable(topic)} = ps.Category(\n{category}\n)\n"
+
+    def _message_fields(self) -> Iterator[str]:
+        """Yield the fields that messages contain outside of their values."""
+        if self.key.field is None and self.key.keyed:
+            self.imports.add(_IMPORTS["Annotated"])
+            yield f"    {_KEY_FIELD}: Annotated[str, ps.metadata.Key]"
+        if not self.times:
+            self.imports.add(_IMPORTS["Annotated"])
+            yield f"    {_TIME_FIELD}: Annotated[int, ps.metadata.Timestamp]"
+
+    def _arguments(self) -> Iterator[_Argument]:
+        yield self._key_argument()
+        yield self._time_argument()
+        yield _Argument(f"buckets={self.sample.spec.buckets}")
+        yield from self._placement()
+        yield self._retention_argument()
+
+    def _key_argument(self) -> _Argument:
+        names = _identifiers(self.shape.fields)
+        found = f"the message key of {self.key.keyed:,} of {counted(self.key.messages, 'message')}"
+        if self.key.field is not None:
+            return _Argument(f'key="{names[self.key.field]}"', found)
+        if self.key.keyed:
+            return _Argument(f'key="{_KEY_FIELD}"', f"no field equals {found}")
+        scalars = (names[name] for name, shape in self.shape.fields.items() if shape.not_null <= {"str", "int", "uuid"})
+        return _Argument(f'key="{next(scalars, "")}"', "a guess: no message has a key")
+
+    def _time_argument(self) -> _Argument:
+        if not self.times:
+            return _Argument(f'event_time="{_TIME_FIELD}"', "no field contains a time in every message")
+        best, *others = self.times
+        path = ".".join(self._attributes(best.path))
+        comment = f"also possible: {', '.join('.'.join(one.path) for one in others[:3])}" if others else ""
+        if best.unit in {None, "MILLISECONDS"}:
+            return _Argument(f'event_time="{path}"', comment)
+        return _Argument(f'event_time=ps.TimeField("{path}", unit=ps.TimeUnit.{best.unit})', comment)
+
+    def _attributes(self, path: Sequence[str]) -> Iterator[str]:
+        """Yield the Python names of a path."""
+        shape = self.shape
+        for name in path:
+            yield _identifiers(shape.fields)[name]
+            shape = shape.fields[name]
+
+    def _placement(self) -> Iterator[_Argument]:
+        if self.key.codec is not KeyCodec.TEXT:
+            yield _Argument(f"key_codec=ps.KeyCodec.{self.key.codec.name}")
+        if self.key.partitioner is None:
+            reason = (
+                "no known partitioner explains the placement" if self.key.keyed else "messages without keys are spread"
+            )
+            yield _Argument("partitioner=None", f"{reason}; stateful processors need a ps.Repartition")
+        elif self.key.partitioner is not Partitioner.MURMUR2:
+            yield _Argument(f"partitioner=ps.Partitioner.{self.key.partitioner.name}")
+
+    def _retention_argument(self) -> _Argument:
+        retention = self.sample.spec.retention
+        if retention is None:
+            return _Argument("retention=None")
+        self.imports.add("from datetime import timedelta")
+        days, rest = divmod(retention.total_seconds(), 86_400)
+        length = f"seconds={retention.total_seconds():g}" if rest else f"days={days:g}"
+        return _Argument(f"retention=timedelta({length})")
+
+    def _class(self, name: str, shape: JsonShape, own_fields: Sequence[str] = ()) -> str:
+        """Add the class of an object's shape, after the classes of its fields; return its name."""
+        while name in self.classes:
+            name += "_"
+        required, optional, left_out = list(own_fields), list[str](), list[str]()
+        names = _identifiers(shape.fields)
+        for field_name, inner in shape.fields.items():
+            kind = self._type(f"{name}{_class_name(field_name)}", inner)
+            if kind is None:
+                left_out.append(f"    # {field_name} is left out: {_mixture(inner)}")
+                continue
+            is_optional = inner.count < shape.kinds["object"] or "null" in inner.kinds
+            python_name = names[field_name]
+            self.imports.update([] if python_name == field_name else ["import msgspec"])
+            line = _field_line(field_name, python_name, kind, is_optional=is_optional)
+            (optional if is_optional else required).append(line)
+        fields = [*required, *optional] or ["    pass"]
+        self.classes[name] = [f"class {name}(ps.Record, frozen=True):", *fields, *left_out]
+        return name
+
+    def _type(self, name: str, shape: JsonShape) -> str | None:
+        """Return the type of a field; None if a record cannot have it."""
+        kinds = shape.not_null
+        if kinds in _SCALARS:
+            found = _SCALARS[kinds]
+            self.imports.update([_IMPORTS[found]] if found in _IMPORTS else [])
+            return found
+        if kinds and kinds <= _TEXTS:
+            return "str"
+        if kinds == {"list"} and shape.items is not None:
+            item = self._optional(self._type(name, shape.items), shape.items)
+            return item and f"list[{item}]"
+        if kinds == {"object"}:
+            return self._map(name, shape) if shape.is_map else self._class(name, shape)
+        return None
+
+    def _map(self, name: str, shape: JsonShape) -> str | None:
+        values = JsonShape()
+        for inner in shape.fields.values():
+            values = _merged(values, inner)
+        item = self._optional(self._type(name, values), values)
+        return item and f"dict[str, {item}]"
+
+    @staticmethod
+    def _optional(kind: str | None, shape: JsonShape) -> str | None:
+        return f"{kind} | None" if kind and "null" in shape.kinds else kind
+
+
+def _merged(one: JsonShape, other: JsonShape) -> JsonShape:
+    """Return the shape of the values of both."""
+    kinds = {kind: one.kinds.get(kind, 0) + other.kinds.get(kind, 0) for kind in one.kinds | other.kinds}
+    items = _merged(one.items or JsonShape(), other.items or JsonShape()) if one.items or other.items else None
+    names = one.fields | other.fields
+    fields = {name: _merged(one.fields.get(name, JsonShape()), other.fields.get(name, JsonShape())) for name in names}
+    return JsonShape(one.count + other.count, kinds, items, fields, [*one.examples, *other.examples])
+
+
+def _field_line(name: str, python_name: str, kind: str, *, is_optional: bool) -> str:
+    optional = " | None" if is_optional else ""
+    renamed = f'name="{name}"' if python_name != name else ""
+    if renamed:
+        default = "default=None, " if is_optional else ""
+        return f"    {python_name}: {kind}{optional} = msgspec.field({default}{renamed})"
+    return f"    {python_name}: {kind}{optional}{' = None' if is_optional else ''}"
+
+
+def _mixture(shape: JsonShape) -> str:
+    """Return why a place has no type."""
+    if not shape.not_null:
+        return "it is always null"
+    if shape.not_null == {"list"}:
+        return "its lists are empty, or of mixed types"
+    shares = ", ".join(f"{kind} in {number:,}" for kind, number in sorted(shape.kinds.items(), key=lambda one: -one[1]))
+    return f"its values have several types ({shares})"
+
+
+def _identifiers(names: Iterable[str]) -> dict[str, str]:
+    """Return a different Python name for each field of an object."""
+    found: dict[str, str] = {}
+    for name in names:
+        python_name = _identifier(name)
+        while python_name in found.values():
+            python_name += "_"
+        found[name] = python_name
+    return found
+
+
+def _identifier(name: str) -> str:
+    """Return a Python name for a field."""
+    found = re.sub(r"\W", "_", name)
+    if not found or found[0].isdigit():
+        found = f"f_{found}"
+    if keyword.iskeyword(found):
+        found += "_"
+    return found.lstrip("_") or "f"
+
+
+def _class_name(name: str) -> str:
+    """Return a name in camel case: `user-events` becomes `UserEvents`."""
+    words = re.split(r"[\W_]+", name)
+    found = "".join(word[:1].upper() + word[1:] for word in words if word)
+    return found if found[:1].isalpha() else f"R{found}"
+
+
+def _variable(topic: str) -> str:
+    return _identifier(topic.replace(".", "_").replace("-", "_"))

@@ -1,0 +1,92 @@
+"""The types of JSON values, inferred from examples."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+INT_MIN, INT_MAX = -(2**63), 2**63 - 1
+MAP_KEYS = 30
+"""Objects with more distinct names than this are maps, if no name is in most of them."""
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+
+
+@dataclass
+class JsonShape:
+    """The values of one place in JSON documents. Add examples with `add`.
+
+    Attributes:
+        count: the number of values.
+        kinds: how many values there are of each kind: null, bool, int, big, float, str, list, object; and of the special strings datetime,
+            naive (a datetime without offset) and uuid.
+        items: the items of lists.
+        fields: the values by name, of objects.
+        examples: the first few scalars.
+    """
+
+    count: int = 0
+    kinds: dict[str, int] = field(default_factory=dict)
+    items: JsonShape | None = None
+    fields: dict[str, JsonShape] = field(default_factory=dict)
+    examples: list[Any] = field(default_factory=list)
+
+    def add(self, value: Any) -> None:
+        """Add an example."""
+        self.count += 1
+        kind = kind_of(value)
+        self.kinds[kind] = self.kinds.get(kind, 0) + 1
+        if kind == "list":
+            self.items = self.items or JsonShape()
+            for item in value:
+                self.items.add(item)
+        elif kind == "object":
+            for name, inner in value.items():
+                self.fields.setdefault(name, JsonShape()).add(inner)
+        elif len(self.examples) < _EXAMPLES:
+            self.examples.append(value)
+
+    @property
+    def not_null(self) -> frozenset[str]:
+        """The kinds of the values other than null."""
+        return frozenset(self.kinds) - {"null"}
+
+    @property
+    def is_map(self) -> bool:
+        """Whether the names of the objects are data rather than fields."""
+        objects = self.kinds.get("object", 0)
+        return len(self.fields) > MAP_KEYS and all(shape.count <= objects / 2 for shape in self.fields.values())
+
+
+_EXAMPLES = 20
+_KINDS = {type(None): "null", bool: "bool", int: "int", float: "float", list: "list", dict: "object"}
+
+
+def kind_of(value: Any) -> str:
+    """Return the kind of a value, as in `JsonShape.kinds`."""
+    if isinstance(value, str):
+        return _kind_of_text(value)
+    if type(value) is int and not INT_MIN <= value <= INT_MAX:
+        return "big"
+    return _KINDS[type(value)]
+
+
+def _kind_of_text(text: str) -> str:
+    if _UUID.fullmatch(text) and str(UUID(text)) == text.lower():
+        return "uuid"
+    time = time_in(text)
+    if time is None:
+        return "str"
+    return "naive" if time.tzinfo is None else "datetime"
+
+
+def time_in(text: str) -> datetime | None:
+    """Return the time of an ISO-8601 text with date and time; None for other texts."""
+    if len(text) < len("2026-01-01T00:00") or text[10:11] not in {"T", " "}:
+        return None
+    try:
+        return datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError:
+        return None
