@@ -103,6 +103,7 @@ class Worker:
         self._keeps_place = False
         self.metrics = Metrics(lookups=processor.metrics() if isinstance(processor, LookupJoin) else None)
         codecs = Codecs(bus)
+        codecs.open([*processor.inputs(), *processor.outputs()])
         guard = DeadLetterGuard(kind, bus, codecs)
         loader = ShardLoader(
             processor,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -18,6 +18,7 @@ import penstock as ps
 from penstock.errors import DeclarationError
 from penstock.processors.declare.codecs import Codec, CodecSpec
 from penstock.processors.declare.record_check import InvalidRecord
+from penstock.testing import Driver
 from penstock.transport.codecs.by_category import Codecs
 from penstock.transport.memory import MemoryBus
 from penstock.transport.messages import MessageCopy
@@ -208,6 +209,21 @@ def test_a_record_that_a_format_cannot_represent_is_refused(
     """Before the first message."""
     with pytest.raises(DeclarationError, match=reason):
         spec.open(ps.codecs.Payload("c", record, "at"))
+
+
+def test_a_worker_refuses_such_a_category_before_it_reads() -> None:
+    """Without any message."""
+    numbers = ps.Category("numbers", Flat, key="key", event_time="at", codec=ps.codecs.Text())
+
+    class Copy(ps.Stateless):
+        reads = numbers
+        writes = ps.Category("copied", Flat, key="key", event_time="at")
+
+        def process(self, event: Flat) -> Iterable[Flat]:
+            return [event]
+
+    with pytest.raises(DeclarationError, match="exactly one str field"):
+        Driver(Copy).run()
 
 
 def test_csv_refuses_text_that_would_be_read_as_none() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from ...processors.declare.categories import AnyCategory, CodecName
@@ -27,6 +27,15 @@ class Codecs:
         self._bus = bus
         self._schemas = Schemas(bus)
         self._codecs: dict[str, Codec] = {}
+
+    def open(self, categories: Iterable[AnyCategory]) -> None:
+        """Open the codecs of categories, so that errors precede the first message.
+
+        Raises:
+            DeclarationError: a codec cannot represent the records of its category, or needs a library that is not installed.
+        """
+        for category in categories:
+            self.of(category)
 
     def of(self, category: AnyCategory) -> Codec:
         """Return the category's codec."""
