@@ -33,7 +33,7 @@ from ...state.errors import StateError
 from ...state.local.rocksdb import RocksShardState
 from ...transport.bus import Bus
 from ...transport.codecs.by_category import Codecs, whole_record_json
-from ...transport.messages import MessageCopy
+from ...transport.codecs.dead_letters import rejected_message
 from ..clock import SystemClock
 
 TIMERS_SHOWN = 20
@@ -168,9 +168,7 @@ class _DryRunStep:
     def run(self, saved: StateReader) -> DryRun:
         """Process the message with a state, which stays unchanged."""
         now_ms, letter = SystemClock().now_ms(), self.letter
-        decoded = self.codecs.of(self.category).decode(
-            [MessageCopy(letter.value, letter.key, letter.bucket, letter.offset)]
-        )
+        decoded = self.codecs.of(self.category).decode([rejected_message(letter)])
         batch = accept_batch(decoded, self.category, [now_ms], self.processor)
         rejection = batch.rejected[0] if batch.rejected else None
         events = SourceEvents(self.category, letter.bucket, batch.events, [letter.offset], [now_ms], rejection)

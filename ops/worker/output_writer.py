@@ -8,12 +8,13 @@ from typing import Any
 
 from ...processors.declare.categories import AnyCategory
 from ...processors.declare.codecs import headers_of
-from ...processors.declare.dead_letters import DeadLetter, dead_letters_of
+from ...processors.declare.dead_letters import dead_letters_of
 from ...processors.declare.processor import Processor
 from ...processors.declare.routes import Routes
 from ...processors.errors import PenstockError
 from ...processors.shard.batches import RejectedEvent
 from ...transport.codecs.by_category import Codecs
+from ...transport.codecs.dead_letters import dead_letter
 from ...transport.messages import RawBatch, outgoing
 from ..clock import Clock
 from .checkpoint_executor import CheckpointExecutor
@@ -79,9 +80,7 @@ class OutputWriter:
     def set_aside(self, shard: OpenShard, batch: RawBatch, event: RejectedEvent) -> None:
         """Send a rejected message of a batch to the dead letters."""
         message = batch.messages[event.at]
-        letter = DeadLetter(
-            *batch.bucket, message.offset(), event.reason, message.key(), message.value(), self._clock.now_ms()
-        )
+        letter = dead_letter(message, batch.bucket, event.reason, self._clock.now_ms())
         self._write(shard, self._letters, [letter])
         self._metrics.dead_letters += 1
         if self._metrics.dead_letters <= LOGGED_LETTERS:

@@ -9,6 +9,18 @@ from .processor import Processor
 from .records import EventTime, Record
 
 
+class LetterHeader(Record, frozen=True):
+    """A header of a rejected message.
+
+    Args:
+        name: its name.
+        value: its value; None for a null value.
+    """
+
+    name: str
+    value: bytes | None
+
+
 class DeadLetter(Record, frozen=True):
     """A message that its processor rejected.
 
@@ -22,6 +34,9 @@ class DeadLetter(Record, frozen=True):
         at: when it was rejected (milliseconds since 1970, UTC).
         truncated_bytes: the number of bytes of key and value that were removed to respect the maximum message size. The whole message stays at
             its offset for the retention of its category.
+        headers: the headers of the message, in order.
+        timestamp_type: the type of the timestamp of the message: 0 for none, 1 the producer's, 2 the broker's.
+        timestamp_ms: the timestamp of the message (milliseconds since 1970, UTC).
     """
 
     category: str
@@ -32,6 +47,9 @@ class DeadLetter(Record, frozen=True):
     value: bytes | None
     at: EventTime
     truncated_bytes: int = 0
+    headers: tuple[LetterHeader, ...] = ()
+    timestamp_type: int = 0
+    timestamp_ms: int = 0
 
 
 def dead_letters_of(processor: type[Processor]) -> Category[DeadLetter]:

@@ -22,11 +22,11 @@ from penstock.processors.errors import DeclarationError
 from penstock.transport.category_spec import CategorySpec
 from penstock.transport.codecs.avro import schema_of
 from penstock.transport.codecs.by_category import Codecs
-from penstock.transport.codecs.dead_letters import DeadLetterCodec
+from penstock.transport.codecs.dead_letters import DeadLetterCodec, dead_letter, rejected_message
 from penstock.transport.codecs.json_codec import JsonCodec
 from penstock.transport.codecs.schemaless import decode_any
 from penstock.transport.memory import MemoryBus
-from penstock.transport.messages import MessageCopy
+from penstock.transport.messages import Bucket, MessageCopy
 from penstock.transport.tables.schemas import SCHEMAS, Schemas
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -426,6 +426,24 @@ def test_a_message_that_is_not_a_dead_letter_is_rejected() -> None:
     codec = DeadLetterCodec(lambda: 10_000)
 
     assert [bad.at for bad in codec.decode(messages([b"{}", None, b"\xc1\x01rubbish", b""])).bad] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(("size", "kept"), [(10, 3), (10_000, 3), (200_000, 0)])
+def test_a_dead_letter_contains_the_headers_or_counts_their_bytes(size: int, kept: int) -> None:
+    """The letter returns the message that was rejected, with its timestamp; large headers are omitted as a whole."""
+    headers = [("a", b"x" * size), ("größe", None), ("a", b"")]
+    message = MessageCopy(b"v" * 900_000, b"k", 3, 4, (1, 5), headers)
+    codec = DeadLetterCodec(lambda: 1_000_000)
+
+    [value] = codec.encode([dead_letter(message, Bucket("c", 3), "reason", 9)])
+    [read] = codec.decode([MessageCopy(value)]).events
+    found = rejected_message(read)
+
+    assert len(value) < 1_000_000 - 512
+    assert (found.key(), found.partition(), found.offset(), found.timestamp()) == (b"k", 3, 4, (1, 5))
+    assert found.headers() == (headers if kept else None)
+    omitted = 0 if kept else size + len("agrößea".encode())
+    assert read.truncated_bytes == omitted + 900_000 - len(found.value() or b"")
 
 
 @pytest.mark.parametrize("limit", [16_384, 65_536, 262_144])

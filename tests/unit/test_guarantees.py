@@ -278,6 +278,25 @@ SENTENCES = {
         "contract/test_codecs.py::test_a_dead_letter_contains_the_bytes_and_fits_the_bus_limit",
         "unit/test_worker.py::test_an_undecodable_message_becomes_a_dead_letter",
     ),
+    "and also its headers and timestamp": (
+        "contract/test_codecs.py::test_a_dead_letter_contains_the_headers_or_counts_their_bytes",
+        "unit/test_metadata.py::test_dead_letters_keep_headers_and_timestamps",
+    ),
+    "A processor's `on_undecodable` applies to every format": (
+        "contract/test_formats.py::test_bad_messages_do_not_affect_good_ones",
+        "contract/test_envelopes.py::test_other_messages_are_rejected",
+    ),
+    "A schema registry checks the schema of an output before the first record is written": (
+        "contract/test_registry.py::test_an_incompatible_schema_is_refused_before_the_first_record",
+        "contract/test_registry.py::test_an_unregistered_schema_is_refused_before_the_first_record",
+    ),
+    "If the registry does not answer, the worker stops, and no message counts as undecodable": (
+        "contract/test_registry.py::test_an_unreachable_registry_is_an_error_and_no_bad_message",
+    ),
+    "Header fields of a record are saved and sent with it, under all semantics": (
+        "unit/test_metadata.py::test_headers_are_sent_under_all_semantics",
+        "contract/test_bus.py::test_messages_carry_headers",
+    ),
     "The decision depends on the rejected events, not on batch boundaries": (
         "unit/test_rejections.py::test_the_dead_letter_limit_does_not_depend_on_batches",
     ),

@@ -12,8 +12,9 @@ import penstock as ps
 from penstock.errors import DeclarationError
 from penstock.processors.declare.codecs import Headers
 from penstock.processors.declare.record_check import InvalidRecord
-from penstock.testing import Driver
+from penstock.testing import Crash, Driver
 from penstock.transport.codecs.by_category import Codecs, encoded_messages
+from penstock.transport.codecs.dead_letters import rejected_message
 from penstock.transport.memory import MemoryBus
 from penstock.transport.messages import Bucket, MessageCopy, Outgoing
 
@@ -202,6 +203,12 @@ class BySource(ps.Stateless):
         yield Counted(event.source or "", event.at, event.offset, tenant=event.headers["tenant"].decode())
 
 
+class Tolerant(BySource):
+    """Sets bad messages aside."""
+
+    on_undecodable = ps.ErrorPolicy.DEAD_LETTER
+
+
 def test_processors_see_and_write_metadata() -> None:
     """Headers arrive, and leave as headers of the outputs."""
     driver = Driver(BySource)
@@ -213,6 +220,50 @@ def test_processors_see_and_write_metadata() -> None:
     assert found == Counted("web", found.at, 0, "ann")
     assert [message.headers() for message in messages] == [[("tenant", b"ann")]]
     assert b"tenant" not in (messages[0].value() or b"")
+
+
+class CountBySource(ps.Stateful):
+    """Counts the clicks of each key."""
+
+    reads, writes, state = full, counted, int
+
+    def process(self, event: Full, state: int | None, context: ps.Context) -> tuple[int, list[Counted]]:
+        clicks = (state or 0) + 1
+        return clicks, [Counted(event.source or "", event.at, clicks, tenant="ann")]
+
+
+LEAST, MOST, EXACT = ps.Semantics.AT_LEAST_ONCE, ps.Semantics.AT_MOST_ONCE, ps.Semantics.EXACTLY_ONCE
+
+
+@pytest.mark.parametrize(
+    ("state", "output"), [(LEAST, LEAST), (EXACT, LEAST), (EXACT, EXACT), (MOST, MOST), (EXACT, MOST)]
+)
+def test_headers_are_sent_under_all_semantics(state: ps.Semantics, output: ps.Semantics) -> None:
+    """At once, in a transaction, or after the state is saved; also after a crash, except at most once."""
+    attributes = {"state_semantics": state, "output_semantics": output, "name": "count_by_source"}
+    processor = type("Declared", (CountBySource,), attributes)
+    driver = Driver(processor)
+    driver.send(
+        full, [Full("home", "k", 0, source="web"), *([Crash()] if output is not MOST else []), Full("b", "k", 0)]
+    )
+
+    ends = driver.bus.ends("counted").items()
+    messages = [one for number, end in ends for one in driver.bus.slice(Bucket("counted", number), 0, end)]
+
+    assert len(messages) >= 2
+    assert {tuple(message.headers() or ()) for message in messages} == {(("tenant", b"ann"),)}
+
+
+def test_dead_letters_keep_headers_and_timestamps() -> None:
+    """So that a rejected message can be processed again."""
+    driver = Driver(Tolerant)
+    driver.bus.writer().send("full", [Outgoing(b"k", b"not JSON", headers=[("source", b"web"), ("trace", None)])])
+    driver.run()
+
+    [letter] = driver.dead_letters(Tolerant)
+
+    assert rejected_message(letter).headers() == [("source", b"web"), ("trace", None)]
+    assert rejected_message(letter).timestamp() == (APPENDED, driver.clock.now_ms())
 
 
 def test_the_archive_contains_metadata_as_columns(tmp_path: Any) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from ...processors.declare.codecs import Decoded, Message
-from ...processors.declare.dead_letters import DeadLetter
-from ..messages import CERTAINLY_FITS_BYTES, MESSAGE_LIMIT
+from ...processors.declare.dead_letters import DeadLetter, LetterHeader
+from ..messages import CERTAINLY_FITS_BYTES, MESSAGE_LIMIT, Bucket, MessageCopy
 from .decoded import UndecodableValue, decode_singly, value_of
 
 DEAD_LETTER_MARKER = b"\xc1\x01"
@@ -20,6 +20,8 @@ DEAD_LETTER_MARKER = b"\xc1\x01"
 REASON_LIMIT = 10_000
 KEY_LIMIT = 10_000
 """The most characters of a reason, and bytes of a key, that a dead letter contains."""
+_HEADER_OVERHEAD = 32
+"""Space for the field names and lengths of a header, in bytes."""
 _ROOM = 4_096
 """Space for the other fields of a dead letter and the overhead of a message, in bytes."""
 
@@ -50,16 +52,63 @@ class DeadLetterCodec:
         return decode_singly(messages, lambda message: decode_dead_letter(value_of(message)))
 
 
+def dead_letter(message: Message, bucket: Bucket, reason: str, now_ms: int) -> DeadLetter:
+    """Return the dead letter of a rejected message.
+
+    Args:
+        message: the message.
+        bucket: its bucket.
+        reason: why it was rejected.
+        now_ms: when it was rejected (milliseconds since 1970, UTC).
+    """
+    kind, time_ms = message.timestamp()
+    return DeadLetter(
+        *bucket,
+        message.offset(),
+        reason,
+        message.key(),
+        message.value(),
+        now_ms,
+        headers=tuple(LetterHeader(name, value) for name, value in message.headers() or ()),
+        timestamp_type=kind,
+        timestamp_ms=time_ms,
+    )
+
+
+def rejected_message(letter: DeadLetter) -> MessageCopy:
+    """Return the message of a dead letter."""
+    timestamp = letter.timestamp_type, letter.timestamp_ms
+    headers = [(header.name, header.value) for header in letter.headers] or None
+    return MessageCopy(letter.value, letter.key, letter.bucket, letter.offset, timestamp, headers)
+
+
 def _fitting(letter: DeadLetter, limit: int) -> DeadLetter:
-    """Return a letter with as much of its reason, key and value as fits into a message of `limit` bytes."""
+    """Return a letter with as much of its reason, key, headers and value as fits into a message of `limit` bytes.
+
+    Headers are kept all or none.
+    """
     reason = letter.reason[: min(REASON_LIMIT, limit // 16)]
     key = None if letter.key is None else letter.key[: min(KEY_LIMIT, limit // 8)]
-    room = max(limit - _ROOM - 4 * len(reason) - len(key or b""), 0)
+    headers_size = sum(map(_size, letter.headers))
+    headers_room = headers_size + _HEADER_OVERHEAD * len(letter.headers)
+    keeps_headers = headers_room <= limit // 8
+    headers = letter.headers if keeps_headers else ()
+    room = max(limit - _ROOM - 4 * len(reason) - len(key or b"") - keeps_headers * headers_room, 0)
     value = None if letter.value is None else letter.value[:room]
     cut = len(letter.key or b"") - len(key or b"") + len(letter.value or b"") - len(value or b"")
+    cut += headers_size - sum(map(_size, headers))
     return msgspec.structs.replace(
-        letter, reason=reason, key=key, value=value, truncated_bytes=letter.truncated_bytes + cut
+        letter,
+        reason=reason,
+        key=key,
+        value=value,
+        headers=headers,
+        truncated_bytes=letter.truncated_bytes + cut,
     )
+
+
+def _size(header: LetterHeader) -> int:
+    return len(header.name.encode()) + len(header.value or b"")
 
 
 def decode_dead_letter(value: bytes) -> DeadLetter:

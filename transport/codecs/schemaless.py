@@ -19,7 +19,13 @@ def decode_any(value: bytes | None, schemas: Schemas) -> Any:
         return None
     if value.startswith(DEAD_LETTER_MARKER):
         letter = decode_dead_letter(value)
-        return {**msgspec.structs.asdict(letter), "key": _as_text(letter.key), "value": _content(letter.value, schemas)}
+        headers = {header.name: _as_text(header.value) for header in letter.headers}
+        return {
+            **msgspec.structs.asdict(letter),
+            "key": _as_text(letter.key),
+            "value": _content(letter.value, schemas),
+            "headers": headers,
+        }
     if value.startswith(MARKER) and len(value) >= BODY_AT:
         schema = parse_schema(schemas.find(value[len(MARKER) : BODY_AT]))
         return schemaless_reader(BytesIO(value[BODY_AT:]), schema, None)
