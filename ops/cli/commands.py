@@ -9,6 +9,7 @@ from typing import Any
 import typer
 
 _MODULES = {
+    "new": "new:new",
     "dev": "dev:app",
     "category": "category:app",
     "archive": "archive:app",
