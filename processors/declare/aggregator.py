@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
 from ..errors import DeclarationError
 from ..monoids import Monoid
@@ -14,16 +14,19 @@ from ..validation import did_you_mean
 from .categories import AnyCategory
 from .emission import AtCheckpoint, AtWatermark, Emission, OnLate
 from .processor import KeyedProcessor, as_tuple, expect_columns, expect_lateness, key_name
-from .records import Record, fields_of
+from .records import fields_of
 from .semantics import expect_pair
 from .stores import LocalStore, RemoteStore, WriteMode
+from .type_parameters import Event, Output, Value
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class Aggregator(KeyedProcessor):
+class Aggregator(KeyedProcessor, Generic[Event, Value, Output]):
     """Combines observations of events with a monoid, per key and window.
+
+    `Aggregator[Event, Value, Output]` names the record types and the type of the monoid's value for type checkers.
 
     Results are updates: the last record of a key and event time replaces the ones before it. With `differences` in `emit`, results add up
     instead.
@@ -111,7 +114,7 @@ class Aggregator(KeyedProcessor):
             or cls.emit.differences
         )
 
-    def observe(self, event: Any) -> Any:
+    def observe(self, event: Event) -> Any:
         """Return the observation of an event, for the monoid's `lift`; None for no observation.
 
         Default: the event itself.
@@ -136,7 +139,7 @@ class Aggregator(KeyedProcessor):
         """Return whether the class defines `observe_columns`."""
         return cls.observe_columns is not Aggregator.observe_columns
 
-    def result(self, key: str, window: Window, value: Any) -> Record | None:
+    def result(self, key: str, window: Window, value: Value) -> Output | None:
         """Return the record to write for a key and window, or None for no record.
 
         Args:

@@ -12,7 +12,7 @@ from abc import abstractmethod
 from collections.abc import Iterable
 from datetime import timedelta
 from enum import Enum
-from typing import Any, ClassVar, NamedTuple, final
+from typing import Any, ClassVar, Generic, NamedTuple, final
 
 from ..errors import DeclarationError
 from ..time.timers import Timer
@@ -21,8 +21,8 @@ from ..time.windows import MILLISECOND
 from .categories import AnyCategory
 from .context import Context
 from .join_inputs import declares, expect_declared, expect_distinct_records
-from .records import Record
 from .stateful import Stateful
+from .type_parameters import Event, Output, Row
 
 
 class JoinType(Enum):
@@ -54,8 +54,10 @@ Sides = tuple[tuple[BufferedEvent, ...], tuple[BufferedEvent, ...]]
 """The buffered events of the left and the right category, in order of arrival."""
 
 
-class Join(Stateful):
+class Join(Stateful[Any, Any, Output], Generic[Event, Row, Output]):
     """Joins events of two categories with the same key and close event times.
+
+    `Join[Left, Right, Output]` names the types of `join` for type checkers, such as `Join[Order, Payment | None, Paid]` for a left join.
 
     A right event matches if it is at most `before` earlier and at most `after` later than the left event, and `matches` returns True. Each
     pair is joined once, when its second event arrives. An unmatched event is joined with None when the low watermark excludes a match. A late
@@ -103,10 +105,10 @@ class Join(Stateful):
             ]
 
     @abstractmethod
-    def join(self, left: Any, right: Any, context: Context) -> Iterable[Record]:
+    def join(self, left: Event, right: Row, context: Context) -> Iterable[Output]:
         """Return or yield the outputs of a pair. The missing side of an unmatched event is None."""
 
-    def matches(self, left: Any, right: Any) -> bool:  # noqa: ARG002 - True for all pairs
+    def matches(self, left: Event, right: Any) -> bool:  # noqa: ARG002 - True for all pairs
         """Return whether two events of a key and of close times belong together. Default: True.
 
         Events without a match are unmatched, as if no other event had existed.
@@ -114,7 +116,7 @@ class Join(Stateful):
         return True
 
     @final
-    def process(self, event: Any, state: Any, context: Context) -> tuple[Sides, Iterable[Record]]:
+    def process(self, event: Any, state: Any, context: Context) -> tuple[Sides, Iterable[Output]]:
         """Join an event with the buffered events, and buffer it."""
         sides = _sides(state)
         is_left = type(event) is self.left.record
@@ -137,7 +139,7 @@ class Join(Stateful):
         return after, outputs
 
     @final
-    def on_timer(self, timer: Timer, state: Any, context: Context) -> tuple[Sides | None, Iterable[Record]]:
+    def on_timer(self, timer: Timer, state: Any, context: Context) -> tuple[Sides | None, Iterable[Output]]:
         """Remove the events that can no longer have a match."""
         now_ms = max(timer.at, context.watermark)
         ended: list[tuple[int, bool, BufferedEvent]] = []
@@ -164,7 +166,7 @@ class Join(Stateful):
     def _meet(self, mine: Any, other: Any, *, is_left: bool) -> bool:
         return self.matches(mine, other) if is_left else self.matches(other, mine)
 
-    def _pair(self, mine: Any, other: Any, context: Context, *, is_left: bool) -> Iterable[Record]:
+    def _pair(self, mine: Any, other: Any, context: Context, *, is_left: bool) -> Iterable[Output]:
         without_timers = context.without_timers()
         return self.join(mine, other, without_timers) if is_left else self.join(other, mine, without_timers)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
-from typing import Any, ClassVar, get_origin
+from typing import Any, ClassVar, Generic, get_origin
 
 import msgspec
 
@@ -15,16 +15,19 @@ from .categories import AnyCategory, Category
 from .context import Context
 from .emission import OnLate
 from .processor import ErrorPolicy, KeyedProcessor, key_name
-from .records import Record, type_name
+from .records import type_name
 from .semantics import expect_pair
+from .type_parameters import Event, Output, State
 
 _BY = " by "
 _IN = " in "
 """Separates the windows in the description of aggregator state; no type name contains it."""
 
 
-class Stateful(KeyedProcessor):
+class Stateful(KeyedProcessor, Generic[Event, State, Output]):
     """Maps the state of a key and an event to the next state and outputs. Events of one key arrive one at a time, in the order of their bucket.
+
+    `Stateful[Event, State, Output]` names the record types and the type of the state for type checkers.
 
     Class attributes:
         state: the type of the state of a key: a frozen Record, or an immutable value such as an int, a str or a tuple.
@@ -55,7 +58,7 @@ class Stateful(KeyedProcessor):
     late: ClassVar[OnLate | AnyCategory] = OnLate.DROP
 
     @abstractmethod
-    def process(self, event: Any, state: Any, context: Context) -> tuple[Any, Iterable[Record]]:
+    def process(self, event: Event, state: State | None, context: Context) -> tuple[State | None, Iterable[Output]]:
         """Return the next state of the key and the outputs of the event.
 
         Args:
@@ -67,7 +70,7 @@ class Stateful(KeyedProcessor):
             The next state, where None deletes the state of the key; and the outputs.
         """
 
-    def on_timer(self, timer: Timer, state: Any, context: Context) -> tuple[Any, Iterable[Record]]:
+    def on_timer(self, timer: Timer, state: State, context: Context) -> tuple[State | None, Iterable[Output]]:
         """Return the next state of the key and outputs when a timer fires.
 
         Timers of one clock fire in order of time, key and tag, never early. Event-time timers fire between the same two events whenever the

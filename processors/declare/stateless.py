@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Generic
 
 from ..errors import DeclarationError
 from .processor import Processor, expect_columns
-from .records import Record
+from .type_parameters import Event, Output
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class Stateless(Processor):
-    """Maps each event to outputs, without state.
+class Stateless(Processor, Generic[Event, Output]):
+    """Maps each event to outputs, without state. `Stateless[Event, Output]` names the record types for type checkers.
 
     Class attributes:
         columns: the fields that `process_columns` needs. Default: all. Backfills read no other columns.
@@ -39,7 +39,7 @@ class Stateless(Processor):
     columns: ClassVar[tuple[str, ...] | None] = None
 
     @abstractmethod
-    def process(self, event: Any) -> Iterable[Record]:
+    def process(self, event: Event) -> Iterable[Output]:
         """Return or yield the outputs of an event."""
 
     def process_columns(self, events: pa.RecordBatch) -> pa.RecordBatch | pa.Table:
@@ -67,7 +67,7 @@ class Stateless(Processor):
         if cls.has_columns_step():
             expect_columns(cls, "process_columns", cls.columns)
 
-    def for_batch(self, events: Sequence[Any]) -> Callable[[Any], Iterable[Record]]:  # noqa: ARG002 - lookups use them
+    def for_batch(self, events: Sequence[Event]) -> Callable[[Event], Iterable[Output]]:  # noqa: ARG002 - lookups use them
         """Return the function that processes the events of a batch, one after the other, each once.
 
         Raises:

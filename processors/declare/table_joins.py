@@ -9,18 +9,20 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, Generic, final
 
 from .categories import AnyCategory
 from .context import Context
 from .join_inputs import declares, expect_declared, expect_distinct_records
-from .records import Record
 from .stateful import Stateful
 from .tombstones import Tombstone
+from .type_parameters import Event, Output, Row
 
 
-class TableJoin(Stateful):
+class TableJoin(Stateful[Any, Any, Output], Generic[Event, Row, Output]):
     """Joins each event of a stream with the table's row of its key.
+
+    `TableJoin[Event, Row | None, Output]` names the types of `join` for type checkers.
 
     The row is the latest one that has arrived; with `ordered = True`, it is the latest one as of the event time. A table message without a
     value deletes the row of its key at its time of arrival. Both categories have the same keys and different record types. With `ordered`,
@@ -59,7 +61,7 @@ class TableJoin(Stateful):
             cls.state = cls.table.record
 
     @abstractmethod
-    def join(self, event: Any, row: Any, context: Context) -> Iterable[Record]:
+    def join(self, event: Event, row: Row, context: Context) -> Iterable[Output]:
         """Return or yield the outputs of an event.
 
         Args:
@@ -69,7 +71,7 @@ class TableJoin(Stateful):
         """
 
     @final
-    def process(self, event: Any, state: Any, context: Context) -> tuple[Any, Iterable[Record]]:
+    def process(self, event: Any, state: Any, context: Context) -> tuple[Any, Iterable[Output]]:
         """Store or delete a row, or join an event with the row."""
         if type(event) is Tombstone:
             return None, ()

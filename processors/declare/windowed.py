@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from datetime import timedelta
-from typing import Any, ClassVar, NamedTuple, final
+from typing import Any, ClassVar, Generic, NamedTuple, final
 
 from ..errors import DeclarationError
 from ..time.timers import Timer
@@ -20,8 +20,8 @@ from ..time.windows import MILLISECOND, GlobalWindow, Session, Sliding, Window, 
 from .categories import Category
 from .context import Context
 from .processor import expect_lateness
-from .records import Record
 from .stateful import Stateful
+from .type_parameters import Event, Output, State
 
 
 class _OpenWindow(NamedTuple):
@@ -32,8 +32,10 @@ class _OpenWindow(NamedTuple):
     state: Any
 
 
-class Windowed(Stateful):
+class Windowed(Stateful[Event, Any, Output], Generic[Event, State, Output]):
     """Maintains a state per key and window, and produces outputs when a window is complete.
+
+    `Windowed[Event, State, Output]` names the record types and the type of the state for type checkers.
 
     An event is late when all its windows are closed: complete, with `allowed_lateness` over. Late events are dropped and counted, or written
     to the category in `late`. Session windows require `ordered = True`, so that a session only grows at its end.
@@ -48,7 +50,9 @@ class Windowed(Stateful):
     allowed_lateness: ClassVar[timedelta] = timedelta()
 
     @abstractmethod
-    def fold(self, event: Any, state: Any, window: Window, context: Context) -> tuple[Any, Iterable[Record]]:
+    def fold(
+        self, event: Event, state: State | None, window: Window, context: Context
+    ) -> tuple[State | None, Iterable[Output]]:
         """Return the next state of the key in a window, and outputs.
 
         Args:
@@ -59,7 +63,7 @@ class Windowed(Stateful):
         """
 
     @abstractmethod
-    def complete(self, state: Any, window: Window, context: Context) -> Iterable[Record]:
+    def complete(self, state: State, window: Window, context: Context) -> Iterable[Output]:
         """Return or yield the outputs of a complete window. Called when the low watermark passes the end, and again for each later event.
 
         Args:
@@ -69,14 +73,14 @@ class Windowed(Stateful):
         """
 
     @final
-    def process(self, event: Any, state: Any, context: Context) -> tuple[Any, Iterable[Record]]:
+    def process(self, event: Event, state: Any, context: Context) -> tuple[Any, Iterable[Any]]:
         """Fold an event into its open windows."""
         held = _held(state)
         windows = self._open_windows(context, held)
         if not windows:
             context.drop_late()
             return state, ((event,) if isinstance(self.late, Category) else ())
-        outputs: list[Record] = []
+        outputs: list[Output] = []
         without_timers = context.without_timers()
         for window in windows:
             before = held.get(window.start)
@@ -88,7 +92,7 @@ class Windowed(Stateful):
         return _saved(held), outputs
 
     @final
-    def on_timer(self, timer: Timer, state: Any, context: Context) -> tuple[Any, Iterable[Record]]:
+    def on_timer(self, timer: Timer, state: Any, context: Context) -> tuple[Any, Iterable[Output]]:
         """Complete a window, or delete its state."""
         held = _held(state)
         window = held.get(int(timer.tag))

@@ -10,11 +10,11 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from functools import cached_property
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, Generic, final
 
 from ..declare.processor import ErrorAction
-from ..declare.records import Record
 from ..declare.stateless import Stateless
+from ..declare.type_parameters import Event, Output, Row
 from ..errors import DeclarationError, PenstockError, UserCodeError
 from .cache import Cached
 from .lookup import Lookup, LookupEnvironment, LookupMetrics, OnUnreachable, valid_row
@@ -38,11 +38,13 @@ class MissingRow(PenstockError):
     """An event's key has no row, and the processor does not accept None."""
 
 
-class LookupJoin(Stateless):
+class LookupJoin(Stateless[Event, Output], Generic[Event, Row, Output]):
     """Enriches each event with a row from outside the bus: a file, PostgreSQL, Redis or a source of your own.
 
     The rows of a batch are fetched in one request. A row is as current as its batch, or as its cache entry. A repeated event may
     therefore be joined with a newer row.
+
+    `LookupJoin[Event, Row | None, Output]` names the types of `join` for type checkers.
 
     Class attributes:
         source: where the rows are.
@@ -77,14 +79,14 @@ class LookupJoin(Stateless):
     on_unreachable: ClassVar[OnUnreachable] = OnUnreachable.STOP
     _environment = LookupEnvironment()
 
-    def key_of(self, event: Any) -> str | None:
+    def key_of(self, event: Event) -> str | None:
         """Return the key of the event's row, or None if the event has no row."""
         raise DeclarationError(
             f"LookupJoin {type(self).__name__} does not define `key_of(self, event)`; it was called for {event!r}."
         )
 
     @abstractmethod
-    def join(self, event: Any, row: Any) -> Iterable[Record]:
+    def join(self, event: Event, row: Row) -> Iterable[Output]:
         """Return or yield the outputs of an event.
 
         Args:
@@ -116,25 +118,26 @@ class LookupJoin(Stateless):
         return Lookup(source, source.open(), self.cache, self.on_unreachable, self._environment)
 
     @final
-    def process(self, event: Any) -> Iterable[Record]:
+    def process(self, event: Event) -> Iterable[Output]:
         """Look up one event. The engine processes whole batches."""
         return self.for_batch([event])(event)
 
     @final
-    def for_batch(self, events: Sequence[Any]) -> Callable[[Any], Iterable[Record]]:
+    def for_batch(self, events: Sequence[Event]) -> Callable[[Event], Iterable[Output]]:
         """Fetch the rows of a batch, and return the function that joins its events in order."""
         keys = self._keys_of(events)
         rows = self._lookup.rows({key for key in keys if type(key) is str})
         remaining = iter(keys)
 
-        def joined(event: Any) -> Iterable[Record]:
+        def joined(event: Event) -> Iterable[Output]:
             key = next(remaining)
             if isinstance(key, Exception):
                 raise key
             row = None if key is None else rows.get(key)
             if row is None and self.on_miss is not OnMiss.JOIN_NONE:
                 raise MissingRow(f"there is no row for key {key!r} in {self._environment.source or self.source}")
-            return self.join(event, valid_row(row))
+            joined_row: Any = valid_row(row)
+            return self.join(event, joined_row)
 
         return joined
 

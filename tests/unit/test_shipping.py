@@ -97,7 +97,7 @@ def outputs_of(processor: object) -> list[str]:
     """Return a processor's outputs for one word."""
     assert isinstance(processor, LookupJoin)
     word = type(processor).inputs()[0].record(word="mill", at=1)
-    return [one.word for one in processor.process(word)]  # type: ignore[attr-defined]
+    return [one.word for one in processor.process(word)]
 
 
 def test_importable_files_next_to_the_app_are_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
