@@ -24,7 +24,7 @@ def validate_declaration(cls: type, root: type) -> None:
         cls: the declared class.
         root: the base class. The annotations of it and of the library classes derived from it define the attributes.
     """
-    library = [base for base in cls.__mro__ if issubclass(base, root) and _is_ours(base)]
+    library = [base for base in cls.__mro__ if issubclass(base, root) and is_library_class(base)]
     known: dict[str, Any] = {}
     for base in reversed(library):
         known |= _hints(base)
@@ -37,7 +37,7 @@ def validate_declaration(cls: type, root: type) -> None:
             )
     ours = {name for base in library for name in vars(base)} | known.keys()
     for base in cls.__mro__:
-        if issubclass(base, root) and not _is_ours(base):
+        if issubclass(base, root) and not is_library_class(base):
             _expect_no_misspelling(
                 cls, {name: value for name, value in vars(base).items() if name not in ours}, known, ours
             )
@@ -97,7 +97,8 @@ _CHECKED_ELSEWHERE = frozenset(
 )
 
 
-def _is_ours(base: type) -> bool:
+def is_library_class(base: type) -> bool:
+    """Return whether a class is Penstock's own."""
     return base.__module__.startswith(_LIBRARY)
 
 

@@ -13,6 +13,7 @@ from ..time.windows import GlobalWindow, Session, Sliding, Window, WindowAssigne
 from ..validation import did_you_mean
 from .categories import AnyCategory
 from .emission import AtCheckpoint, AtWatermark, Emission, OnLate
+from .method_check import Method, check_methods
 from .processor import KeyedProcessor, as_tuple, expect_columns, expect_lateness, key_name
 from .records import fields_of
 from .semantics import expect_pair
@@ -21,6 +22,12 @@ from .type_parameters import Event, Output, Value
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+_METHODS = {
+    "observe": Method(("event",), "event"),
+    "result": Method(("key", "window", "value"), "record"),
+}
 
 
 class Aggregator(KeyedProcessor, Generic[Event, Value, Output]):
@@ -160,8 +167,9 @@ class Aggregator(KeyedProcessor, Generic[Event, Value, Output]):
 
     @classmethod
     def check(cls) -> None:
-        """Also check semantics, monoid, windows, result, estimates and columns."""
+        """Also check semantics, monoid, windows, methods, estimates and columns."""
         super().check()
+        check_methods(cls, _METHODS)
         expect_pair(f"Aggregator {cls.__name__}", cls.state_semantics, cls.output_semantics)
         if not isinstance(getattr(cls, "monoid", None), Monoid):
             raise DeclarationError(

@@ -14,6 +14,7 @@ from ..validation import did_you_mean, is_class
 from .alerts import Alert
 from .app_modules import file_of, imported
 from .categories import AnyCategory
+from .method_check import misspelled_methods
 from .processor import Processor
 
 
@@ -126,6 +127,7 @@ class AppName:
             DeclarationError: a declaration cannot work.
         """
         module = imported(self.path)
+        _expect_no_misspelling(module)
         app = replace(App.of(self.path.stem, processors_in(module)), alerts=alerts_in(module))
         if not app.processors:
             raise AppFileError(
@@ -168,6 +170,18 @@ def _imported_processors(module: ModuleType) -> str:
         if is_class(member) and issubclass(member, Processor) and not inspect.isabstract(member)
     }
     return f", or name the module that declares the processors: {', '.join(found)}" if found else ""
+
+
+def _expect_no_misspelling(module: ModuleType) -> None:
+    """Raise DeclarationError for a processor that is abstract because of the misspelled name of a method."""
+    for member in vars(module).values():
+        if is_class(member) and issubclass(member, Processor) and member.__module__ == module.__name__:
+            misspelled = misspelled_methods(member)
+            if misspelled:
+                missing = ", ".join(sorted(getattr(member, "__abstractmethods__", ())))
+                raise DeclarationError(
+                    f"Processor {member.__name__} does not define `{missing}`. Nothing was started. {misspelled}"
+                )
 
 
 def alerts_in(module: ModuleType) -> tuple[Alert, ...]:

@@ -21,6 +21,7 @@ from ..time.windows import MILLISECOND
 from .categories import AnyCategory
 from .context import Context
 from .join_inputs import declares, expect_declared, expect_distinct_records
+from .method_check import Method, check_methods
 from .stateful import Stateful
 from .type_parameters import Event, Output, Row
 
@@ -200,6 +201,13 @@ class Join(Stateful[Any, Any, Output], Generic[Event, Row, Output]):
         """Also check the two categories and the time range."""
         expect_declared(cls, "left", "right")
         super().check()
+        check_methods(
+            cls,
+            {
+                "join": Method(("left", "right", "context"), "[…]", may_yield=True),
+                "matches": Method(("left", "right"), "True"),
+            },
+        )
         expect_distinct_records(cls)
         if cls.before + cls.after < timedelta():
             raise DeclarationError(

@@ -14,12 +14,17 @@ from ..validation import is_class
 from .categories import AnyCategory, Category
 from .context import Context
 from .emission import OnLate
+from .method_check import Method, check_methods
 from .processor import ErrorPolicy, KeyedProcessor, key_name
 from .records import type_name
 from .semantics import expect_pair
 from .type_parameters import Event, Output, State
 
 _BY = " by "
+_METHODS = {
+    "process": Method(("event", "state", "context"), "state, […]"),
+    "on_timer": Method(("timer", "state", "context"), "state, […]"),
+}
 _IN = " in "
 """Separates the windows in the description of aggregator state; no type name contains it."""
 
@@ -133,8 +138,9 @@ class Stateful(KeyedProcessor, Generic[Event, State, Output]):
 
     @classmethod
     def check(cls) -> None:
-        """Also check semantics, and that the state is immutable and can be saved."""
+        """Also check semantics, the methods, and that the state is immutable and can be saved."""
         super().check()
+        check_methods(cls, _METHODS)
         expect_pair(f"Stateful processor {cls.__name__}", cls.state_semantics, cls.output_semantics)
         if not hasattr(cls, "state"):
             raise DeclarationError(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, ClassVar, Generic
 
 from ..errors import DeclarationError
+from .method_check import Method, check_methods
 from .processor import Processor, expect_columns
 from .type_parameters import Event, Output
 
@@ -62,8 +63,9 @@ class Stateless(Processor, Generic[Event, Output]):
 
     @classmethod
     def check(cls) -> None:
-        """Also check the columns."""
+        """Also check the columns and `process`."""
         super().check()
+        check_methods(cls, {"process": Method(("event",), "[…]", may_yield=True)})
         if cls.has_columns_step():
             expect_columns(cls, "process_columns", cls.columns)
 

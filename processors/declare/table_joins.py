@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Generic, final
 from .categories import AnyCategory
 from .context import Context
 from .join_inputs import declares, expect_declared, expect_distinct_records
+from .method_check import Method, check_methods
 from .stateful import Stateful
 from .tombstones import Tombstone
 from .type_parameters import Event, Output, Row
@@ -94,4 +95,5 @@ class TableJoin(Stateful[Any, Any, Output], Generic[Event, Row, Output]):
         """Also check the two categories."""
         expect_declared(cls, "stream", "table")
         super().check()
+        check_methods(cls, {"join": Method(("event", "row", "context"), "[…]", may_yield=True)})
         expect_distinct_records(cls)

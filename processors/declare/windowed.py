@@ -19,9 +19,15 @@ from ..time.watermarks import NEVER_MS
 from ..time.windows import MILLISECOND, GlobalWindow, Session, Sliding, Window, WindowAssigner
 from .categories import Category
 from .context import Context
+from .method_check import Method, check_methods
 from .processor import expect_lateness
 from .stateful import Stateful
 from .type_parameters import Event, Output, State
+
+_METHODS = {
+    "fold": Method(("event", "state", "window", "context"), "state, […]"),
+    "complete": Method(("state", "window", "context"), "[…]", may_yield=True),
+}
 
 
 class _OpenWindow(NamedTuple):
@@ -166,6 +172,7 @@ class Windowed(Stateful[Event, Any, Output], Generic[Event, State, Output]):
                 f"Windowed processor {cls.__name__}: no windows. Declare `window = …`, such as penstock.windows.Tumbling(timedelta(hours=1))."
             )
         super().check()
+        check_methods(cls, _METHODS)
         if isinstance(cls.window, GlobalWindow):
             raise DeclarationError(
                 f"Windowed processor {cls.__name__}: the global window never ends, so it is never complete. Derive from "

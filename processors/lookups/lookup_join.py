@@ -12,6 +12,7 @@ from enum import Enum
 from functools import cached_property
 from typing import Any, ClassVar, Generic, final
 
+from ..declare.method_check import Method, check_methods
 from ..declare.processor import ErrorAction
 from ..declare.stateless import Stateless
 from ..declare.type_parameters import Event, Output, Row
@@ -170,8 +171,12 @@ class LookupJoin(Stateless[Event, Output], Generic[Event, Row, Output]):
 
     @classmethod
     def check(cls) -> None:
-        """Also check the source, `key_of` and the options."""
+        """Also check the source, `key_of`, `join` and the options."""
         super().check()
+        check_methods(
+            cls,
+            {"key_of": Method(("event",), "key"), "join": Method(("event", "row"), "[…]", may_yield=True)},
+        )
         if not callable(getattr(getattr(cls, "source", None), "open", None)):
             raise DeclarationError(
                 f"LookupJoin {cls.__name__}: no source of rows. Declare `source = …`: a CsvTable, ParquetTable, PostgresTable, RedisTable "

@@ -1,0 +1,115 @@
+"""Validation of the methods of processors before the first event."""
+
+from __future__ import annotations
+
+import dis
+import inspect
+from collections.abc import Collection, Mapping
+from difflib import get_close_matches
+from types import FunctionType
+from typing import NamedTuple
+
+from ..errors import DeclarationError
+from ..validation import is_library_class
+
+
+class Method(NamedTuple):
+    """How the engine calls a method of a processor.
+
+    Args:
+        parameters: the names of its arguments.
+        returns: what it returns, as code for errors.
+        may_yield: whether it may yield outputs instead of returning them.
+    """
+
+    parameters: tuple[str, ...]
+    returns: str
+    may_yield: bool = False
+
+
+def check_methods(cls: type, methods: Mapping[str, Method]) -> None:
+    """Raise DeclarationError for a method that the engine cannot call, or that never returns a value.
+
+    Args:
+        cls: the declared class. Methods that it inherits from the library are not checked.
+        methods: the methods by name.
+    """
+    for name, method in methods.items():
+        owner = next(base for base in cls.__mro__ if name in vars(base))
+        if is_library_class(owner):
+            continue
+        declared = vars(owner)[name]
+        _expect_synchronous(cls, name, method)
+        _expect_parameters(cls, name, method, declared)
+        if isinstance(declared, FunctionType):
+            _expect_result(cls, name, method, declared)
+
+
+def misspelled_methods(cls: type) -> str:
+    """Return the missing methods of an abstract class and the similar names that it defines, as sentences; empty without similar names.
+
+    A class from which others derive is abstract on purpose.
+    """
+    if cls.__subclasses__():
+        return ""
+    missing: Collection[str] = sorted(getattr(cls, "__abstractmethods__", ()))
+    own = [name for name, value in vars(cls).items() if isinstance(value, FunctionType)]
+    near = {name: get_close_matches(name, own, 1) for name in missing}
+    return " ".join(f"It defines `{similar[0]}`; did you mean `{name}`?" for name, similar in near.items() if similar)
+
+
+def _code_of(name: str, method: Method) -> str:
+    return f"`def {name}({', '.join(('self', *method.parameters))}):`"
+
+
+def _expect_synchronous(cls: type, name: str, method: Method) -> None:
+    function = getattr(cls, name)
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        raise DeclarationError(
+            f"{cls.__name__}.{name} is `async def`, but the engine calls it for one event after the other and does not await it. Nothing was read. "
+            f"Write {_code_of(name, method)}. For requests to a service, derive from penstock.LookupJoin, which sends one per batch."
+        )
+
+
+def _expect_parameters(cls: type, name: str, method: Method, declared: object) -> None:
+    function = getattr(cls, name)
+    is_bound = isinstance(declared, (staticmethod, classmethod))
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return  # a callable without a known signature
+    try:
+        signature.bind(*(() if is_bound else ("self",)), *method.parameters)
+    except TypeError as error:
+        raise DeclarationError(
+            f"{cls.__name__}.{name}{signature} does not accept the arguments {', '.join(method.parameters)}: {error}. Nothing was read. "
+            f"Write {_code_of(name, method)}."
+        ) from error
+
+
+def _expect_result(cls: type, name: str, method: Method, function: FunctionType) -> None:
+    if inspect.isgeneratorfunction(function):
+        if not method.may_yield:
+            raise DeclarationError(
+                f"{cls.__name__}.{name} contains `yield`, but must return one value. Nothing was read. Collect the outputs in a list, and write "
+                f"`return {method.returns}`."
+            )
+    elif _returns_only_none(function):
+        raise DeclarationError(
+            f"{cls.__name__}.{name} never returns a value. Nothing was read. Write `return {method.returns}`"
+            f"{', or yield the outputs' if method.may_yield else ''}."
+        )
+
+
+def _returns_only_none(function: FunctionType) -> bool:
+    """Return whether a function returns None wherever it returns. A function that always raises does not return."""
+    previous: dis.Instruction | None = None
+    returned: list[object] = []
+    for instruction in dis.get_instructions(function):
+        if instruction.opname == "RETURN_CONST":
+            returned.append(instruction.argval)
+        elif instruction.opname == "RETURN_VALUE":
+            is_none = previous is not None and previous.opname == "LOAD_CONST" and previous.argval is None
+            returned.append(None if is_none else function)
+        previous = instruction
+    return bool(returned) and all(value is None for value in returned)
