@@ -20,7 +20,6 @@ from .tombstones import Tombstone
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MILLISECOND = timedelta(milliseconds=1)
-_US_PER_MS = 1_000
 
 
 class TimeUnit(Enum):
@@ -36,7 +35,7 @@ class TimeUnit(Enum):
 class TimeField:
     """An event time in a numeric field, in any unit.
 
-    Whole numbers are rounded down to milliseconds. Floats are first rounded to microseconds, the precision of seconds in a float.
+    Whole numbers are rounded down to milliseconds, and floats to the nearest millisecond.
 
     Args:
         name: the field, or the dotted path of a field in a nested record.
@@ -228,11 +227,10 @@ def _of_ints(unit: TimeUnit) -> Callable[[int], int]:
 
 
 def _of_floats(unit: TimeUnit) -> Callable[[float], int]:
-    per_microsecond = TimeUnit.MICROSECONDS.value
-    if unit is TimeUnit.NANOSECONDS:
-        return lambda value: round(value / per_microsecond) // _US_PER_MS
-    microseconds = unit.value // per_microsecond
-    return lambda value: round(value * microseconds) // _US_PER_MS
+    if unit is TimeUnit.SECONDS:
+        return lambda value: round(value * 1_000)  # a quotient by 0.001 would be inexact
+    per_millisecond = TimeUnit.MILLISECONDS.value // unit.value
+    return lambda value: round(value / per_millisecond)
 
 
 def _of_datetime(value: datetime) -> int:

@@ -53,14 +53,8 @@ def find_field(category: str, role: str, record: type[Record], path: str) -> Fie
     for number, name in enumerate(rest):
         field = _named(category, role, fields, name)
         if field is None:
-            known = [field.encode_name for field in fields]
-            raise DeclarationError(
-                f"Category {category}: `{role}={path!r}`: {name!r} is not a field of {owner}, which has only the fields "
-                f"{', '.join(known)}.{did_you_mean(name, known)}"
-                if len(rest) > 1
-                else f"Category {category}: `{role}={path!r}` is not a field of {owner}, which has only the fields "
-                f"{', '.join(known)}.{did_you_mean(name, known)}"
-            )
+            declared = f"`{role}={path!r}`" + (f": {name!r}" if len(rest) > 1 else "")
+            raise _unknown(category, declared, name, owner, fields)
         found.append(field)
         shape, _ = without_null(field.type)
         if number < len(rest) - 1:
@@ -70,6 +64,16 @@ def find_field(category: str, role: str, record: type[Record], path: str) -> Fie
                 )
             fields, owner = list(shape.fields), shape.cls.__name__
     return _step(found[:-1], found[-1])
+
+
+def _unknown(category: str, declared: str, name: str, owner: str, fields: list[shapes.Field]) -> DeclarationError:
+    """Return the error for an unknown field; `declared` is the argument that names it."""
+    known = [field.encode_name for field in fields]
+    both = [either for field in fields for either in (field.encode_name, field.name)]
+    return DeclarationError(
+        f"Category {category}: {declared} is not a field of {owner}, which has only the fields "
+        f"{', '.join(known)}.{did_you_mean(name, both)}"
+    )
 
 
 def _named(category: str, role: str, fields: list[shapes.Field], name: str) -> shapes.Field | None:
