@@ -112,6 +112,7 @@ def commands_in(text: str) -> set[tuple[str, ...]]:
 
 
 COMMANDS = {
+    "new",
     "run",
     "dashboard",
     "dev",
