@@ -118,7 +118,7 @@ class Count(ps.Aggregator):
 
     def observe_columns(self, events: pa.RecordBatch) -> pa.Array[Any]:
         """Return the numbers of legs."""
-        return pa.array([len(legs) for legs in events.column("legs").to_pylist()], pa.int64())
+        return pa.array([len(legs or ()) for legs in events.column("legs").to_pylist()], pa.int64())
 
     def result(self, key: str, window: ps.windows.Window, value: int) -> Total:
         """Return the total."""
@@ -140,7 +140,7 @@ def trade(number: int) -> Trade:
     )
 
 
-TRADES = [trade(number) for number in range(20)]
+TRADES: list[Trade] = [trade(number) for number in range(20)]
 
 
 @pytest.fixture(scope="module")
@@ -169,7 +169,8 @@ def test_batch_and_stream_write_the_same_records(
     tables = pq.read_table(tmp_path / f"category={output.name}").select(columns.schema.names)
     batch = {record for part in tables.to_batches() for record in map(in_json, columns.records(part))}
     driver = Driver(processor)
-    driver.send(trades, sorted(TRADES, key=lambda event: event.traded_at))
+    in_order: list[Trade] = sorted(TRADES, key=lambda event: event.traded_at)
+    driver.send(trades, in_order)
     # The watermark passes the last trade of the day.
     driver.send(
         trades, [msgspec.structs.replace(each, traded_at=each.traded_at + timedelta(days=1)) for each in TRADES[1::-1]]
