@@ -6,6 +6,7 @@ import dis
 import inspect
 from collections.abc import Collection, Mapping
 from difflib import get_close_matches
+from itertools import pairwise
 from types import FunctionType
 from typing import NamedTuple
 
@@ -103,13 +104,19 @@ def _expect_result(cls: type, name: str, method: Method, function: FunctionType)
 
 def _returns_only_none(function: FunctionType) -> bool:
     """Return whether a function returns None wherever it returns. A function that always raises does not return."""
-    previous: dis.Instruction | None = None
-    returned: list[object] = []
-    for instruction in dis.get_instructions(function):
-        if instruction.opname == "RETURN_CONST":
-            returned.append(instruction.argval)
-        elif instruction.opname == "RETURN_VALUE":
-            is_none = previous is not None and previous.opname == "LOAD_CONST" and previous.argval is None
-            returned.append(None if is_none else function)
-        previous = instruction
+    instructions = list(dis.get_instructions(function))
+    returned = [
+        _returned(previous, instruction)
+        for previous, instruction in pairwise(instructions)
+        if instruction.opname in {"RETURN_VALUE", "RETURN_CONST"}
+    ]
     return bool(returned) and all(value is None for value in returned)
+
+
+def _returned(previous: dis.Instruction, instruction: dis.Instruction) -> object:
+    """Return the constant that an instruction returns, or another object for any other value."""
+    if instruction.opname == "RETURN_CONST":
+        return instruction.argval
+    # A conditional expression jumps to the return with another value than the previous instruction's.
+    is_constant = previous.opname == "LOAD_CONST" and not instruction.is_jump_target
+    return previous.argval if is_constant else instruction

@@ -107,6 +107,8 @@ def wrapped(*arguments: Any, **named: Any) -> Any:
         lambda self, event, scale=1: [event],
         lambda self, *arguments: arguments,
         lambda self, order: [order],
+        lambda self, event: [event] if event.shop else None,
+        lambda self, event: event.shop or None,
     ],
 )
 def test_other_methods_are_accepted(method: Any) -> None:
