@@ -39,11 +39,11 @@ class MessagePart(Enum):
 Key: Final = MessagePart.KEY
 """The key of the message: `str` or `int`, by the `key_codec` of the category, or the `bytes`. Without None, a message without a key does not decode."""
 Timestamp: Final = MessagePart.TIMESTAMP
-"""The timestamp of the message, the producer's or the broker's, in milliseconds since 1970, UTC: `int`."""
+"""The timestamp of the message, the producer's or the broker's: `int` (milliseconds since 1970, UTC) or `datetime`."""
 CreateTime: Final = MessagePart.CREATE_TIME
-"""The producer's timestamp, in milliseconds since 1970, UTC: `int`. A message with the broker's timestamp does not decode."""
+"""The producer's timestamp: `int` (milliseconds since 1970, UTC) or `datetime`. A message with the broker's timestamp does not decode."""
 AppendTime: Final = MessagePart.APPEND_TIME
-"""The broker's timestamp, in milliseconds since 1970, UTC: `int`. A message with the producer's timestamp does not decode."""
+"""The broker's timestamp: `int` (milliseconds since 1970, UTC) or `datetime`. A message with the producer's timestamp does not decode."""
 Partition: Final = MessagePart.PARTITION
 """The number of the partition, which is the bucket: `int`."""
 Offset: Final = MessagePart.OFFSET
@@ -62,6 +62,8 @@ class Header:
 
     name: str
 
+
+_POSITIONS = (MessagePart.PARTITION, MessagePart.OFFSET)
 
 Source = MessagePart | Header
 """The part of a message that fills a field."""
@@ -92,6 +94,7 @@ def _extras(hint: Any) -> tuple[Any, ...]:
 
 def _expect_type(record: type[Record], field: shapes.Field, source: Source) -> None:
     shape = plain(without_null(field.type)[0])
+    kinds: tuple[type[shapes.Type], ...]
     if source is MessagePart.KEY:
         kinds = (shapes.StrType, shapes.IntType, shapes.BytesType)
         fits, wanted = isinstance(shape, kinds), "str, int or bytes"
@@ -100,7 +103,8 @@ def _expect_type(record: type[Record], field: shapes.Field, source: Source) -> N
     elif source is MessagePart.HEADERS:
         fits, wanted = _is_header_dict(shape), "dict[str, bytes] or dict[str, bytes | None]"
     else:
-        fits, wanted = isinstance(shape, shapes.IntType), "int"
+        kinds = (shapes.IntType,) if source in _POSITIONS else (shapes.IntType, shapes.DateTimeType)
+        fits, wanted = isinstance(shape, kinds), "int" if source in _POSITIONS else "int or datetime"
     if not fits:
         raise DeclarationError(
             f"{record.__name__}.{field.name} has the wrong type for {source_name(source)}. Declare {wanted}."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from datetime import datetime, timezone
 from typing import Annotated, Any
 
 import msgspec
@@ -81,6 +82,47 @@ def test_metadata_fields_are_filled_from_the_message_with_every_codec(codec: Any
         Full("home", "k", 1_000, 7, b"k", "größe", b"none", {"source": "größe".encode(), "x": b"\xff"}, 3, 41)
     ]
     assert b"ignored" not in value
+
+
+class Dated(ps.Record, frozen=True):
+    """A record at the time of its message, as a datetime."""
+
+    page: str
+    at: Annotated[datetime, ps.metadata.CreateTime]
+
+
+def test_a_timestamp_may_be_a_datetime() -> None:
+    """In UTC; a timestamp beyond the year 9999 does not decode."""
+    value = b'{"page":"home"}'
+    read = decoded(Dated, *(MessageCopy(value, timestamp=(CREATED, time)) for time in (1_500, 2**60)))
+
+    assert read.events == [Dated("home", datetime(1970, 1, 1, 0, 0, 1, 500_000, timezone.utc))]
+    assert [bad.at for bad in read.bad] == [1]
+
+
+class Nested(ps.Record, frozen=True):
+    """The payload of an envelope."""
+
+    ts: int
+
+
+class Enveloped(ps.Record, frozen=True):
+    """A record with a nested event time and a header."""
+
+    page: str
+    payload: Nested
+    source: Annotated[str | None, ps.metadata.Header("source")] = None
+
+
+def test_a_nested_event_time_is_distinguished_beside_metadata_fields() -> None:
+    """It counts as a missing event time, not as another error."""
+    category = ps.Category("c", Enveloped, key="page", event_time="payload.ts")
+    subject = Codecs(MemoryBus()).of(category)
+
+    read = subject.decode([MessageCopy(b'{"page":"a","payload":{"ts":5}}'), MessageCopy(b'{"page":"a","payload":{}}')])
+
+    assert [event.payload.ts for event in read.events] == [5]
+    assert [(bad.at, bad.untimed) for bad in read.bad] == [(1, True)]
 
 
 class Numbered(ps.Record, frozen=True):

@@ -45,7 +45,7 @@ _SCALARS: dict[type, AvroSchema] = {
     shapes.DateType: {"type": "int", "logicalType": "date"},
     shapes.UUIDType: {"type": "string", "logicalType": "uuid"},
 }
-_NATIVE = (bytes, datetime, date, Decimal, UUID)
+NATIVE = (bytes, datetime, date, Decimal, UUID)
 """The types of values that fastavro encodes by their logical types."""
 
 
@@ -180,7 +180,7 @@ class AvroCodec:
         prefix = MARKER + (self._fingerprint or self._publish())
         schema, encoded = self._schema, []
         try:
-            for fields in msgspec.to_builtins(records, builtin_types=_NATIVE):
+            for fields in msgspec.to_builtins(records, builtin_types=NATIVE):
                 out = BytesIO()
                 out.write(prefix)
                 schemaless_writer(out, schema, fields)

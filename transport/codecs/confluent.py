@@ -17,7 +17,7 @@ from msgspec import inspect as shapes
 from ...processors.declare.codecs import Codec, Decoded, Message, Payload
 from ...processors.declare.records import Record, fields_of, plain, without_null
 from ..messages import MessageCopy
-from .avro import UNREADABLE, schema_of
+from .avro import NATIVE, UNREADABLE, schema_of
 from .decoded import UndecodableValue, decode_singly
 from .json_codec import JsonCodec
 from .registry import (
@@ -135,6 +135,8 @@ class AvroValues:
 
 
 class _ConfluentAvroCodec(FieldsCodec):
+    native = NATIVE
+
     def __init__(self, payload: Payload, spec: ConfluentAvro, client: RegistryClient) -> None:
         super().__init__(payload)
         self._spec = spec

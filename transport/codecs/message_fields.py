@@ -7,6 +7,7 @@ records --without metadata fields--> values --inner codec--> bytes, and beside t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
 from itertools import repeat
 from operator import attrgetter
 from typing import Any
@@ -15,6 +16,7 @@ import msgspec
 from msgspec import inspect as shapes
 
 from ...processors.declare.codecs import Codec, Decoded, Headers, Message, Undecodable, headers_of
+from ...processors.declare.event_times import EPOCH
 from ...processors.declare.keys import InvalidKey
 from ...processors.declare.metadata import Header, MessagePart, Source, metadata_of, source_name, value_type
 from ...processors.declare.record_check import InvalidRecord
@@ -160,7 +162,18 @@ def _reader_of(field: shapes.Field, source: Source, decode_key: Callable[[bytes]
             return lambda message: message.partition()
         case MessagePart.OFFSET:
             return lambda message: message.offset()
-    return _TIMES[source]
+    return _as_datetime(_TIMES[source]) if isinstance(shape, shapes.DateTimeType) else _TIMES[source]
+
+
+def _as_datetime(read_ms: Callable[[Message], int | None]) -> Part:
+    def read(message: Message) -> datetime | None:
+        time_ms = read_ms(message)
+        try:
+            return None if time_ms is None else EPOCH + timedelta(milliseconds=time_ms)
+        except OverflowError as error:
+            raise UndecodableValue(f"its timestamp {time_ms} is outside the years 1 to 9999") from error
+
+    return read
 
 
 def _header_reader(source: Header, *, is_text: bool) -> Part:
@@ -220,7 +233,7 @@ def _append_time(message: Message) -> int | None:
     return time_ms if kind else None
 
 
-_TIMES: dict[MessagePart, Part] = {
+_TIMES: dict[MessagePart, Callable[[Message], int | None]] = {
     MessagePart.TIMESTAMP: _timestamp,
     MessagePart.CREATE_TIME: _create_time,
     MessagePart.APPEND_TIME: _append_time,

@@ -34,6 +34,9 @@ class FieldsCodec(ABC):
     is_strict = True
     """Whether numbers and booleans must have their own types. A format that contains only text accepts text for them."""
 
+    native: tuple[type, ...] = (bytes,)
+    """The types of values that `to_bytes` receives as they are; others are numbers or strings by then."""
+
     def __init__(self, payload: Payload) -> None:
         self.payload = payload
         self._check = RecordCheck(payload.record)
@@ -54,7 +57,7 @@ class FieldsCodec(ABC):
     def encode(self, records: Sequence[Any]) -> list[bytes]:
         """Return the value of a message for each record."""
         self._check.expect(records)
-        return [self.to_bytes(fields) for fields in msgspec.to_builtins(records, builtin_types=(bytes,))]
+        return [self.to_bytes(fields) for fields in msgspec.to_builtins(records, builtin_types=self.native)]
 
     def decode(self, messages: Sequence[Message]) -> Decoded:
         """Decode a batch."""
