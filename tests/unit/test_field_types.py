@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from penstock import Category, EventTime, Record
 from penstock.backfill.warehouse.columns import Columns
+from penstock.codecs import CodecSpec, MessagePack
 from penstock.errors import DeclarationError
 from penstock.processors.declare.record_check import InvalidRecord
 from penstock.transport.codecs.avro import fingerprint_with_logical_types, schema_of
@@ -103,7 +104,7 @@ TRADES = st.builds(
 )
 
 
-def through_codec(name: Literal["json", "avro"]) -> Callable[[Sequence[Any]], list[Any]]:
+def through_codec(name: Literal["json", "avro"] | CodecSpec) -> Callable[[Sequence[Any]], list[Any]]:
     """Return a function that encodes and decodes records."""
     codec = Codecs(MemoryBus()).of(Category("trades", Trade, key=str, event_time="tradedAt", codec=name))
 
@@ -121,7 +122,12 @@ def through_columns(records: Sequence[Any]) -> list[Any]:
     return columns.records(pa.RecordBatch.from_arrays(columns.arrays(records), schema=columns.schema))
 
 
-PATHS = {"json": through_codec("json"), "avro": through_codec("avro"), "columns": through_columns}
+PATHS = {
+    "json": through_codec("json"),
+    "avro": through_codec("avro"),
+    "messagepack": through_codec(MessagePack()),
+    "columns": through_columns,
+}
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -187,7 +193,7 @@ def test_decimals_with_a_scale_keep_it() -> None:
         ({"side": "up"}, "does not fit"),
     ],
 )
-@pytest.mark.parametrize("codec", ["json", "avro"])
+@pytest.mark.parametrize("codec", ["json", "avro", "messagepack"])
 def test_values_that_one_path_cannot_carry_are_refused_by_all(codec: str, change: dict[str, Any], reason: str) -> None:
     """Otherwise the stream would accept a value that the archive refuses."""
     with pytest.raises(InvalidRecord, match=reason):
