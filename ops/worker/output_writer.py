@@ -13,6 +13,7 @@ from ...processors.declare.processor import Processor
 from ...processors.declare.routes import Routes
 from ...processors.errors import PenstockError
 from ...processors.shard.batches import RejectedEvent
+from ...processors.user_code import user_traceback
 from ...transport.codecs.by_category import Codecs
 from ...transport.codecs.dead_letters import dead_letter
 from ...transport.messages import RawBatch, outgoing
@@ -80,7 +81,8 @@ class OutputWriter:
     def set_aside(self, shard: OpenShard, batch: RawBatch, event: RejectedEvent) -> None:
         """Send a rejected message of a batch to the dead letters."""
         message = batch.messages[event.at]
-        letter = dead_letter(message, batch.bucket, event.reason, self._clock.now_ms())
+        traceback = "" if event.cause is None else user_traceback(event.cause)
+        letter = dead_letter(message, batch.bucket, event.reason, self._clock.now_ms(), traceback)
         self._write(shard, self._letters, [letter])
         self._metrics.dead_letters += 1
         if self._metrics.dead_letters <= LOGGED_LETTERS:

@@ -37,6 +37,7 @@ class DeadLetter(Record, frozen=True):
         headers: the headers of the message, in order.
         timestamp_type: the type of the timestamp of the message: 0 for none, 1 the producer's, 2 the broker's.
         timestamp_ms: the timestamp of the message (milliseconds since 1970, UTC).
+        traceback: the traceback from the first frame of user code on, if the processor raised an exception; else empty.
     """
 
     category: str
@@ -50,6 +51,7 @@ class DeadLetter(Record, frozen=True):
     headers: tuple[LetterHeader, ...] = ()
     timestamp_type: int = 0
     timestamp_ms: int = 0
+    traceback: str = ""
 
 
 def dead_letters_of(processor: type[Processor]) -> Category[DeadLetter]:

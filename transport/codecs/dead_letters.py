@@ -19,7 +19,8 @@ DEAD_LETTER_MARKER = b"\xc1\x01"
 """JSON, text, Avro and MessagePack never start with C1."""
 REASON_LIMIT = 10_000
 KEY_LIMIT = 10_000
-"""The most characters of a reason, and bytes of a key, that a dead letter contains."""
+TRACEBACK_LIMIT = 8_000
+"""The most characters of a reason and of a traceback, and bytes of a key, that a dead letter contains."""
 _HEADER_OVERHEAD = 32
 """Space for the field names and lengths of a header, in bytes."""
 _ROOM = 4_096
@@ -52,7 +53,7 @@ class DeadLetterCodec:
         return decode_singly(messages, lambda message: decode_dead_letter(value_of(message)))
 
 
-def dead_letter(message: Message, bucket: Bucket, reason: str, now_ms: int) -> DeadLetter:
+def dead_letter(message: Message, bucket: Bucket, reason: str, now_ms: int, traceback: str = "") -> DeadLetter:
     """Return the dead letter of a rejected message.
 
     Args:
@@ -60,6 +61,7 @@ def dead_letter(message: Message, bucket: Bucket, reason: str, now_ms: int) -> D
         bucket: its bucket.
         reason: why it was rejected.
         now_ms: when it was rejected (milliseconds since 1970, UTC).
+        traceback: the lines of user code that raised an exception; empty without one.
     """
     kind, time_ms = message.timestamp()
     return DeadLetter(
@@ -72,6 +74,7 @@ def dead_letter(message: Message, bucket: Bucket, reason: str, now_ms: int) -> D
         headers=tuple(LetterHeader(name, value) for name, value in message.headers() or ()),
         timestamp_type=kind,
         timestamp_ms=time_ms,
+        traceback=traceback,
     )
 
 
@@ -89,11 +92,13 @@ def _fitting(letter: DeadLetter, limit: int) -> DeadLetter:
     """
     reason = letter.reason[: min(REASON_LIMIT, limit // 16)]
     key = None if letter.key is None else letter.key[: min(KEY_LIMIT, limit // 8)]
+    traceback = letter.traceback[: min(TRACEBACK_LIMIT, limit // 16)]
     headers_size = sum(map(_size, letter.headers))
     headers_room = headers_size + _HEADER_OVERHEAD * len(letter.headers)
     keeps_headers = headers_room <= limit // 8
     headers = letter.headers if keeps_headers else ()
-    room = max(limit - _ROOM - 4 * len(reason) - len(key or b"") - keeps_headers * headers_room, 0)
+    used = 4 * (len(reason) + len(traceback)) + len(key or b"") + keeps_headers * headers_room
+    room = max(limit - _ROOM - used, 0)
     value = None if letter.value is None else letter.value[:room]
     cut = len(letter.key or b"") - len(key or b"") + len(letter.value or b"") - len(value or b"")
     cut += headers_size - sum(map(_size, headers))
@@ -103,6 +108,7 @@ def _fitting(letter: DeadLetter, limit: int) -> DeadLetter:
         key=key,
         value=value,
         headers=headers,
+        traceback=traceback,
         truncated_bytes=letter.truncated_bytes + cut,
     )
 
