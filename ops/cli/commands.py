@@ -12,6 +12,7 @@ _MODULES = {
     "new": "new:new",
     "dev": "dev:app",
     "category": "category:app",
+    "dead-letters": "dead_letters:app",
     "archive": "archive:app",
     "state": "state:app",
     "watermark": "watermark:app",

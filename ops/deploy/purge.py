@@ -98,7 +98,11 @@ def plan_purge(folder: Path, name: str, bus: Bus, backup: str | None = None, web
         folders,
         store,
         0 if store is None else sum(shard.processor == name for shard in backed_up_shards(store)),
-        tuple(category for category in (f"{name}.dead_letters", f"{name}.changelog") if category in existing),
+        tuple(
+            category
+            for category in (f"{name}.dead_letters", f"{name}.dead_letter_marks", f"{name}.changelog")
+            if category in existing
+        ),
         len(_watermarks(bus, name)),
         tuple(_out_of_reach(version, backup)),
     )

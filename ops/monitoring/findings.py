@@ -196,8 +196,8 @@ def _dead_letters(status: ProcessorStatus) -> Iterator[_Problem]:
         yield _Problem(
             Severity.NOTE,
             "dead letters",
-            f"Kafka stores {_count(status.dead_letters)} of this processor; none is recent. Read them with `penstock category tail "
-            f"{status.node.dead_letters} --from 0`.",
+            f"Kafka stores {_count(status.dead_letters)} of this processor; none is recent. List the pending ones with `penstock "
+            f"dead-letters list {status.node.name}`.",
         )
     if rate > 0:
         stored = "" if status.dead_letters is None else f"; Kafka stores {_count(status.dead_letters)}"

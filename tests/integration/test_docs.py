@@ -107,7 +107,9 @@ def test_the_python_of_a_page_runs_from_top_to_bottom(page: Path, tmp_path: Path
 
 def commands_in(text: str) -> set[tuple[str, ...]]:
     """Return the penstock commands that a page names, without arguments."""
-    named = re.findall(r"penstock((?: (?:dev|category|archive|state|watermark|config|alerts))? [a-z]+)", text)
+    named = re.findall(
+        r"penstock((?: (?:dev|category|dead-letters|archive|state|watermark|config|alerts))? [a-z]+)", text
+    )
     return {tuple(words.split()) for words in named if words.split()[0] in COMMANDS}
 
 
@@ -117,6 +119,7 @@ COMMANDS = {
     "dashboard",
     "dev",
     "category",
+    "dead-letters",
     "archive",
     "backfill",
     "compare",

@@ -274,7 +274,15 @@ SENTENCES = {
         "unit/test_idleness.py::test_no_event_of_a_stopped_upstream_processor_is_late",
         "faults/test_silence.py::test_nothing_is_late_after_all_workers_were_paused",
     ),
+    "A retried message is appended to its input category exactly once": (
+        "unit/test_dead_letters.py::test_retried_messages_pass_through_the_processor_once",
+        "unit/test_dead_letters.py::test_a_crash_before_the_commit_leaves_letters_pending",
+        "unit/test_dead_letters.py::test_a_second_command_ends_the_first",
+        "faults/test_killed_retry.py::test_a_retry_killed_before_its_commit_repeats_nothing",
+    ),
     "A dead letter contains the message's bytes, key, category, bucket, offset and the reason": (
+        "unit/test_dead_letters.py::test_a_letter_contains_the_traceback_of_the_users_code",
+        "unit/test_dead_letters.py::test_a_retried_message_keeps_its_headers",
         "contract/test_codecs.py::test_a_dead_letter_contains_the_bytes_and_fits_the_bus_limit",
         "unit/test_worker.py::test_an_undecodable_message_becomes_a_dead_letter",
     ),

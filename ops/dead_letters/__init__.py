@@ -1,0 +1,1 @@
+"""Dead letters after their rejection: reading, retrying and dropping."""
