@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import NamedTuple
 
@@ -20,6 +20,8 @@ class CategorySpec:
         retention: how long the bus keeps events; None for ever.
         compacted: whether the bus keeps the last message of each key instead.
         delete_retention: how long a compacted category keeps deletions at least; None for the bus's default.
+        replicas: the number of brokers that store each bucket; None for the default.
+        settings: further settings of a new topic.
     """
 
     name: str
@@ -27,11 +29,20 @@ class CategorySpec:
     retention: timedelta | None = None
     compacted: bool = False
     delete_retention: timedelta | None = None
+    replicas: int | None = None
+    settings: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @staticmethod
     def of(category: AnyCategory) -> CategorySpec:
         """Return the settings of a declared category."""
-        return CategorySpec(category.name, category.buckets, category.retention)
+        return CategorySpec(
+            category.name,
+            category.buckets,
+            category.retention,
+            compacted=category.compacted,
+            replicas=category.replicas,
+            settings=category.settings,
+        )
 
 
 @dataclass(frozen=True)

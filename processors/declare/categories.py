@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property
@@ -45,6 +45,9 @@ class Category(Generic[R]):
             the bucket of a message key (bytes) among a number of buckets. None if it is unknown: a processor with state per key then
             cannot read the category, and Penstock writes with MURMUR2.
         key_codec: how the bytes of a message key represent the key.
+        compacted: whether a new topic keeps the latest message of each key, instead of all messages for the retention.
+        replicas: the number of replicas of a new topic; by default three if the cluster has three brokers, else the cluster's default.
+        settings: further settings of a new topic by Kafka's names, such as `{"compression.type": "zstd"}`. They override Penstock's.
 
     Raises:
         DeclarationError: the name is invalid; a field is missing; the event time is no time; the key is optional or has the wrong type.
@@ -68,6 +71,9 @@ class Category(Generic[R]):
     codec: CodecName | CodecSpec = "json"
     partitioner: AnyPartitioner | None = Partitioner.MURMUR2
     key_codec: KeyCodec = KeyCodec.TEXT
+    compacted: bool = False
+    replicas: int | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._check_types()
@@ -99,6 +105,7 @@ class Category(Generic[R]):
                 f"Category {self.name!r}: key={self.key!r} has the wrong type. Declare the name of a field or a function of the record."
             )
         self._check_key_types()
+        self._check_topic_types()
         expect_source(self.name, self.event_time)
         if self.retention is not None and self.retention <= timedelta():
             raise DeclarationError(
@@ -114,6 +121,24 @@ class Category(Generic[R]):
         if not isinstance(self.key_codec, KeyCodec):
             raise DeclarationError(
                 f"Category {self.name!r}: key_codec={self.key_codec!r} has the wrong type. Declare a penstock.KeyCodec."
+            )
+
+    def _check_topic_types(self) -> None:
+        if not isinstance(self.compacted, bool):
+            raise DeclarationError(
+                f"Category {self.name!r}: compacted={self.compacted!r} has the wrong type. Declare True or False."
+            )
+        if self.replicas is not None and (type(self.replicas) is not int or self.replicas < 1):
+            raise DeclarationError(
+                f"Category {self.name!r}: replicas={self.replicas!r} is invalid. Declare a positive int, or None for the default."
+            )
+        settings: object = self.settings
+        if not isinstance(settings, Mapping) or not all(
+            isinstance(each, str) for pair in settings.items() for each in pair
+        ):
+            raise DeclarationError(
+                f"Category {self.name!r}: settings={self.settings!r} has the wrong type. Declare a dict of Kafka's setting names and their values, "
+                'both as str, such as {"compression.type": "zstd"}.'
             )
 
     def _check_fields(self) -> None:

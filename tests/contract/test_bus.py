@@ -7,11 +7,14 @@ import re
 import time
 from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
+import penstock as ps
+from penstock.errors import DeclarationError
 from penstock.processors.declare.codecs import Headers
 from penstock.processors.declare.partitioner import bucket_of
 from penstock.transport.bus import Bus, Reader, Scanner, TransactionalWriter
@@ -33,6 +36,13 @@ from penstock.transport.messages import Bucket, Outgoing, Position, RawBatch
 from penstock.transport.offset_range import OffsetRange, read_offset_range
 
 LIMIT_S = 30.0
+
+
+class Row(ps.Record, frozen=True):
+    """A row of a table."""
+
+    name: str
+    at: ps.EventTime
 
 
 class Owner:
@@ -165,6 +175,42 @@ def test_a_compacted_category_is_distinguished_from_one_that_retains_all(bus: Bu
     bus.catalog.create(CategorySpec(unique, 1, compacted=True))
 
     assert bus.catalog.describe(unique).spec.compacted
+
+
+def test_a_declared_category_has_its_settings(kafka_bus: KafkaBus, kafka: str, unique: str) -> None:
+    """Kafka reports them; a setting that Kafka does not know creates nothing."""
+    settings = {"compression.type": "zstd", "message.timestamp.type": "CreateTime"}
+    declared = ps.Category(
+        unique, Row, key="name", event_time="at", buckets=3, compacted=True, replicas=1, settings=settings
+    )
+    wrong = ps.Category(f"{unique}.wrong", Row, key="name", event_time="at", settings={"compresion.type": "zstd"})
+
+    kafka_bus.catalog.create(CategorySpec.of(declared))
+    with pytest.raises(BusError, match=r"Nothing was created. Correct the `settings`"):
+        kafka_bus.catalog.create(CategorySpec.of(wrong))
+
+    assert kafka_bus.catalog.describe(unique).spec.compacted
+    assert not kafka_bus.catalog.durability(unique).uses_arrival_time
+    resource = ConfigResource(ResourceType.TOPIC, unique)
+    admin = AdminClient({"bootstrap.servers": kafka})
+    assert admin.describe_configs([resource])[resource].result(timeout=LIMIT_S)["compression.type"].value == "zstd"
+    assert f"{unique}.wrong" not in kafka_bus.catalog.names()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"compacted": 1}, "Declare True or False"),
+        ({"replicas": 0}, "positive int"),
+        ({"replicas": True}, "positive int"),
+        ({"settings": {"retention.bytes": 5}}, "both as str"),
+        ({"settings": "zstd"}, "both as str"),
+    ],
+)
+def test_settings_of_a_wrong_type_are_refused(wrong: dict[str, Any], words: str) -> None:
+    """At the declaration."""
+    with pytest.raises(DeclarationError, match=words):
+        ps.Category("rows", Row, key="name", event_time="at", **wrong)
 
 
 def test_an_existing_category_cannot_be_created(bus: Bus, unique: str) -> None:

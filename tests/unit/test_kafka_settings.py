@@ -106,6 +106,19 @@ def test_a_topic_has_three_replicas_if_the_cluster_has_three_brokers() -> None:
     assert {of_safe["message.timestamp.type"], of_plain["message.timestamp.type"]} == {"LogAppendTime"}
 
 
+def test_declared_replicas_and_settings_take_precedence() -> None:
+    """Three declared replicas are as safe as three by default."""
+    spec = CategorySpec("events", 4, replicas=3, settings={"compression.type": "zstd", "min.insync.replicas": "1"})
+    topic, single = topic_of(spec, 2), topic_of(CategorySpec("events", 4, compacted=True, replicas=1), 5)
+    declared, compacted = dict(topic.config or {}), dict(single.config or {})
+
+    assert (topic.replication_factor, single.replication_factor) == (3, 1)
+    assert (declared["compression.type"], declared["min.insync.replicas"]) == ("zstd", "1")
+    assert declared["unclean.leader.election.enable"] == "false"
+    assert compacted["cleanup.policy"] == "compact"
+    assert "min.insync.replicas" not in compacted
+
+
 def test_an_address_of_another_protocol_is_refused() -> None:
     """The error names HOST:PORT; librdkafka's own prefixes are accepted."""
     with pytest.raises(SettingsRefused, match=r"starts with http://.*such as localhost:9092"):

@@ -397,6 +397,7 @@ def topic_of(spec: CategorySpec, brokers: int) -> NewTopic:
     }
     if spec.delete_retention is not None:
         config["delete.retention.ms"] = str(spec.delete_retention // timedelta(milliseconds=1))
-    if brokers < _SAFE_REPLICAS:
-        return NewTopic(spec.name, spec.buckets, _CLUSTER_DEFAULT, config=config)
-    return NewTopic(spec.name, spec.buckets, _SAFE_REPLICAS, config=config | _SAFE)
+    replicas = spec.replicas or (_SAFE_REPLICAS if brokers >= _SAFE_REPLICAS else _CLUSTER_DEFAULT)
+    if replicas >= _SAFE_REPLICAS:
+        config |= _SAFE
+    return NewTopic(spec.name, spec.buckets, replicas, config={**config, **spec.settings})

@@ -176,6 +176,7 @@ _PERMANENT: _Meanings = {
     (BusError, "Too few brokers are running. Nothing was changed. Check the brokers, then try again."): (
         KafkaError.INVALID_REPLICATION_FACTOR,
     ),
+    (BusError, "Nothing was created. Correct the `settings` of the category."): (KafkaError.INVALID_CONFIG,),
     (CategoryExists, "Delete it first, or use another name."): (KafkaError.TOPIC_ALREADY_EXISTS,),
     (OffsetOutOfRange, "Events at this position have expired on the bus."): (
         KafkaError._AUTO_OFFSET_RESET,
