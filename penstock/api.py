@@ -16,6 +16,7 @@ from .processors.declare.partitioner import Partitioner
 from .processors.declare.processor import CheckpointInterval, ErrorPolicy, Processor
 from .processors.declare.records import EventTime, Record
 from .processors.declare.repartition import Repartition
+from .processors.declare.routes import To
 from .processors.declare.semantics import Semantics
 from .processors.declare.stateful import Stateful
 from .processors.declare.stateless import Stateless
@@ -62,6 +63,7 @@ __all__ = [
     "TimeField",
     "TimeUnit",
     "Timer",
+    "To",
     "Windowed",
     "WriteMode",
     "codecs",

@@ -14,6 +14,7 @@ from typing import Any, cast
 from ...processors.declare.aggregator import Aggregator
 from ...processors.declare.categories import AnyCategory
 from ...processors.declare.processor import Processor
+from ...processors.declare.routes import Routes
 from ...processors.declare.stateful import Stateful
 from ...processors.keyed_state.changes import EmptyState
 from ...processors.operators import Operator, SessionOperator, StatefulOperator, StepResult
@@ -89,8 +90,8 @@ def outputs_within(inputs: Inputs, outputs: Sequence[Any], within: Days) -> list
 
 
 def _times(processor: Processor, outputs: Sequence[Any]) -> Iterator[int]:
-    times = {category.record: category.times for category in processor.outputs()}
-    return (times[type(output)].of_one(output) for output in outputs)
+    routes = Routes(type(processor))
+    return (category.times.of_one(record) for category, record in map(routes.route, outputs))
 
 
 class SortedSlidingWindows:

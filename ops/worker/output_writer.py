@@ -72,9 +72,9 @@ class OutputWriter:
         shard.events_out += len(outputs)
 
     def _write(self, shard: OpenShard, category: AnyCategory, records: Sequence[Any]) -> None:
-        keys = category.encode_keys(category.keys_of(records))
         codec = self._codecs.of(category)
-        encoded = codec.encode(records)
+        encoded = codec.encode(records)  # before the keys, because it checks them, too
+        keys = category.encode_keys(category.keys_of(records))
         self._metrics.bytes_out += sum(map(len, encoded))
         self._executor.send(shard, category.name, outgoing(category, keys, encoded, headers_of(codec, records)))
 

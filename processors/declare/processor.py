@@ -77,7 +77,8 @@ class Processor(ABC):
 
     Class attributes:
         reads: the input category; or a tuple of categories with the same keys and the same number of buckets.
-        writes: the output category; a tuple of categories with different record types; or () for none.
+        writes: the output category; a tuple of categories; or () for none. Each output goes to the category of its type, or to the one that
+            `To` names.
         name: the name on the bus (consumer group, dead letters) and on disk. Default: the name of the class in snake_case.
         output_semantics: how often each output appears after a failure.
         checkpoint: when to save a checkpoint.
@@ -212,11 +213,21 @@ class Processor(ABC):
                 "key would be in different buckets. Declare the same number of buckets, or add a penstock.Repartition before one input."
             )
         records = [category.record for category in cls.outputs()]
-        if len(set(records)) < len(records):
+        if not cls.routes_outputs() and len(set(records)) < len(records):
             raise DeclarationError(
                 f"Processor {cls.__name__} writes several categories of the same record type, but the type of an output "
                 "selects its category. Derive a record type for each."
             )
+        names = [category.name for category in cls.outputs()]
+        if len(set(names)) < len(names):
+            raise DeclarationError(
+                f"Processor {cls.__name__} declares an output category twice: {', '.join(names)}. Declare it once."
+            )
+
+    @classmethod
+    def routes_outputs(cls) -> bool:
+        """Return whether its code may name the category of an output with `To`."""
+        return False
 
 
 class KeyedProcessor(Processor):

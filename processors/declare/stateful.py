@@ -91,6 +91,11 @@ class Stateful(KeyedProcessor, Generic[Event, State, Output]):
         )
 
     @classmethod
+    def routes_outputs(cls) -> bool:
+        """Return True, unless late events are outputs of the same type as another output: only their type selects the category."""
+        return not isinstance(cls.late, Category) or [one.record for one in cls.outputs()].count(cls.late.record) == 1
+
+    @classmethod
     def has_timers(cls) -> bool:
         """Return whether the class defines `on_timer`."""
         return cls.on_timer is not Stateful.on_timer

@@ -57,6 +57,11 @@ class Stateless(Processor, Generic[Event, Output]):
         )
 
     @classmethod
+    def routes_outputs(cls) -> bool:
+        """Return True."""
+        return True
+
+    @classmethod
     def has_columns_step(cls) -> bool:
         """Return whether the class defines `process_columns`."""
         return cls.process_columns is not Stateless.process_columns
