@@ -17,10 +17,10 @@ def __getattr__(name: str) -> Any:
     api = import_module(".api", __name__)
     names = {"__all__": api.__all__, **{each: getattr(api, each) for each in api.__all__}}
     globals().update(names)
-    try:
+    if name in names:
         return names[name]
-    except KeyError:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
+    suggestion = import_module(".processors.validation", __name__).did_you_mean(name, api.__all__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}.{suggestion}")
 
 
 def __dir__() -> list[str]:

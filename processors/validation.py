@@ -136,6 +136,13 @@ def _fits(value: Any, kind: Any) -> bool:  # noqa: PLR0911 - one return per sort
     return isinstance(value, kind)
 
 
+_EXAMPLES = {
+    "WindowAssigner": "windows, such as penstock.windows.Tumbling(timedelta(hours=1))",
+    "CheckpointInterval": "a penstock.CheckpointInterval, such as penstock.CheckpointInterval(events=10_000)",
+}
+"""Descriptions of types whose names say too little."""
+
+
 def _type_in_words(kind: Any) -> str:
     if get_origin(kind) in (Union, types.UnionType):
         return " or ".join(_type_in_words(member) for member in get_args(kind))
@@ -145,6 +152,8 @@ def _type_in_words(kind: Any) -> str:
         return " or ".join(f"penstock.{member}" for member in kind)
     if kind is bool:
         return "True or False"
+    if getattr(kind, "__name__", "") in _EXAMPLES:
+        return _EXAMPLES[kind.__name__]
     return "a " + str(getattr(get_origin(kind) or kind, "__name__", kind))
 
 
@@ -159,13 +168,23 @@ def did_you_mean(name: str, options: Collection[str]) -> str:
     return f" Did you mean `{similar[0]}`?" if similar else ""
 
 
+def similar_member(kind: type[Enum], text: object) -> str:
+    """Return a sentence with the member of an enumeration that a text resembles, to append to an error; empty without one."""
+    if not isinstance(text, str):
+        return ""
+    similar = get_close_matches(text.upper().replace(" ", "_"), [one.name for one in kind], 1, 0.5)
+    return f" Did you mean `penstock.{kind.__name__}.{similar[0]}`?" if similar else ""
+
+
 def _suggestion(kind: Any, value: Any) -> str:
     """Return a sentence with the value that the user probably intended, to append to an error; empty if unknown."""
+    if is_class(value):
+        return f" Did you mean an object, `{value.__name__}(…)`, instead of the class?"
     for member in get_args(kind) or (kind,):
-        if is_class(member) and issubclass(member, Enum) and isinstance(value, str):
-            similar = get_close_matches(value.upper().replace(" ", "_"), [one.name for one in member], 1, 0.5)
+        if is_class(member) and issubclass(member, Enum):
+            similar = similar_member(member, value)
             if similar:
-                return f" Did you mean `penstock.{member.__name__}.{similar[0]}`?"
+                return similar
         if member is timedelta and isinstance(value, (int, float)) and not isinstance(value, bool):
             return f" Did you mean `timedelta(seconds={value})`?"
     return ""

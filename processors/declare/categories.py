@@ -13,6 +13,7 @@ from typing import Any, Generic, Literal, TypeVar
 from msgspec import inspect as shapes
 
 from ..errors import DeclarationError
+from ..validation import similar_member
 from .codecs import CodecSpec, is_codec_spec
 from .event_times import EventTimes, EventTimeSource, expect_source
 from .field_paths import find_field
@@ -116,11 +117,11 @@ class Category(Generic[R]):
         if not isinstance(self.partitioner, (Partitioner, type(None))) and not callable(self.partitioner):
             raise DeclarationError(
                 f"Category {self.name!r}: partitioner={self.partitioner!r} has the wrong type. Declare a penstock.Partitioner; a function of the "
-                "message key and the number of buckets; or None if it is unknown."
+                f"message key and the number of buckets; or None if it is unknown.{similar_member(Partitioner, self.partitioner)}"
             )
         if not isinstance(self.key_codec, KeyCodec):
             raise DeclarationError(
-                f"Category {self.name!r}: key_codec={self.key_codec!r} has the wrong type. Declare a penstock.KeyCodec."
+                f"Category {self.name!r}: key_codec={self.key_codec!r} has the wrong type. Declare a penstock.KeyCodec.{similar_member(KeyCodec, self.key_codec)}"
             )
 
     def _check_topic_types(self) -> None:

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 from msgspec import inspect as shapes
 
 from ..errors import DeclarationError
+from ..validation import similar_member
 from .field_paths import FieldPath, find_field
 from .record_check import INT_MAX, INT_MIN, SHOWN, InvalidRecord
 from .records import Record
@@ -183,7 +184,7 @@ def expect_source(category: str, source: object) -> None:
         parts: tuple[object, object] = (source.name, source.unit)
         if not (isinstance(parts[0], str) and isinstance(parts[1], TimeUnit)):
             raise DeclarationError(
-                f"Category {category!r}: event_time={source!r} has the wrong type. Declare the name of a field and a penstock.TimeUnit."
+                f"Category {category!r}: event_time={source!r} has the wrong type. Declare the name of a field and a penstock.TimeUnit.{similar_member(TimeUnit, source.unit)}"
             )
     elif not isinstance(source, str) and not callable(source):
         raise DeclarationError(

@@ -329,4 +329,7 @@ def expect_lateness(owner: type[Processor], allowed: timedelta) -> None:
 def expect_category(owner: type[Processor], value: object) -> None:
     """Raise DeclarationError if `value` is not a category."""
     if not isinstance(value, Category):
-        raise DeclarationError(f"Processor {owner.__name__}: {value!r} is not a category. Declare a penstock.Category.")
+        several = " Write several categories as a tuple, with parentheses." if isinstance(value, (list, set)) else ""
+        raise DeclarationError(
+            f"Processor {owner.__name__}: {value!r} is not a category. Declare a penstock.Category.{several}"
+        )

@@ -5,6 +5,7 @@ One declaration determines the codecs, the columns of the warehouse and the vali
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any, TypeAlias, get_args, get_origin
 
 import msgspec
@@ -110,3 +111,31 @@ def without_null(shape: Any) -> tuple[Any, bool]:
             f"A field with a union of {len(others)} types is not supported. Use one type, or one type | None."
         )
     return others[0], len(others) != len(shape.types)
+
+
+def foreign_class(shape: Any) -> type | None:
+    """Return the first class in a type, at any depth, that msgspec cannot encode; None if it can encode all of it."""
+    found: set[type] = set()
+
+    def search(inner: Any) -> type | None:
+        match inner:
+            case shapes.CustomType():
+                return inner.cls
+            case shapes.StructType() | shapes.DataclassType() | shapes.NamedTupleType() | shapes.TypedDictType():
+                if inner.cls in found:
+                    return None
+                found.add(inner.cls)
+                parts: Iterable[Any] = [field.type for field in inner.fields]
+            case shapes.Metadata():
+                parts = [inner.type]
+            case shapes.UnionType():
+                parts = inner.types
+            case shapes.DictType():
+                parts = [inner.key_type, inner.value_type]
+            case shapes.TupleType():
+                parts = inner.item_types
+            case _:
+                parts = [inner.item_type] if isinstance(inner, shapes.CollectionType) else []
+        return next((one for one in map(search, parts) if one is not None), None)
+
+    return search(shape)

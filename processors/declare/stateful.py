@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Generic, get_origin
 
 import msgspec
+from msgspec import inspect as shapes
 
 from ..errors import DeclarationError
 from ..time.timers import Timer
@@ -16,7 +17,7 @@ from .context import Context
 from .emission import OnLate
 from .method_check import Method, check_methods
 from .processor import ErrorPolicy, KeyedProcessor, key_name
-from .records import type_name
+from .records import foreign_class, type_name
 from .semantics import expect_pair
 from .type_parameters import Event, Output, State
 
@@ -164,12 +165,20 @@ class Stateful(KeyedProcessor, Generic[Event, State, Output]):
                 f"as `class {cls.state.__name__}(ps.Record, frozen=True)`."
             )
         try:
-            msgspec.msgpack.Decoder(cls.saved_type())
+            _expect_encodable(cls.saved_type())
         except (TypeError, NameError) as error:
             raise DeclarationError(
                 f"Stateful processor {cls.__name__}: a state of type {cls.state!r} cannot be saved: {error}. Declare a frozen "
                 "Record or a plain type."
             ) from error
+
+
+def _expect_encodable(kind: Any) -> None:
+    """Raise TypeError for a type that msgspec cannot encode and decode."""
+    msgspec.msgpack.Decoder(kind)
+    foreign = foreign_class(shapes.type_info(kind))
+    if foreign is not None:
+        raise TypeError(f"{foreign.__name__} is neither a record nor a plain type")
 
 
 def _check_order(cls: type[Stateful]) -> None:

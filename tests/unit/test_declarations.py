@@ -35,6 +35,10 @@ def category(name: str = "events", record: Any = Event, key: Any = "key", event_
     return ps.Category(name, record, key=key, event_time=event_time, **more)
 
 
+class Plain:
+    """A class that is no record."""
+
+
 events, others = category(), category("others", Other)
 
 
@@ -79,6 +83,13 @@ def stateful(**attributes: Any) -> Any:
         (lambda: stateful(state=dict).check(), "which can change after it was returned"),
         (lambda: stateful(state=set[int]).check(), "which can change after it was returned"),
         (lambda: stateful(state=object()).check(), "cannot be saved"),
+        (lambda: stateful(state=Plain).check(), "Plain is neither a record nor a plain type"),
+        (lambda: stateful(state=tuple[int, dict[str, Plain]]).check(), "Plain is neither a record nor a plain type"),
+        (lambda: category(partitioner="murmur2"), "Did you mean `penstock.Partitioner.MURMUR2`"),
+        (lambda: category(key_codec="int64"), "Did you mean `penstock.KeyCodec.INT64`"),
+        (lambda: category(codec=ps.codecs.Debezium(values="avro")), "Declare penstock.codecs.Json"),
+        (lambda: stateless(reads=events, writes=[others]).check(), "as a tuple, with parentheses"),
+        (lambda: stateful(state=int, checkpoint=5).check(), "such as penstock.CheckpointInterval"),
         (lambda: type("A", (ps.Aggregator,), {"reads": events}).check(), "Declare `monoid"),  # type: ignore[attr-defined]
         (
             lambda: type(

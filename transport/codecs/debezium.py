@@ -46,6 +46,12 @@ class Debezium:
     envelope: bool = False
     values: Json | ConfluentAvro = Json()  # noqa: RUF009 - frozen
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.values, (Json, ConfluentAvro)):
+            raise DeclarationError(
+                f"Debezium: values={self.values!r} has the wrong type. Declare penstock.codecs.Json() or penstock.codecs.ConfluentAvro(registry)."
+            )
+
     def open(self, payload: Payload) -> Codec:
         """Return the codec."""
         return _ChangeCodec(payload, self) if self.envelope else _RowCodec(payload, self)
