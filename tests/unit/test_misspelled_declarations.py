@@ -77,7 +77,7 @@ def test_a_valid_declaration_may_have_its_own_helpers() -> None:
         (Plain, "dead_letter_limit", 0.5, "DeadLetterLimit"),
         (Plain, "late", "drop", "penstock.OnLate.DROP"),
         (Plain, "name", 5, "str"),
-        (Counting, "window", timedelta(hours=1), "WindowAssigner"),
+        (Counting, "window", timedelta(hours=1), "Declare windows, such as penstock.windows.Tumbling"),
         (Counting, "emit", "watermark", "AtWatermark"),
         (Counting, "store", "postgresql://", "Remote"),
         (Counting, "allowed_lateness", 5, r"timedelta\(seconds=5\)"),
