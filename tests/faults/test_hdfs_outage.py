@@ -91,7 +91,7 @@ class BackedUp(Job):
     gate: Path = Path()
     answer_limit_s: float = ANSWER_LIMIT_S
 
-    def around(self) -> Environment:
+    def environment(self) -> Environment:
         """Prepare the worker's process as well."""
         logging.basicConfig(filename=self.gate / "log", level=logging.WARNING)
         hdfs_files.ANSWER_LIMIT_S = self.answer_limit_s
