@@ -29,7 +29,8 @@ def test_a_replay_beside_a_live_worker_disturbs_nothing(
 
     def backed_up() -> bool:
         shards = json.loads(cli.ok("state", "list", name, "--backup", "backups", "--json"))
-        kept = [shard["backups"]["position"].get("offsets") for shard in shards if shard["backups"]]
+        positions = [shard["backups"]["position"] for shard in shards if shard["backups"]]
+        kept = [position.get("offsets") for position in positions if position]
         ends = catalog.ends(f"{prefix}.large")
         return bool(kept) and sum(one[f"{prefix}.large"] for one in kept if one) == sum(ends.values())
 
