@@ -7,13 +7,13 @@ import logging
 import os
 import platform
 import sys
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from confluent_kafka import libversion
 
+from ... import __version__
 from ...processors.errors import PenstockError
 from ...processors.user_code import user_traceback
 from ...transport.kafka.bounded_calls import has_pending_calls
@@ -26,6 +26,9 @@ _OF_THE_MACHINE = frozenset(
     {errno.EACCES, errno.EDQUOT, errno.EEXIST, errno.ENOENT, errno.ENOSPC, errno.ENOTDIR, errno.EPERM, errno.EROFS}
 )
 """Errors of the file system that a user can correct."""
+
+_BATCH_SIDE = frozenset({"pyspark", "pandas", "pyarrow"})
+"""The dependencies of `penstock` that `penstock-core` lacks."""
 
 
 class Penstock(Root):
@@ -47,7 +50,7 @@ app = typer.Typer(
 
 def _show_version(*, requested: bool) -> None:
     if requested:
-        out.print(f"penstock {version('penstock')} (Python {platform.python_version()}, librdkafka {libversion()[0]})")
+        out.print(f"penstock {__version__} (Python {platform.python_version()}, librdkafka {libversion()[0]})")
         raise typer.Exit
 
 
@@ -106,6 +109,15 @@ def _run() -> None:
     except PenstockError as error:
         cause = error.__cause__
         print_error(str(error), "" if cause is None or isinstance(cause, PenstockError) else user_traceback(cause))
+        sys.exit(1)
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in _BATCH_SIDE:
+            raise
+        print_error(
+            f"This command needs {package}, which is not installed: penstock-core contains only the stream side. "
+            "Install all of Penstock: `pip uninstall penstock-core`, then `pip install penstock`."
+        )
         sys.exit(1)
     except OSError as error:
         if error.filename is None or error.errno not in _OF_THE_MACHINE:

@@ -15,7 +15,6 @@ from ...processors.declare.processor import Processor
 from ...state.backups.manifest import BackupId
 from ...transport.bus import Bus
 from ...transport.kafka import KafkaBus
-from ..replay.archive_source import ArchiveEventSource
 from ..replay.bus_source import BusEventSource
 from ..replay.errors import ReplayRefused
 from ..replay.event_source import EventSource, Span
@@ -100,6 +99,8 @@ class EventOptions(OptionGroup):
             case "bus":
                 return BusEventSource(processor, bus, from_earliest=self.from_earliest)
             case "warehouse":
+                from ..replay.archive_source import ArchiveEventSource  # noqa: PLC0415 - imports Arrow
+
                 return ArchiveEventSource(processor, open_warehouse(warehouse, webhdfs), bus)
             case _:
                 raise typer.BadParameter(f"--source {self.source} is unknown. Use bus or warehouse.")

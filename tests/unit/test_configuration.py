@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +11,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+import penstock as ps
 from penstock.ops.cli.command_line import app as penstock_app
 from penstock.ops.cli.options import DEFAULT_FOLDER, BackupEvery, Folder, Kafka, Store
 from penstock.ops.cli.root import Root, commands_of, configuration_of, forwarded_options, split_root_options
@@ -394,4 +394,4 @@ def test_help_and_version_need_no_configuration(
     shown = CliRunner().invoke(penstock_app, arguments)
 
     assert shown.exit_code == 0, shown.output
-    assert f"penstock {version('penstock')} " in shown.output or "Usage: " in shown.output
+    assert f"penstock {ps.__version__} " in shown.output or "Usage: " in shown.output

@@ -1,0 +1,88 @@
+"""The wheel `penstock-core`, in a process that has neither Spark nor pandas nor Arrow."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from support.cli import Cli
+from support.meters import readings
+
+from penstock.ops.config.toml_file import TomlFile
+
+REPOSITORY = Path(__file__).parents[2]
+WITHOUT_THE_BATCH_SIDE = """
+import sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("pyspark", "pandas", "pyarrow"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Missing())
+"""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the wheel that the tree builds."""
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder)]
+    subprocess.run([*command, str(REPOSITORY / "packaging" / "core")], check=True, timeout=300)
+    return next(folder.glob("penstock_core-*.whl"))
+
+
+@pytest.fixture
+def core(cli: Cli, wheel: Path, tmp_path: Path) -> Cli:
+    """Return a command line that imports the package of the wheel."""
+    site = tmp_path / "site"
+    with zipfile.ZipFile(wheel) as files:
+        files.extractall(site)
+    (site / "sitecustomize.py").write_text(WITHOUT_THE_BATCH_SIDE)
+    cli.environment["PYTHONPATH"] = str(site)
+    return cli
+
+
+def test_it_needs_the_dependencies_of_the_whole_but_for_the_batch_side() -> None:
+    """Its requirements have the same bounds, and the same version is built."""
+    core, whole = (TomlFile.read(REPOSITORY / folder / "pyproject.toml").values for folder in ("packaging/core", "."))
+    required = set(whole["project"]["dependencies"]) - set(core["project"]["dependencies"])
+    extras = core["project"]["optional-dependencies"]
+
+    assert {name.split(">")[0] for name in required} == {"pandas", "pyarrow", "pyspark"}
+    assert set(core["project"]["dependencies"]) < set(whole["project"]["dependencies"])
+    assert set(extras.pop("archive")) < required
+    assert extras == {name: whole["project"]["optional-dependencies"][name] for name in extras}
+    assert core["project"]["scripts"] == whole["project"]["scripts"]
+
+
+def test_the_wheel_has_each_file_of_the_package(wheel: Path) -> None:
+    """It contains the tracked files of all folders, those of project templates included."""
+    command = ["git", "ls-files", "penstock/*", "processors", "transport", "state", "backfill", "ops"]
+    tracked = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout.splitlines()
+    files = {name if name.startswith("penstock/") else f"penstock/{name}" for name in tracked}
+    links = {f"penstock/{folder}" for folder in ("processors", "transport", "state", "backfill", "ops")}
+    with zipfile.ZipFile(wheel) as packed:
+        assert {name for name in packed.namelist() if name.startswith("penstock/")} == files - links
+
+
+def test_a_worker_needs_no_batch_side(core: Cli, app: Path, prefix: str) -> None:
+    """A project's categories, workers and the help of all commands work; a batch command names the missing package."""
+    core.ok("category", "create", "app.py")
+    core.ok("category", "send", f"{prefix}.readings", "--app", "app.py", stdin=readings(50))
+    core.ok("run", "app.py", "--until-end")
+    totals = core.ok("category", "tail", f"{prefix}.large", "--from", "0", "--no-follow")
+    replayed = core.ok("replay", "app.py:Large", "--from", "1h ago")
+    refused = core("backfill", "app.py:Large", "--from", "2026-01-01", "--to", "2026-01-02")
+
+    assert str(app.parent) == str(core.folder)
+    assert "backfill" in core.ok("--help")
+    assert totals
+    assert replayed
+    assert refused.returncode == 1
+    assert "needs py" in refused.stderr
+    assert "pip install penstock" in refused.stderr
+    assert "Traceback" not in refused.stderr
