@@ -18,6 +18,7 @@ from ..processors.declare.categories import Category
 from ..processors.declare.dead_letters import DeadLetter, dead_letters_of
 from ..processors.declare.processor import Processor
 from ..processors.declare.records import Record
+from ..processors.declare.tombstones import Tombstone
 from ..processors.errors import DeclarationError, PenstockError
 from ..processors.lookups import LookupEnvironment, LookupJoin, LookupSource
 from ..processors.operators import merge_of
@@ -25,7 +26,7 @@ from ..processors.shard.checkpoints import Gap, Step, steps_of
 from ..processors.time.idleness import IdleTimeout
 from ..state.protocols import MemoryStateFolder
 from ..transport.category_spec import CategorySpec
-from ..transport.codecs.by_category import Codecs, encoded_messages
+from ..transport.codecs.by_category import Codecs, decode_outputs, encoded_messages
 from ..transport.internal_topics import create_missing_categories
 from ..transport.memory import MemoryBus
 from ..transport.messages import Bucket, MessageCopy, Outgoing, outgoing
@@ -113,15 +114,15 @@ class Driver:
         for changelog in filter(None, map(changelog_of, self.app.processors)):
             self.bus.create(changelog)
 
-    def send(self, category: Category[R], items: Iterable[R | bytes | Crash]) -> None:
-        """Write records or raw bytes to a category, and run all processors until they have processed their inputs.
+    def send(self, category: Category[R], items: Iterable[R | Tombstone | bytes | Crash]) -> None:
+        """Write records, tombstones or raw bytes to a category, and run all processors until they have processed their inputs.
 
         A crash item crashes every processor, at the first checkpoint after the previous items.
 
         Raises:
             DeclarationError: a crash names a step that no checkpoint has.
         """
-        batch: list[R | bytes] = []
+        batch: list[R | Tombstone | bytes] = []
         for item in items:
             if isinstance(item, Crash):
                 self._expect_step(item)
@@ -163,12 +164,15 @@ class Driver:
             self._run_to_end(processor)
 
     def read(self, category: Category[R]) -> list[R]:
-        """Return all records in a category, ordered by bucket and offset."""
+        """Return all records and tombstones in a category, ordered by bucket and offset.
+
+        The type for type checkers contains only the records, since few categories have tombstones.
+        """
         ends = self.bus.describe(category.name).ends
         messages = [
             message for number, end in ends.items() for message in self.bus.slice(Bucket(category.name, number), 0, end)
         ]
-        return self._codecs.of(category).decode(messages).events
+        return [output for _, output in decode_outputs(category, self._codecs.of(category), messages)]
 
     def metrics(self, processor: type[Processor]) -> Metrics:
         """Return the metrics of a processor's worker since its last start."""
@@ -178,7 +182,7 @@ class Driver:
         """Return a processor's dead letters, in order."""
         return self.read(dead_letters_of(processor))
 
-    def _write(self, category: Category[R], items: Iterable[R | bytes]) -> None:
+    def _write(self, category: Category[R], items: Iterable[R | Tombstone | bytes]) -> None:
         writer = self.bus.writer()
         for item in items:
             if isinstance(item, bytes):

@@ -22,6 +22,7 @@ from .processors.declare.stateful import Stateful
 from .processors.declare.stateless import Stateless
 from .processors.declare.stores import LocalStore, RemoteStore, WriteMode
 from .processors.declare.table_joins import TableJoin
+from .processors.declare.tombstones import Tombstone
 from .processors.declare.windowed import Windowed
 from .processors.errors import PenstockError
 from .processors.lookups import LookupJoin
@@ -64,6 +65,7 @@ __all__ = [
     "TimeUnit",
     "Timer",
     "To",
+    "Tombstone",
     "Windowed",
     "WriteMode",
     "codecs",

@@ -11,6 +11,8 @@ from typing import Generic, TypeVar, cast, final
 
 from ..processors.declare.categories import AnyCategory, Category
 from ..processors.declare.records import Record
+from ..processors.declare.routes import To, expect_tombstone
+from ..processors.declare.tombstones import Tombstone
 from ..processors.errors import DeclarationError
 from .bus import Bus, TransactionalWriter, Writer
 from .codecs.by_category import Codecs, encoded_messages
@@ -80,12 +82,14 @@ class Producer(Generic[R]):
         finally:
             self.close()
 
-    def send(self, *records: R) -> None:
+    def send(self, *records: R | Tombstone | To) -> None:
         """Queue records, in order for each key. A background thread writes them; `flush` waits for it.
+
+        A `Tombstone` goes to the only category. `To(category, …)` names one of several, or another key.
 
         Raises:
             InvalidRecord: a record does not fit its type. None of the records was queued.
-            TypeError: there is no category for a record.
+            TypeError: there is no category for a record or tombstone, or a key does not fit its category. Nothing was queued.
             DeclarationError: the producer is transactional, and no transaction is open.
             MessageRefused: a record exceeds the size limit of its category.
         """
@@ -100,16 +104,36 @@ class Producer(Generic[R]):
         for name, messages in batches:
             self._open_writer().send(name, messages)
 
-    def _split(self, records: tuple[R, ...]) -> list[tuple[AnyCategory, list[R]]]:
-        by_record: dict[type, list[R]] = {}
-        for record in records:
-            if type(record) not in self._categories:
-                known = ", ".join(one.__name__ for one in self._categories)
-                raise TypeError(
-                    f"There is no category for a {type(record).__name__}; this producer writes {known}. Nothing was queued."
-                )
-            by_record.setdefault(type(record), []).append(record)
+    def _split(self, records: tuple[R | Tombstone | To, ...]) -> list[tuple[AnyCategory, list[Record | Tombstone]]]:
+        by_record: dict[type[Record], list[Record | Tombstone]] = {}
+        for given in records:
+            category, record = self._addressed(given)
+            by_record.setdefault(category.record, []).append(record)
         return [(self._categories[kind], of_kind) for kind, of_kind in by_record.items()]
+
+    def _addressed(self, given: R | Tombstone | To) -> tuple[AnyCategory, Record | Tombstone]:
+        """Return the category and the record of an argument of `send`."""
+        if isinstance(given, To):
+            name = getattr(given.category, "name", given.category)
+            named = next((category for category in self._categories.values() if category.name == name), None)
+            if named is None:
+                raise self._no_category(f"{type(given.record).__name__} for {name}")
+            return named, given.record_for(named)
+        if isinstance(given, Tombstone):
+            if len(self._categories) > 1:
+                raise TypeError(
+                    "This producer writes several categories. Nothing was queued. Name the category of a tombstone: "
+                    "penstock.To(category, penstock.Tombstone(key))."
+                )
+            [category] = self._categories.values()
+            return category, expect_tombstone(category, given)
+        if type(given) not in self._categories:
+            raise self._no_category(type(given).__name__)
+        return self._categories[type(given)], given
+
+    def _no_category(self, record: str) -> TypeError:
+        written = ", ".join(f"{kind.__name__} to {category.name}" for kind, category in self._categories.items())
+        return TypeError(f"There is no category for a {record}; this producer writes {written}. Nothing was queued.")
 
     def flush(self) -> None:
         """Wait until all sent records are durable. A transaction's records are durable after it.

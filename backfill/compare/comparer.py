@@ -77,14 +77,14 @@ class RecordPair(msgspec.Struct, frozen=True, array_like=True):
 
     Args:
         key: the key of both.
-        event_time: the event time of both (milliseconds since 1970, UTC).
+        event_time: the event time of both (milliseconds since 1970, UTC); None for tombstones.
         left: the left record as plain values; None where there is none.
         right: the right record as plain values; None where there is none.
         fields: the values that differ; empty for equal records and for single ones.
     """
 
     key: str | None
-    event_time: int
+    event_time: int | None
     left: Any
     right: Any
     fields: list[FieldDifference]
@@ -152,13 +152,13 @@ class RecordComparer(NamedTuple):
             found += fields
         return found
 
-    def pair(self, key: str | None, event_time: int, left: Any, right: Any) -> RecordPair:
+    def pair(self, key: str | None, event_time: int | None, left: Any, right: Any) -> RecordPair:
         """Compare two records, of which one may be None."""
         fields = [] if left is None or right is None else self.differences(left, right)
         return RecordPair(key, event_time, left, right, fields)
 
     def pairs(
-        self, key: str | None, event_time: int, left: Sequence[Any], right: Sequence[Any]
+        self, key: str | None, event_time: int | None, left: Sequence[Any], right: Sequence[Any]
     ) -> Iterator[RecordPair]:
         """Match the records of one key and event time: equal records first, the remaining ones in their order."""
         equal, left_rest, right_rest = _match_identical(left, right)

@@ -28,6 +28,7 @@ from ..warehouse.layout import Days
 from ..warehouse.stored import StoredCategory
 from ..warehouse.warehouse import Warehouse
 from .comparer import RecordComparer, RecordPair, writes_updates
+from .summary import by_time_and_key
 
 
 class ExplainedEvent(NamedTuple):
@@ -107,7 +108,7 @@ def explain(
         chain.from_iterable(
             _Outputs(app, category, archive, batch, key).find(days, limit) for category in _outputs(app)
         ),
-        key=lambda output: output.pair.event_time,
+        key=lambda output: by_time_and_key(output.pair),
     )
     if not events and not outputs:
         raise BackfillRefused(

@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from math import inf
 
 import msgspec
 
@@ -215,7 +216,7 @@ class ComparisonSummary(msgspec.Struct, array_like=True):
             different=self.counts.get(Kind.DIFFERENT, 0),
             within_error=self.within_error,
             fields=tuple(totals.summary(field) for field, totals in sorted(self.fields.items())),
-            examples=tuple(sorted(examples, key=_by_time_and_key)),
+            examples=tuple(sorted(examples, key=by_time_and_key)),
             note=note,
         )
 
@@ -230,8 +231,9 @@ class ComparisonSummary(msgspec.Struct, array_like=True):
             self.examples[kind] = self._earliest(kind)
 
     def _earliest(self, kind: Kind) -> list[RecordPair]:
-        return sorted(self.examples[kind], key=_by_time_and_key)[: self.examples_per_kind]
+        return sorted(self.examples[kind], key=by_time_and_key)[: self.examples_per_kind]
 
 
-def _by_time_and_key(pair: RecordPair) -> tuple[int, str]:
-    return pair.event_time, pair.key or ""
+def by_time_and_key(pair: RecordPair) -> tuple[float, str]:
+    """Return the sort key of examples: event time, then key. Tombstones are last."""
+    return (inf if pair.event_time is None else pair.event_time), pair.key or ""

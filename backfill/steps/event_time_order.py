@@ -84,6 +84,7 @@ def _tie(event: InputEvent) -> bytes:
 
 def outputs_within(inputs: Inputs, outputs: Sequence[Any], within: Days) -> list[Any]:
     """Return the outputs whose event time lies in the days."""
+    inputs.steps[0].opened.rows.expect_no_tombstones(outputs)
     start_ms, end_ms = within.start_ms, within.end_ms
     times = _times(inputs.processor, outputs)
     return [output for output, time in zip(outputs, times, strict=True) if start_ms <= time < end_ms]

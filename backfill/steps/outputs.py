@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 from ...processors.declare.canonical import CanonicalForm
 from ...processors.declare.processor import Processor
 from ...processors.declare.record_check import RecordCheck
-from ...processors.declare.routes import Routes
+from ...processors.declare.routes import Routes, To
+from ...processors.declare.tombstones import Tombstone
 from ...processors.errors import ProcessorFailed
 from ..spark.session import BATCH_EVENTS
 from ..warehouse.columns import CONVERSION_ERRORS, DAY_COLUMN, OUTPUT_MARKS, Columns, days_of
@@ -54,6 +55,7 @@ class OutputRows:
         """
         for start in range(0, len(outputs), BATCH_EVENTS):
             part = outputs[start : start + BATCH_EVENTS]
+            self.expect_no_tombstones(part)
             try:
                 routed = self._routes.split(part)
                 rows = [self._rows(category, records) for category, records in routed]
@@ -63,6 +65,18 @@ class OutputRows:
                     "of its output was published. Correct the processor and run the backfill again."
                 ) from error
             yield from rows
+
+    def expect_no_tombstones(self, outputs: Sequence[Any]) -> None:
+        """Raise ProcessorFailed for a tombstone: files of batch output contain only records."""
+        for output in outputs:
+            tombstone = output.record if type(output) is To else output
+            if type(tombstone) is Tombstone:
+                name = self._routes.processor.__name__
+                raise ProcessorFailed(
+                    f"{name} returned a tombstone of the key {tombstone.key!r}, and batch output contains only records. None of {name}'s output was "
+                    "published. Let a worker process these events instead of a backfill; or write a record that marks the deletion, such as one with "
+                    "a field `deleted`."
+                )
 
     def of_columns(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return columns of the only output category as rows.

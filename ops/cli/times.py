@@ -46,9 +46,9 @@ def parse_time_ms(text: str) -> int:
     return time if isinstance(time, int) else int(time.timestamp() * 1000)
 
 
-def format_time(time_ms: int) -> str:
-    """Format milliseconds since 1970 as a time in UTC."""
-    return timestamp_validation.format_time(time_ms)
+def format_time(time_ms: int | None) -> str:
+    """Format milliseconds since 1970 as a time in UTC; "no event time" without one."""
+    return "no event time" if time_ms is None else timestamp_validation.format_time(time_ms)
 
 
 def format_window(window: Window | None) -> str:

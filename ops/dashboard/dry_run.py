@@ -15,6 +15,7 @@ from ...processors.declare.categories import AnyCategory
 from ...processors.declare.dead_letters import DeadLetter
 from ...processors.declare.processor import Processor
 from ...processors.declare.routes import Routes
+from ...processors.declare.tombstones import Tombstone
 from ...processors.errors import Deferred, Halted, PenstockError, ProcessorFailed
 from ...processors.keyed_state.changes import Changes, EmptyState, StateReader
 from ...processors.monoids.equality import to_json_value
@@ -47,7 +48,7 @@ class OutputRecord:
     Args:
         category: its category.
         key: its key.
-        record: the record, as JSON values.
+        record: the record, as JSON values; None for a tombstone.
     """
 
     category: str
@@ -198,9 +199,12 @@ class _DryRunStep:
     def _output_records(self, outputs: Sequence[Any]) -> Iterator[OutputRecord]:
         for category, records in Routes(type(self.processor)).split(outputs):
             # JSON checks the types of records, whatever the codec of the category: the Avro codec would publish its schema.
-            whole_record_json(category).encode(records)
-            for key, record in zip(category.keys_of(records), records, strict=True):
-                yield OutputRecord(category.name, key, to_json_value(record))
+            whole_record_json(category).encode([record for record in records if type(record) is not Tombstone])
+            for record in records:
+                if type(record) is Tombstone:
+                    yield OutputRecord(category.name, record.key, None)
+                else:
+                    yield OutputRecord(category.name, category.keys_of([record])[0], to_json_value(record))
 
     def _state_changes(self, changes: Changes, saved: StateReader) -> Iterator[StateChange]:
         """Yield the changes of keys' values; none for a stateless processor or a remote store."""

@@ -14,6 +14,8 @@ from ...backfill.compare.summary import Comparison, ComparisonSummary
 from ...processors.declare.processor import Processor
 from .outputs import OutputRecord
 
+_TOMBSTONE = {"tombstone": True}
+"""The plain value of a tombstone in comparisons, where None is a missing record."""
 OTHER_AND_REPLAY = Sides("other", "replay")
 """The sides of `penstock replay --compare`."""
 
@@ -23,7 +25,7 @@ class OutputSlot(NamedTuple):
 
     category: str
     key: str
-    event_time: int
+    event_time: int | None
 
 
 def compare(
@@ -54,5 +56,5 @@ def by_slot(processor: type[Processor], outputs: Iterable[OutputRecord]) -> dict
         values = slots[OutputSlot(output.category, output.key, output.event_time)]
         if writes_updates(processor, output.category):
             values.clear()
-        values.append(output.value)
+        values.append(_TOMBSTONE if output.value is None else output.value)
     return dict(slots)

@@ -7,6 +7,7 @@ An output does not contain its input event. The rules below use its arrival, its
     arrived in the range, or before the last of the former           belongs if its key and event time are those of an input event, or if
                                                                      outputs have other keys and times than their inputs
     equals an output that the replay made while it warmed up         does not belong, whenever it arrived
+    is a tombstone, which has no event time                          belongs if it arrived before the end above, under the rule of keys
 
 Checkpoints divide updates arbitrarily: among the updates of a window, one that equals the replay's final update is used. A window that
 received events after the range is excluded if no update equals the replay's.
@@ -15,11 +16,11 @@ received events after the range is excluded if no update equals the replay's.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from math import inf
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -27,8 +28,9 @@ from ...backfill.compare.comparer import identical, writes_updates
 from ...backfill.compare.summary import Comparison
 from ...processors.declare.categories import AnyCategory
 from ...processors.declare.processor import Processor
+from ...processors.declare.tombstones import Tombstone
 from ...transport.bus import Bus
-from ...transport.codecs.by_category import Codecs
+from ...transport.codecs.by_category import Codecs, decode_outputs
 from ...transport.messages import Bucket
 from ...transport.offset_range import OffsetRange, read_offset_range
 from .differences import OutputSlot, by_slot, compare
@@ -104,6 +106,10 @@ class _Arrived(NamedTuple):
     def slot(self) -> OutputSlot:
         return _slot(self.output)
 
+    def has_slot_in(self, slots: Collection[OutputSlot]) -> bool:
+        """Return whether key and event time are those of one of the outputs. A tombstone has no event time, so it has no such slot."""
+        return self.output.event_time is not None and self.slot in slots
+
 
 def _slot(output: OutputRecord) -> OutputSlot:
     return OutputSlot(output.category, output.key, output.event_time)
@@ -117,10 +123,16 @@ def _arrived_since(bus: Bus, category: AnyCategory, since_ms: int) -> Iterator[_
         if starts[number] >= end:
             continue
         for batch in read_offset_range(bus, OffsetRange(Bucket(category.name, number), starts[number], end)):
-            decoded, arrivals = codec.decode(batch.messages), batch.arrivals_ms()
-            marks = category.keys_of(decoded.events), category.event_times_of(decoded.events)
-            for at, key, time, event in zip(decoded.at, *marks, decoded.events, strict=True):
-                yield _Arrived(OutputRecord(category.name, number, key, time, plain(event)), arrivals[at])
+            arrivals = batch.arrivals_ms()
+            for at, output in decode_outputs(category, codec, batch.messages):
+                yield _Arrived(_output_record(category, number, output), arrivals[at])
+
+
+def _output_record(category: AnyCategory, number: int, output: Any) -> OutputRecord:
+    if type(output) is Tombstone:
+        return OutputRecord(category.name, number, output.key, None, None)
+    [key], [time] = category.keys_of([output]), category.event_times_of([output])
+    return OutputRecord(category.name, number, key, time, plain(output))
 
 
 def _chosen_appended(replayed: Replayed, arrived: Sequence[_Arrived]) -> Iterator[OutputRecord]:
@@ -128,23 +140,24 @@ def _chosen_appended(replayed: Replayed, arrived: Sequence[_Arrived]) -> Iterato
     inputs, slots = replayed.inputs, {_slot(output) for output in replayed.outputs}
     warm_up = Counter(map(_identity, replayed.warm_up))
     same_keys = all(output.key in inputs.keys for output in replayed.outputs)
-    same_times = all(output.event_time in inputs.times for output in replayed.outputs)
+    times = {*inputs.times, None}  # a tombstone has no event time
+    same_times = all(output.event_time in times for output in replayed.outputs)
     # Without replayed outputs, only a partial replay limits the keys.
     keys_matter = same_keys and (replayed.is_part or bool(replayed.outputs))
     # A processor that was behind wrote long after the range: the last slot of the replay extends the horizon.
-    last_ms = max((arrival.arrived_ms + 1 for arrival in arrived if arrival.slot in slots), default=0)
+    last_ms = max((arrival.arrived_ms + 1 for arrival in arrived if arrival.has_slot_in(slots)), default=0)
     horizon_ms = max(replayed.horizon_ms, last_ms)
     for arrival in arrived:
         identity = _identity(arrival.output)
         if warm_up[identity]:
             warm_up[identity] -= 1
-        elif arrival.slot in slots:
+        elif arrival.has_slot_in(slots):
             yield arrival.output
         elif keys_matter and arrival.output.key not in inputs.keys:
             continue
         elif replayed.is_part and not same_keys:
             continue  # its input event may belong to a part that was not replayed
-        elif arrival.arrived_ms < horizon_ms and (arrival.output.event_time in inputs.times or not same_times):
+        elif arrival.arrived_ms < horizon_ms and (arrival.output.event_time in times or not same_times):
             yield arrival.output
 
 

@@ -11,6 +11,7 @@ from ...processors.declare.categories import AnyCategory, Category
 from ...processors.declare.codecs import Codec
 from ...processors.declare.processor import Processor
 from ...processors.declare.routes import Routes
+from ...processors.declare.tombstones import Tombstone
 from ...processors.shard.source_events import SourceEvents
 from ...transport.codecs.by_category import whole_record_json
 from ...transport.messages import MessageCopy
@@ -28,14 +29,14 @@ class Output(NamedTuple):
         category: its category.
         number: the bucket number of its shard.
         key: its key.
-        event_time: its event time (milliseconds since 1970, UTC).
-        record: the record.
+        event_time: its event time (milliseconds since 1970, UTC); None for a tombstone.
+        record: the record, or a tombstone.
     """
 
     category: AnyCategory
     number: int
     key: str
-    event_time: int
+    event_time: int | None
     record: Any
 
 
@@ -46,14 +47,14 @@ class OutputRecord(msgspec.Struct, frozen=True):
         category: the name of its category.
         bucket: the bucket number of its shard.
         key: its key.
-        event_time: its event time (milliseconds since 1970, UTC).
-        value: the record's fields.
+        event_time: its event time (milliseconds since 1970, UTC); None for a tombstone.
+        value: the record's fields; None for a tombstone.
     """
 
     category: str
     bucket: int
     key: str
-    event_time: int
+    event_time: int | None
     value: Any
 
 
@@ -81,10 +82,11 @@ class Outputs:
         except TypeError as error:
             raise ReplayStopped(f"{error} A worker would stop there. Correct {self._name}.") from error
         for category, outputs in routed:
-            records = self._as_read(category, outputs)
-            keys, times = category.keys_of(records), category.event_times_of(records)
-            for key, time, record in zip(keys, times, records, strict=True):
-                yield Output(category, played.number, key, time, record)
+            records = self._as_read(category, [output for output in outputs if type(output) is not Tombstone])
+            marked = zip(category.keys_of(records), category.event_times_of(records), records, strict=True)
+            for output in outputs:
+                marks = (output.key, None, output) if type(output) is Tombstone else next(marked)
+                yield Output(category, played.number, *marks)
 
     def _as_read(self, category: AnyCategory, records: Sequence[Any]) -> list[Any]:
         """Return records as a reader of the category decodes them: a whole number in a float field is a float."""
@@ -109,7 +111,8 @@ class Outputs:
 
 def as_record(output: Output) -> OutputRecord:
     """Return an output with plain values, for comparison and display."""
-    return OutputRecord(output.category.name, output.number, output.key, output.event_time, plain(output.record))
+    value = None if type(output.record) is Tombstone else plain(output.record)
+    return OutputRecord(output.category.name, output.number, output.key, output.event_time, value)
 
 
 def plain(record: Any) -> Any:
@@ -119,9 +122,8 @@ def plain(record: Any) -> Any:
 
 def line_of(output: Output) -> bytes:
     """Return an output as a line of JSON; equal outputs have equal bytes."""
-    return (
-        _encode(OutputRecord(output.category.name, output.number, output.key, output.event_time, output.record)) + b"\n"
-    )
+    value = None if type(output.record) is Tombstone else output.record
+    return _encode(OutputRecord(output.category.name, output.number, output.key, output.event_time, value)) + b"\n"
 
 
 class InputSummary:

@@ -7,16 +7,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...processors.declare.categories import AnyCategory
-from ...processors.declare.codecs import headers_of
 from ...processors.declare.dead_letters import dead_letters_of
 from ...processors.declare.processor import Processor
 from ...processors.declare.routes import Routes
 from ...processors.errors import PenstockError
 from ...processors.shard.batches import RejectedEvent
 from ...processors.user_code import user_traceback
-from ...transport.codecs.by_category import Codecs
+from ...transport.codecs.by_category import Codecs, encode_outputs
 from ...transport.codecs.dead_letters import dead_letter
-from ...transport.messages import RawBatch, outgoing
+from ...transport.messages import RawBatch
 from ..clock import Clock
 from .checkpoint_executor import CheckpointExecutor
 from .metrics import Metrics
@@ -72,11 +71,9 @@ class OutputWriter:
         shard.events_out += len(outputs)
 
     def _write(self, shard: OpenShard, category: AnyCategory, records: Sequence[Any]) -> None:
-        codec = self._codecs.of(category)
-        encoded = codec.encode(records)  # before the keys, because it checks them, too
-        keys = category.encode_keys(category.keys_of(records))
-        self._metrics.bytes_out += sum(map(len, encoded))
-        self._executor.send(shard, category.name, outgoing(category, keys, encoded, headers_of(codec, records)))
+        encoded = encode_outputs(category, self._codecs.of(category), records)
+        self._metrics.bytes_out += encoded.value_bytes
+        self._executor.send(shard, category.name, encoded.messages)
 
     def set_aside(self, shard: OpenShard, batch: RawBatch, event: RejectedEvent) -> None:
         """Send a rejected message of a batch to the dead letters."""

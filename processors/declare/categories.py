@@ -21,7 +21,7 @@ from .keys import KeyCodec, MessageKeys
 from .metadata import metadata_of
 from .partitioner import AnyPartitioner, Partitioner, bucket_of, buckets_of
 from .records import Record, fields_of, plain
-from .tombstones import Tombstone
+from .tombstones import RowDeletion
 
 R = TypeVar("R", bound=Record)
 
@@ -248,8 +248,8 @@ class Category(Generic[R]):
         """The Python name of the key field; None if the key is a function."""
         return fields_of(self.record)[self.key].name if isinstance(self.key, str) else None
 
-    def _computed_key(self, event: R | Tombstone) -> str:
-        if isinstance(event, Tombstone):
+    def _computed_key(self, event: R | RowDeletion) -> str:
+        if isinstance(event, RowDeletion):
             return event.deleted_key
         try:
             key = self.key(event)  # type: ignore[operator]  # a function, as keys_of checked

@@ -17,7 +17,7 @@ from ..validation import similar_member
 from .field_paths import FieldPath, find_field
 from .record_check import INT_MAX, INT_MIN, SHOWN, InvalidRecord
 from .records import Record
-from .tombstones import Tombstone
+from .tombstones import RowDeletion
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -131,7 +131,7 @@ class EventTimes:
         Raises:
             InvalidEventTime: the record has no valid event time.
         """
-        return record.deleted_at_ms if isinstance(record, Tombstone) else self._time_of(record)
+        return record.deleted_at_ms if isinstance(record, RowDeletion) else self._time_of(record)
 
     def _time_of(self, record: Any) -> int:
         try:

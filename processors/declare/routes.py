@@ -7,10 +7,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import msgspec
+
+from .aggregator import Aggregator
 from .categories import AnyCategory
-from .processor import Processor
+from .keys import InvalidKey
+from .metadata import Key, metadata_of
+from .processor import Processor, as_tuple
 from .record_check import RecordCheck
 from .records import Record
+from .tombstones import Tombstone
 
 
 class To(Record, frozen=True):
@@ -18,7 +24,9 @@ class To(Record, frozen=True):
 
     Args:
         category: one of the processor's `writes`.
-        record: a record of the category's type.
+        record: a record of the category's type, or a `Tombstone`.
+        key: the message key, in place of the record's. Only for a category whose key is a field with `metadata.Key`: the key
+            of other categories is in the value, and both must be equal.
 
     Examples:
         >>> import penstock as ps
@@ -35,6 +43,71 @@ class To(Record, frozen=True):
 
     category: Any
     record: Any
+    key: str | None = None
+
+    def record_for(self, category: AnyCategory) -> Any:
+        """Return the record, with `key` in its key field.
+
+        Raises:
+            TypeError: the record has another type than the category's, or the key does not fit the category.
+        """
+        if type(self.record) is Tombstone:
+            return self._tombstone_for(category)
+        if type(self.record) is not category.record:
+            raise TypeError(
+                f"{category.name} contains only {category.record.__name__} records, not {type(self.record).__name__}."
+            )
+        return self.record if self.key is None else self._with_key(category, self.key)
+
+    def _tombstone_for(self, category: AnyCategory) -> Tombstone:
+        if self.key is not None:
+            raise TypeError(
+                f"A tombstone for {category.name} has two keys, {self.record.key!r} and key={self.key!r}. Give only the first."
+            )
+        return expect_tombstone(category, self.record)
+
+    def _with_key(self, category: AnyCategory, key: str) -> Any:
+        attribute = category.key_attribute
+        record: type[Record] = category.record
+        if attribute is None or metadata_of(record).get(attribute) is not Key:
+            place = "a function of the record" if attribute is None else f"the field {category.key!r}"
+            raise TypeError(
+                f"A record for {category.name} has key={key!r}, but the key of this category is {place}, so readers would find another key "
+                f"than the message key. Set the key in the record. Or declare the key as a field with penstock.metadata.Key."
+            )
+        expect_key(category, key)
+        return msgspec.structs.replace(self.record, **{attribute: int(key) if category.key_is_number else key})
+
+
+def expect_tombstone(category: AnyCategory, tombstone: Tombstone) -> Tombstone:
+    """Return a tombstone for a category.
+
+    Raises:
+        TypeError: its key does not fit the category.
+    """
+    expect_key(category, tombstone.key)
+    return tombstone
+
+
+def expect_key(category: AnyCategory, key: object) -> None:
+    """Raise TypeError if a key is no key of a category."""
+    if not isinstance(key, str):
+        raise TypeError(f"The key {key!r} of an output for {category.name} is not a str. Convert it, as in str(key).")
+    try:
+        category.encode_keys([key])
+    except InvalidKey as error:
+        raise TypeError(str(error)) from error
+    if category.key_is_number and not _is_canonical_int(key):
+        raise TypeError(
+            f"The key {key!r} of an output for {category.name} is not an int in decimal digits, but the key field {category.key!r} is an int."
+        )
+
+
+def _is_canonical_int(key: str) -> bool:
+    try:
+        return str(int(key)) == key
+    except ValueError:
+        return False
 
 
 @dataclass(frozen=True)
@@ -44,7 +117,7 @@ class Routes:
     processor: type[Processor]
 
     def split(self, outputs: Sequence[Any]) -> list[tuple[AnyCategory, Sequence[Any]]]:
-        """Group outputs by category, in order for each.
+        """Group outputs by category, in order for each: records of its type, and tombstones.
 
         Raises:
             TypeError: the processor writes no such category, or several of an output's type.
@@ -63,7 +136,11 @@ class Routes:
             TypeError: as in `split`.
         """
         if type(output) is To:
-            return self._named(output), output.record
+            category = self._named(output)
+            return category, output.record_for(category)
+        if type(output) is Tombstone:
+            category = self._only_category()
+            return category, expect_tombstone(category, output)
         found = self._by_type.get(type(output), ())
         if len(found) == 1:
             return found[0], output
@@ -77,9 +154,31 @@ class Routes:
     def _named(self, output: To) -> AnyCategory:
         name = getattr(output.category, "name", output.category)
         found = next((category for category in self._categories if category.name == name), None)
-        if found is None or type(output.record) is not found.record:
+        if found is None or type(output.record) not in {found.record, Tombstone}:
             raise self._unknown(f"{type(output.record).__name__} for {name}")
+        if type(output.record) is Tombstone:
+            self._expect_tombstones()
         return found
+
+    def _only_category(self) -> AnyCategory:
+        """Return the category of a tombstone without a category."""
+        self._expect_tombstones()
+        written = as_tuple(self.processor.writes)
+        if len(written) == 1:
+            return written[0]
+        if not written:
+            raise self._unknown("Tombstone")
+        raise TypeError(
+            f"Processor {self.processor.__name__} returned a Tombstone, but writes {', '.join(one.name for one in written)}. Return "
+            "penstock.To(category, penstock.Tombstone(key))."
+        )
+
+    def _expect_tombstones(self) -> None:
+        if issubclass(self.processor, Aggregator):
+            raise TypeError(
+                f"Aggregator {self.processor.__name__} returned a Tombstone, but the result of a window is a record, or None for no result. Write "
+                "tombstones with a penstock.Stateless or penstock.Stateful."
+            )
 
     def _unknown(self, output: str) -> TypeError:
         written = ", ".join(f"{category.record.__name__} to {category.name}" for category in self._categories)
@@ -106,7 +205,8 @@ class Routes:
         """
         for category, records in self.split(outputs):
             for record in records:
-                self._checks[category.name].expect_one(record)
+                if type(record) is not Tombstone:
+                    self._checks[category.name].expect_one(record)
 
     @cached_property
     def _checks(self) -> dict[str, RecordCheck]:

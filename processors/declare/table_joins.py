@@ -16,7 +16,7 @@ from .context import Context
 from .join_inputs import declares, expect_declared, expect_distinct_records
 from .method_check import Method, check_methods
 from .stateful import Stateful
-from .tombstones import Tombstone
+from .tombstones import RowDeletion
 from .type_parameters import Event, Output, Row
 
 
@@ -74,7 +74,7 @@ class TableJoin(Stateful[Any, Any, Output], Generic[Event, Row, Output]):
     @final
     def process(self, event: Any, state: Any, context: Context) -> tuple[Any, Iterable[Output]]:
         """Store or delete a row, or join an event with the row."""
-        if type(event) is Tombstone:
+        if type(event) is RowDeletion:
             return None, ()
         if type(event) is self.table.record:
             return event, ()

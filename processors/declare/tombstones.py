@@ -1,15 +1,42 @@
-"""Deletions in table categories."""
+"""Messages with a key and a null value: tombstones, as outputs and as inputs."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 if TYPE_CHECKING:
     from .categories import AnyCategory
 
 
-class Tombstone:
-    """A message without a value in a table category: it deletes the row of its key.
+class Tombstone(msgspec.Struct, frozen=True, gc=False):
+    """An output with a key and without a value. Tables delete the row of the key, and compacted topics its earlier messages.
+
+    Args:
+        key: the key. It gets the message key and the bucket of a record with this key.
+
+    Examples:
+        >>> import penstock as ps
+        >>> class Session(ps.Record, frozen=True):
+        ...     user: str
+        ...     at: int
+        ...     is_open: bool
+        >>> class OpenSessions(ps.Stateless):
+        ...     reads = ps.Category("sessions", Session, key="user", event_time="at")
+        ...     writes = ps.Category("open_sessions", Session, key="user", event_time="at", compacted=True)
+        ...
+        ...     def process(self, event):
+        ...         return [event if event.is_open else ps.Tombstone(event.user)]
+        >>> OpenSessions().process(Session("ann", 5, False))
+        [Tombstone(key='ann')]
+    """
+
+    key: str
+
+
+class RowDeletion:
+    """A tombstone that a table reads: it deletes the row of its key.
 
     It has the key and the event time under the field names of the category, and no other field.
 

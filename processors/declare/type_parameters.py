@@ -7,11 +7,12 @@ from typing import Any
 from typing_extensions import TypeVar
 
 from .records import Record
+from .tombstones import Tombstone
 
 Event = TypeVar("Event", default=Any)
 """The record of the input; a union if there are several inputs."""
-Output = TypeVar("Output", bound=Record, default=Any)
-"""The record of the output; a union if there are several outputs."""
+Output = TypeVar("Output", bound=Record | Tombstone, default=Any)
+"""The record of the output; a union if there are several outputs, or with `Tombstone`."""
 State = TypeVar("State", default=Any)
 """The state of a key."""
 Value = TypeVar("Value", default=Any)

@@ -18,7 +18,7 @@ import msgspec
 
 from ..declare.categories import AnyCategory, Category
 from ..declare.stateful import Stateful
-from ..declare.tombstones import Tombstone
+from ..declare.tombstones import RowDeletion
 from ..errors import ProcessorFailed, UserCodeError
 from ..keyed_state import key_layout
 from ..keyed_state.changes import StateReader
@@ -34,7 +34,7 @@ DELIVERY_BATCH = 1_000
 
 def _as_key(event: Any) -> str:
     """Encode a tombstone as its key: a string, which no record is."""
-    if not isinstance(event, Tombstone):
+    if not isinstance(event, RowDeletion):
         raise TypeError(f"A {type(event).__name__} cannot be buffered.")
     return event.deleted_key
 
@@ -113,7 +113,7 @@ class OrderedDeliveryOperator:
     def _events(self, number: int, entry: ScheduledEntry) -> list[Any]:
         count, encoded = _decode(entry.value)
         if _is_text(encoded):
-            return [Tombstone(self._inputs[number], _decode_key(encoded), entry.at)] * count
+            return [RowDeletion(self._inputs[number], _decode_key(encoded), entry.at)] * count
         return [self._decoders[number](encoded)] * count
 
     def _failed(self, event: Any, error: UserCodeError) -> ProcessorFailed:

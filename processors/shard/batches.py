@@ -12,7 +12,7 @@ from ..declare.codecs import Decoded, Message, Undecodable
 from ..declare.event_times import TimeUnit
 from ..declare.keys import InvalidKey
 from ..declare.processor import ErrorPolicy, Processor
-from ..declare.tombstones import Tombstone
+from ..declare.tombstones import RowDeletion
 from ..errors import PenstockError, UserCodeError
 from ..operators import StepResult
 from ..time.timestamp_validation import (
@@ -125,7 +125,7 @@ def with_deletions(
         if key is None:
             bad.append(message)
         else:
-            deletions[message.at] = Tombstone(category, key, messages[message.at].timestamp()[1])
+            deletions[message.at] = RowDeletion(category, key, messages[message.at].timestamp()[1])
     pairs = sorted([*zip(decoded.at, decoded.events, strict=True), *deletions.items()], key=itemgetter(0))
     return Decoded([event for _, event in pairs], [at for at, _ in pairs], bad)
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import time
-from contextlib import suppress
-from typing import Any
+from contextlib import nullcontext, suppress
+from typing import Annotated, Any
 
 import pytest
+from support import plain
 
 import penstock as ps
 from penstock.errors import BusError, DeclarationError
@@ -38,6 +39,14 @@ class Payment(ps.Record, frozen=True):
 
     customer: str
     at: ps.EventTime
+
+
+class Note(ps.Record, frozen=True):
+    """A note of an owner, who is only in the message key."""
+
+    text: str
+    at: ps.EventTime
+    owner: Annotated[int, ps.metadata.Key] = 0
 
 
 @pytest.fixture(params=["memory", "kafka"])
@@ -96,6 +105,78 @@ def test_records_are_written_to_the_buckets_of_their_keys(bus: Bus, orders: ps.C
     for customer in {event.customer for event in records}:
         times = [event.at for _, event in found if event.customer == customer]
         assert times == sorted(times)
+
+
+def messages_of(bus: Bus, category: ps.Category[Any]) -> list[tuple[int, bytes | None, bytes | None]]:
+    """Return the bucket, key and value of each message of a category: on Kafka by a plain client."""
+    if isinstance(bus, KafkaBus):
+        return plain.messages(bus.settings.bootstrap, category.name)
+    return [
+        (number, message.key(), message.value())
+        for number, end in bus.catalog.stable_ends(category.name).items()
+        if end
+        for batch in read_offset_range(bus, OffsetRange(Bucket(category.name, number), 0, end))
+        for message in batch.messages
+    ]
+
+
+@pytest.mark.parametrize("transactional", [False, True])
+def test_a_tombstone_has_the_key_of_its_records_and_no_value(
+    bus: Bus, orders: ps.Category[Order], payments: ps.Category[Payment], *, transactional: bool
+) -> None:
+    """It is in the bucket of the key, after the records that were sent before, with and without a transaction."""
+    customers = [f"c{n}" for n in range(20)]
+    producer: ps.Producer[Any]
+    identity = f"{orders.name}.p" if transactional else None
+    with (
+        ps.Producer[Any](orders, payments, bus=bus, transactional_id=identity) as producer,
+        producer.transaction() if transactional else nullcontext(),
+    ):
+        producer.send(*(Order(customer, 1) for customer in customers), Payment("ann", 1))
+        producer.send(*(ps.To(orders, ps.Tombstone(customer)) for customer in customers))
+        with pytest.raises(TypeError, match="Name the category of a tombstone"):
+            producer.send(ps.Tombstone("ann"))
+    if not transactional:
+        with ps.Producer(payments, bus=bus) as alone:
+            alone.send(Payment("bob", 2), ps.Tombstone("ann"))
+
+    found = messages_of(bus, orders)
+    for customer in customers:
+        of_customer = [(number, value) for number, key, value in found if key == customer.encode()]
+        assert [(number, value is None) for number, value in of_customer] == [
+            (orders.bucket_of(customer), False),
+            (orders.bucket_of(customer), True),
+        ]
+    assert len(found) == 2 * len(customers)
+    if not transactional:
+        assert [(key, value is None) for _, key, value in messages_of(bus, payments)] == [
+            (b"ann", False),
+            (b"bob", False),
+            (b"ann", True),
+        ]
+
+
+def test_an_output_names_its_category_and_key(bus: Bus, unique: str) -> None:
+    """The key replaces that of a record whose key is the message key. Other categories and keys are refused."""
+    notes = ps.Category(f"{unique}.notes", Note, key="owner", event_time="at", buckets=4, key_codec=ps.KeyCodec.INT32)
+    bus.catalog.create(CategorySpec.of(notes))
+    with ps.Producer(notes, bus=bus) as producer:
+        producer.send(ps.To(notes, Note("first", 1), key="7"), Note("second", 2, 8), ps.Tombstone("7"))
+        for wrong, words in (
+            (ps.To(notes, Note("third", 3), key="ann"), "'ann' does not fit its `key_codec`"),
+            (ps.To(notes, Order("ann", 3)), "contains only Note records, not Order"),
+            (ps.To(f"{unique}.orders", Note("third", 3)), "no category for a Note for"),
+        ):
+            with pytest.raises(TypeError, match=words):
+                producer.send(wrong)
+
+    found = messages_of(bus, notes)
+    assert sorted(found, key=lambda message: message[1] or b"", reverse=True) == [
+        (notes.bucket_of("8"), b"\0\0\0\x08", b'{"text":"second","at":2}'),
+        (notes.bucket_of("7"), b"\0\0\0\x07", b'{"text":"first","at":1}'),
+        (notes.bucket_of("7"), b"\0\0\0\x07", None),
+    ]
+    assert sorted(event.owner for _, event in read(bus, notes)) == [7, 8]
 
 
 def test_records_of_a_transaction_become_visible_together(

@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
+from support import plain
 from support.cli import Cli
 
 from penstock.transport.kafka import KafkaBus
@@ -97,26 +98,9 @@ def long_key(number: int) -> bytes:
     return struct.pack(">q", number % USERS)
 
 
-def messages_of(kafka: str, topic: str) -> list[tuple[int, bytes | None, bytes | None]]:
-    """Return the partition, key and value of all committed messages, by a plain client."""
-    consumer = Consumer({"bootstrap.servers": kafka, "group.id": "plain", "enable.partition.eof": True})
-    numbers = consumer.list_topics(topic, 30).topics[topic].partitions
-    consumer.assign([TopicPartition(topic, number, 0) for number in numbers])
-    found, ended = [], 0
-    while ended < len(numbers):
-        message = consumer.poll(30.0)
-        assert message is not None
-        if message.error():
-            ended += 1
-        else:
-            found.append((int(message.partition() or 0), message.key(), message.value()))
-    consumer.close()
-    return found
-
-
 def counts(kafka: str, topic: str) -> dict[int, int]:
     """Return the last count of each user. Every earlier count was written once."""
-    found = [json.loads(value or b"") for _, _, value in messages_of(kafka, topic)]
+    found = [json.loads(value or b"") for _, _, value in plain.messages(kafka, topic)]
     result = Counter(total["user"] for total in found)
     assert len({(total["user"], total["rides"]) for total in found}) == len(found)
     assert all(max(t["rides"] for t in found if t["user"] == user) == count for user, count in result.items())
@@ -136,8 +120,8 @@ def test_a_count_per_key_is_right_or_refused(written: str, cli: Cli, kafka: str,
             done = cli("run", "app.py:Counting", "--until-end")
             assert done.returncode == 1
             assert f"declare `partitioner=ps.Partitioner.{written}` on {prefix}.rides" in " ".join(done.stderr.split())
-    totals = messages_of(kafka, f"{prefix}.{written.lower()}")
-    control = {key: number for number, key, _ in messages_of(kafka, f"{prefix}.rides")}
+    totals = plain.messages(kafka, f"{prefix}.{written.lower()}")
+    control = {key: number for number, key, _ in plain.messages(kafka, f"{prefix}.rides")}
 
     assert counts(kafka, f"{prefix}.{written.lower()}") == dict.fromkeys(range(USERS), EVENTS // USERS)
     assert {key: number for number, key, _ in totals} == control
@@ -157,8 +141,8 @@ def test_integer_keys_of_a_default_client_are_counted(cli: Cli, kafka: str, pref
     assert refused.returncode == 1
     assert f"declare `key_codec={codec}, partitioner={partitioner}`" in " ".join(refused.stderr.split())
     assert counts(kafka, f"{prefix}.right") == dict.fromkeys(range(USERS), EVENTS // USERS)
-    control = {key: number for number, key, _ in messages_of(kafka, f"{prefix}.rides")}
-    assert {key: number for number, key, _ in messages_of(kafka, f"{prefix}.right")} == control
+    control = {key: number for number, key, _ in plain.messages(kafka, f"{prefix}.rides")}
+    assert {key: number for number, key, _ in plain.messages(kafka, f"{prefix}.right")} == control
 
 
 def test_messages_without_keys_are_counted_after_a_repartition(cli: Cli, kafka: str, prefix: str) -> None:

@@ -23,7 +23,7 @@ from penstock.ops.worker.transaction_sweeper import TransactionSweeper
 from penstock.ops.worker.watermark_subscriber import BucketWatermarks, InputWatermark, _UpstreamShard
 from penstock.ops.worker.worker import Worker
 from penstock.processors.declare.categories import AnyCategory, Category
-from penstock.processors.declare.tombstones import Tombstone
+from penstock.processors.declare.tombstones import RowDeletion
 from penstock.processors.operators.early_results import EarlyResults
 from penstock.processors.operators.sliding_history import SlidingHistory
 from penstock.processors.shard import checkpoints
@@ -166,19 +166,19 @@ def rows_stay() -> AbstractContextManager[object]:
     process = ps.TableJoin.process
 
     def faulty_process(self: ps.TableJoin, event: object, state: object, context: ps.Context) -> object:
-        return (state, ()) if type(event) is Tombstone else process(self, event, state, context)
+        return (state, ()) if type(event) is RowDeletion else process(self, event, state, context)
 
     return patch.object(ps.TableJoin, "process", faulty_process)
 
 
 def rows_go_when_they_are_read() -> AbstractContextManager[object]:
     """Apply a deletion at the brokers' time instead of its writer's time."""
-    begin = Tombstone.__init__
+    begin = RowDeletion.__init__
 
-    def faulty_begin(self: Tombstone, category: AnyCategory, key: str, _: int) -> None:
+    def faulty_begin(self: RowDeletion, category: AnyCategory, key: str, _: int) -> None:
         begin(self, category, key, START_MS)
 
-    return patch.object(Tombstone, "__init__", faulty_begin)
+    return patch.object(RowDeletion, "__init__", faulty_begin)
 
 
 def unanswered_batches_are_skipped() -> AbstractContextManager[object]:

@@ -130,7 +130,7 @@ def test_last_updates_are_paired_with_batch_results(root: Path) -> None:
     found = explained(root, "a", "Hours")
 
     assert [
-        (p.event_time // HOUR, p.kind, p.left and p.left["ticks"], p.right and p.right["ticks"])
+        ((p.event_time or 0) // HOUR, p.kind, p.left and p.left["ticks"], p.right and p.right["ticks"])
         for _, p in found.outputs
     ] == [
         (24, Kind.EQUAL, 2, 2),

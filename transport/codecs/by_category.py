@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from contextlib import suppress
+from itertools import compress, repeat
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 from ...processors.declare.categories import AnyCategory, CodecName
-from ...processors.declare.codecs import Codec, CodecSpec, Payload, headers_of
+from ...processors.declare.codecs import Codec, CodecSpec, Message, Payload, headers_of
 from ...processors.declare.dead_letters import DeadLetter
+from ...processors.declare.keys import InvalidKey
 from ...processors.declare.metadata import metadata_of, payload_of
 from ...processors.declare.records import Record
+from ...processors.declare.tombstones import Tombstone
 from ..bus import Bus
 from ..messages import Outgoing, outgoing
 from ..tables.schemas import Schemas
@@ -64,13 +69,54 @@ def whole_record_json(category: AnyCategory) -> Codec:
     return validated(JsonCodec(Payload(category.name, category.record, category.times.field)), category)
 
 
-def encoded_messages(category: AnyCategory, codec: Codec, records: Sequence[Any]) -> Iterator[Outgoing]:
-    """Return a message for each record of a category, for the bucket of its key.
+class EncodedOutputs(NamedTuple):
+    """Encoded outputs of one category.
+
+    Args:
+        messages: a message for each output, in order.
+        value_bytes: the size of all values.
+    """
+
+    messages: Iterator[Outgoing]
+    value_bytes: int
+
+
+def encoded_messages(category: AnyCategory, codec: Codec, outputs: Sequence[Any]) -> Iterator[Outgoing]:
+    """Return a message for each record or tombstone of a category, for the bucket of its key.
 
     Raises:
         InvalidRecord: a record does not fit its type; there is no message.
         DeclarationError: a key cannot be computed, or does not fit the key codec.
     """
+    return encode_outputs(category, codec, outputs).messages
+
+
+def encode_outputs(category: AnyCategory, codec: Codec, outputs: Sequence[Any]) -> EncodedOutputs:
+    """Return the same messages with their size."""
+    if Tombstone not in set(map(type, outputs)):
+        return _encoded_records(category, codec, outputs)
+    is_tombstone = [type(output) is Tombstone for output in outputs]
+    tombstones = outgoing(
+        category, category.encode_keys([one.key for one in compress(outputs, is_tombstone)]), repeat(None)
+    )
+    records = _encoded_records(category, codec, [one for one in outputs if type(one) is not Tombstone])
+    in_order = (next(tombstones if deletes else records.messages) for deletes in is_tombstone)
+    return EncodedOutputs(in_order, records.value_bytes)
+
+
+def _encoded_records(category: AnyCategory, codec: Codec, records: Sequence[Any]) -> EncodedOutputs:
     values = codec.encode(records)  # first, because it checks the key field, too
     keys = category.encode_keys(category.keys_of(records))
-    return outgoing(category, keys, values, headers_of(codec, records))
+    return EncodedOutputs(outgoing(category, keys, values, headers_of(codec, records)), sum(map(len, values)))
+
+
+def decode_outputs(category: AnyCategory, codec: Codec, messages: Sequence[Message]) -> list[tuple[int, Any]]:
+    """Return the records and tombstones of messages with their indexes, in order. Other messages are skipped."""
+    decoded = codec.decode(messages)
+    outputs = dict(zip(decoded.at, decoded.events, strict=True))
+    for bad in decoded.bad:
+        key = messages[bad.at].key()
+        if messages[bad.at].value() is None and key is not None:
+            with suppress(InvalidKey):
+                outputs[bad.at] = Tombstone(category.decode_key(key))
+    return sorted(outputs.items(), key=itemgetter(0))
