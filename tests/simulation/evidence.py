@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import defaultdict
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, cast
 
@@ -26,14 +27,24 @@ SCHEMAS = "penstock.schemas"
 
 
 def outputs(world: World, name: str) -> list[dict[str, Any]]:
-    """Return the committed records of a category."""
+    """Return the committed records of a category, without tombstones."""
     if name not in world.cluster.topics:
         return []
-    values = [message.value() or b"null" for log in world.cluster.topic(name).logs for message in log.committed(0, ALL)]
+    messages = (message for log in world.cluster.topic(name).logs for message in log.committed(0, ALL))
+    values = [value for value in (message.value() for message in messages) if value is not None]
     if name not in world.scenario.category_settings.avro:
         return [json.loads(value) for value in values]
     schemas = _schemas(world)
     return [_read_avro(value, schemas) for value in values]
+
+
+def deletions_by_key(world: World, name: str) -> dict[str, list[bool]]:
+    """Return, by key, whether each committed message of a category is a tombstone, in order."""
+    found: defaultdict[str, list[bool]] = defaultdict(list)
+    for log in world.cluster.topic(name).logs if name in world.cluster.topics else ():
+        for message in log.committed(0, ALL):
+            found[(message.key() or b"").decode()].append(message.value() is None)
+    return dict(found)
 
 
 def _schemas(world: World) -> dict[bytes, Any]:

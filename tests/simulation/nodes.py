@@ -6,7 +6,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from support.kinds import IN_TIME, Answer, Event, Hourly, Joined, Kind, _Closing, _Stateless, _Table
+from support.kinds import (
+    IN_TIME,
+    Answer,
+    Event,
+    Hourly,
+    Joined,
+    Kind,
+    Sums,
+    Total,
+    _Closing,
+    _Stateful,
+    _Stateless,
+    _Table,
+)
 from support.kinds import KINDS as FAULT_TEST_KINDS
 from support.kinds import _Lookup as _FaultTestLookup
 from support.subjects import EXACT, LEAST, MOST, PAIRS
@@ -57,11 +70,20 @@ class _Remembering(_Lookup):
     cache = ps.lookups.Cached(ttl=timedelta(seconds=FRESH_S), missing_ttl=timedelta(seconds=FRESH_S))
 
 
+class _Deleting(_Stateful):
+    """Writes a tombstone after the total of each event."""
+
+    def process(self, event: Event, state: Sums | None, context: ps.Context) -> tuple[Sums, list[Total | ps.Tombstone]]:
+        after, totals = super().process(event, state, context)
+        return after, [*totals, ps.Tombstone(context.key)]
+
+
 _TABLE = {"rows": Answer, "events": Event}
 KINDS = {
     **FAULT_TEST_KINDS,
     "rekeyed": Kind(_Rekeyed, Event),
     "early": Kind(_Early, Hourly),
+    "deleting": Kind(_Deleting, Total),
     "forgetting": FAULT_TEST_KINDS["forgetting_unsure"],
     "table": Kind(_Table, Joined, _TABLE),
     "latest as of": Kind(_LatestAsOf, Joined, _TABLE),

@@ -158,6 +158,14 @@ PROFILES = {
             workers=(1,),
         ),
         Profile(
+            "tombstones",
+            (single,),
+            _ALL,
+            kinds=("deleting",),
+            buckets=(1, 2, 3),
+            avro=0.3,
+        ),
+        Profile(
             "deletions",
             (single,),
             (FaultKind.CLEAN, FaultKind.CLEAN, FaultKind.CLEAN, FaultKind.KILL, FaultKind.PAUSE),

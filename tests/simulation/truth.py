@@ -19,7 +19,7 @@ from . import evidence
 from .category_settings import CategorySettings
 from .inputs import END_MS, is_deletion
 from .nodes import LATE, TABLES, Node
-from .truth_of_events import Inputs, Outputs, expect_looked_up, expect_one_each, expect_table_rows
+from .truth_of_events import Inputs, Outputs, expect_looked_up, expect_one_each, expect_table_rows, expect_tombstones
 from .truth_of_windows import expect_windows
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ BY_EVENT = (
     "rekeyed",
     "repartition",
     "stateful",
+    "deleting",
     "unsure",
     "timers",
     "clock",
@@ -95,6 +96,8 @@ def _expect_outputs(
         expect_one_each(subject, outputs, inputs, watermarks_ms)
     else:
         expect_windows(subject, outputs, inputs, watermarks_ms)
+    if node.kind == "deleting":
+        expect_tombstones(subject, evidence.deletions_by_key(world, f"{node.name}.out"), inputs[0])
     if node.kind == "repartition":
         evidence.expect_placed(world, f"{node.name}.out")
 
@@ -107,7 +110,7 @@ def _expect_state(
         case "table" | "latest as of" if node.state is EXACT:
             latest = _latest_rows(node, inputs[0], watermarks_ms)
             assert {key.decode(): row["number"] for key, row in state.items()} == latest
-        case "stateful" | "unsure" | "timers" | "clock":
+        case "stateful" | "deleting" | "unsure" | "timers" | "clock":
             expect_counts(node.state, sums_in(state), by_key(events))
         case "ordered":
             expect_counts(

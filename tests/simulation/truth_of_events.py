@@ -8,7 +8,7 @@ from typing import Any
 
 from support.by_time import expect_in_order
 from support.kinds import DELAY_MS, LONGEST_CHAIN, Event
-from support.subjects import EXACT, LEAST, Subject
+from support.subjects import EXACT, LEAST, MOST, Subject
 from support.verdicts import expect_each_event
 
 from .inputs import is_deletion
@@ -30,11 +30,31 @@ def expect_one_each(subject: Subject, outputs: Outputs, inputs: Inputs, watermar
             expect_in_order(subject, outputs)
         case "forgetting":
             _expect_short_chains(outputs)
-        case "stateful" | "unsure" if subject.state is EXACT and subject.output is not LEAST:
+        case "stateful" | "deleting" | "unsure" if subject.state is EXACT and subject.output is not LEAST:
             counts = Counter((output["key"], output["count"]) for output in outputs)
             again = [count for count in counts if counts[count] > 1]
             assert not again, f"counted more than once: {again[:10]}"
     expect_each_event(subject.output, outputs, events)
+
+
+def expect_tombstones(subject: Subject, deletions: Mapping[str, Sequence[bool]], events: Sequence[Event]) -> None:
+    """Compare the tombstones of each key with its events: one after each output.
+
+    Args:
+        subject: the processor.
+        deletions: by key, whether each committed message in order is a tombstone.
+        events: the input.
+    """
+    truth = Counter(event.key for event in events)
+    assert set(deletions) <= set(truth), f"tombstones of unknown keys: {sorted(set(deletions) - set(truth))}"
+    for key, count in truth.items():
+        of_key = deletions.get(key, ())
+        if subject.output is not MOST:
+            assert sum(of_key) >= count, f"{count - sum(of_key)} tombstones of {key} are missing"
+        if subject.output is not LEAST:
+            assert sum(of_key) <= count, f"{sum(of_key) - count} tombstones of {key} came again"
+        if subject.output is EXACT:
+            assert list(of_key) == [False, True] * count, f"outputs and tombstones of {key} do not alternate"
 
 
 def _expect_short_chains(outputs: Outputs) -> None:
