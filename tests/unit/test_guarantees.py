@@ -195,6 +195,11 @@ SENTENCES = {
         "faults/test_moving.py::test_buckets_move_while_they_are_opened",
     ),
     "appear once to readers of committed data": ("contract/test_bus.py::test_a_transaction_counts_as_a_whole", KILLS),
+    "The same semantics apply to tombstones (`ps.Tombstone`), in order with the records of their key": (
+        "unit/test_tombstones.py::test_tombstones_are_written_in_the_order_of_their_events",
+        "unit/test_tombstones.py::test_each_tombstone_is_written_exactly_once_despite_crashes",
+        "integration/test_written_tombstones.py::test_a_plain_client_reads_the_keys_and_null_values",
+    ),
     "the inputs may interleave differently, so their outputs may repeat": (DEATHS,),
     "A lost state is rebuilt from the changelog, exactly as it was committed": (
         DEATHS,

@@ -18,6 +18,7 @@ from support.step_counts import counters
 import penstock as ps
 from penstock.backfill.archive.archived_rows import archive_schema
 from penstock.backfill.spark.batches import Transform
+from penstock.backfill.spark.failures import WorkerFailure
 from penstock.backfill.spark.shipped_app import ShippedApp
 from penstock.backfill.steps import aggregation, arrival_order
 from penstock.backfill.steps.arrival_order import arrival_order_step
@@ -80,6 +81,26 @@ class Number(ps.Stateful):
         """Return the word with its number."""
         number = (state or 0) + 1
         return number, [NumberedWord(event.speaker, event.at, event.word, number)]
+
+
+class Forget(ps.Stateless):
+    """Writes a tombstone for each word."""
+
+    reads, writes = words, echoed
+
+    def process(self, event: Word) -> list[ps.Tombstone]:
+        """Forget the speaker."""
+        return [ps.Tombstone(event.speaker)]
+
+
+class ForgetStateful(ps.Stateful):
+    """The same with a state."""
+
+    reads, writes, state = words, echoed, int
+
+    def process(self, event: Word, state: int | None, context: ps.Context) -> tuple[int, list[ps.To]]:
+        """Forget the speaker."""
+        return 1, [ps.To(echoed, ps.Tombstone(event.speaker))]
 
 
 class Silence(ps.Stateful):
@@ -385,6 +406,25 @@ def test_a_bucket_in_order_of_arrival_has_its_shards_outputs(
     assert fed.late
     assert given
     assert given == [msgspec.structs.asdict(one) for one in fed.outputs if DAYS.contains(one.at)]
+
+
+@pytest.mark.parametrize("kind", ["mapper", "reducer", "event time", "arrival order"])
+def test_a_backfill_stops_at_a_tombstone(kind: str) -> None:
+    """In each step: its output contains only records, so the deletion would be lost."""
+    step = step_of("Forget" if kind == "mapper" else "ForgetStateful")
+    by_speaker = sorted(enumerate(said_words()), key=lambda sent: (sent[1].speaker, sent[0]))
+    stored_words = stored(by_speaker, 64)
+    transform, batches = {
+        "mapper": (mapper_step(step), stored_words),
+        "reducer": (reducer_step(step, DAYS), stored_words),
+        "event time": (event_time_step(Inputs([step]), DAYS, FIRST_DAY_MS), as_input(stored_words)),
+        "arrival order": (arrival_order_step(Inputs([step]), DAYS), as_input(stored_words)),
+    }[kind]
+
+    with pytest.raises(
+        WorkerFailure, match=r"returned a tombstone of the key .*None of Forget.*'s output was published"
+    ):
+        outputs(transform, batches)
 
 
 def test_events_far_ahead_of_their_arrival_are_rejected() -> None:
