@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -273,12 +273,12 @@ def _mixture(shape: JsonShape) -> str:
     return f"its values have several types ({shares})"
 
 
-def _identifiers(names: Iterable[str]) -> dict[str, str]:
-    """Return a different Python name for each field of an object."""
+def _identifiers(names: Collection[str]) -> dict[str, str]:
+    """Return a different Python name for each field of an object, which is no other field's name on the bus."""
     found: dict[str, str] = {}
     for name in names:
         python_name = _identifier(name)
-        while python_name in found.values():
+        while python_name != name and (python_name in names or python_name in found.values()):
             python_name += "_"
         found[name] = python_name
     return found

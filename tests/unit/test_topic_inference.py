@@ -11,7 +11,7 @@ from uuid import UUID
 
 import msgspec
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from penstock.ops.topic_inference import TopicSample, declaration_of, read_sample
@@ -61,6 +61,7 @@ VALUES = st.recursive(
 
 @settings(deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])  # shrinking runs for minutes
 @given(st.lists(st.dictionaries(NAMES, VALUES, min_size=1, max_size=5), min_size=1, max_size=5))
+@example([{"_id": 1, "id": "2415-10-09T23:08:03+00:00"}])
 def test_the_inferred_record_decodes_every_message(contents: list[dict[str, Any]]) -> None:
     """Any JSON objects: with missing, null, nested, renamed and mixed fields."""
     messages = [message({**content, "user": "ann"}, b"ann", 0) for content in contents]
