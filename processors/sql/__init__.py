@@ -1,0 +1,1 @@
+"""Applications in SQL: statements that become processors."""

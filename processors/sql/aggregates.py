@@ -1,0 +1,254 @@
+"""Aggregate functions of SQL, as monoids.
+
+As in PostgreSQL, aggregates pass over NULL, and all but counts are NULL if every value was NULL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from sqlglot import exp
+
+from ..monoids import Count, Distinct, First, Last, Max, Mean, Min, Monoid, Quantiles, Sum
+from ..validation import did_you_mean
+from .expressions import Compiled, Program
+from .types import SqlType
+
+
+class OfValues(Monoid[Any]):
+    """The partial of a monoid over the observations that are not None; None without one.
+
+    Args:
+        inner: the monoid. Its own partials are never None, except those without observations.
+
+    Examples:
+        >>> total = OfValues(Sum())
+        >>> total.fold(total.fold(total.identity(), None), 3), total.value(total.identity())
+        (3, None)
+    """
+
+    def __init__(self, inner: Monoid[Any]) -> None:
+        self.inner = inner
+        self.commutative = inner.commutative
+        self.folds_in_place = inner.folds_in_place
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.inner!r})"
+
+    def identity(self) -> Any:
+        """Return None."""
+        return None
+
+    def lift(self, observation: Any) -> Any:
+        """Return the inner partial of a value; None of None."""
+        return None if observation is None else self.inner.lift(observation)
+
+    def combine(self, left: Any, right: Any) -> Any:
+        """Return the combined inner partials; the other one if one is None."""
+        if left is None or right is None:
+            return right if left is None else left
+        return self.inner.combine(left, right)
+
+    def fold(self, accumulator: Any, observation: Any) -> Any:
+        """Fold a value into the inner partial; None changes nothing."""
+        if observation is None:
+            return accumulator
+        return self.inner.lift(observation) if accumulator is None else self.inner.fold(accumulator, observation)
+
+    def value(self, partial: Any) -> Any:
+        """Return the inner value; None without values."""
+        return None if partial is None else self.inner.value(partial)
+
+    def dump(self, value: Any) -> Any:
+        """Return the dumped inner partial."""
+        return None if value is None else self.inner.dump(value)
+
+    def load(self, dumped: Any) -> Any:
+        """Return the loaded inner partial."""
+        return None if dumped is None else self.inner.load(dumped)
+
+    def same(self, left: Any, right: Any) -> bool:
+        """Return whether both are None or the same to the inner monoid."""
+        return left is right if left is None or right is None else self.inner.same(left, right)
+
+    def within_error(self, left: Any, right: Any, /) -> bool | None:
+        """Return the inner monoid's answer."""
+        return self.inner.within_error(left, right)
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """One aggregate of a query.
+
+    Args:
+        monoid: how its observations combine.
+        observation: the code of the observation of an event; None for an event that does not count.
+        result: the code of its value, with `{0}` for the monoid's value, which is None if no event counted.
+        type: the type of its value.
+        nullable: whether its value can be NULL.
+    """
+
+    monoid: Monoid[Any]
+    observation: Compiled
+    result: str
+    type: SqlType
+    nullable: bool
+
+
+_STORED = {
+    SqlType.BOOLEAN: ("{0}", "{0}"),
+    SqlType.BIGINT: ("{0}", "{0}"),
+    SqlType.DOUBLE: ("{0}", "{0}"),
+    SqlType.TEXT: ("{0}", "{0}"),
+    SqlType.BYTES: ("{0}", "{0}"),
+    SqlType.TIMESTAMP: ("epoch_us({0})", "timestamp_of_us({0})"),
+    SqlType.DATE: ("{0}.toordinal()", "date_of_ordinal({0})"),
+}
+"""The code of a value in a partial and back, by type."""
+_SELECTIONS: dict[type[exp.Expr], type[Monoid[Any]]] = {
+    exp.Min: Min,
+    exp.Max: Max,
+    exp.First: First,
+    exp.Last: Last,
+    exp.FirstValue: First,
+    exp.LastValue: Last,
+}
+
+
+def is_aggregate(node: exp.Expr) -> bool:
+    """Return whether a node is the call of an aggregate, without its FILTER."""
+    return isinstance(node, exp.AggFunc)
+
+
+def compile_aggregate(program: Program, node: exp.Expr) -> Aggregate:
+    """Return the aggregate of a call, perhaps with a FILTER.
+
+    Raises:
+        SqlRefused: it is not supported, or does not fit the type of its argument.
+    """
+    call, condition = (node.this, node.expression.this) if isinstance(node, exp.Filter) else (node, None)
+    handler = _HANDLERS.get(type(call))
+    if handler is None:
+        raise program.refused(call, f"The aggregate {call.sql(dialect='postgres')} is not supported.", _known(call))
+    aggregate = handler(program, call)
+    if condition is None:
+        return aggregate
+    passes = program.expect(condition, SqlType.BOOLEAN)
+    filtered = f"({aggregate.observation.code} if {passes.code} else None)"
+    return Aggregate(
+        aggregate.monoid,
+        Compiled(filtered, aggregate.observation.type, nullable=True),
+        aggregate.result,
+        aggregate.type,
+        nullable=aggregate.nullable or not _is_count(call),
+    )
+
+
+def _known(call: exp.Expr) -> str:
+    names = ["count", "sum", "avg", "min", "max", "first", "last", "approx_count_distinct", "approx_quantile"]
+    return f"The aggregates are {', '.join(names)}.{did_you_mean(_name(call), names)}"
+
+
+def _name(call: exp.Expr) -> str:
+    """Return the name of an aggregate in SQL."""
+    return call.sql(dialect="postgres").partition("(")[0].lower()
+
+
+def _is_count(call: exp.Expr) -> bool:
+    return isinstance(call, (exp.Count, exp.ApproxDistinct))
+
+
+def _count(program: Program, call: exp.Count) -> Aggregate:
+    _expect_arguments(program, call, {"this", "big_int"})
+    if isinstance(call.this, exp.Distinct):
+        raise program.refused(
+            call,
+            "count(distinct …) is not supported: its state would grow without limit.",
+            "Write approx_count_distinct(…).",
+        )
+    if call.this is None or isinstance(call.this, exp.Star):
+        return Aggregate(
+            OfValues(Count()), Compiled("True", SqlType.BOOLEAN), "({0} or 0)", SqlType.BIGINT, nullable=False
+        )
+    counted = program.compile(call.this)
+    observation = Compiled(f"(None if {counted.code} is None else True)", SqlType.BOOLEAN, nullable=counted.nullable)
+    return Aggregate(OfValues(Count()), observation, "({0} or 0)", SqlType.BIGINT, nullable=False)
+
+
+def _sum(program: Program, call: exp.Sum) -> Aggregate:
+    summed = _number(program, call)
+    check = "bigint" if summed.type is SqlType.BIGINT else "double"
+    return Aggregate(OfValues(Sum()), summed, f"({{0}} and {check}({{0}}))", summed.type, nullable=summed.nullable)
+
+
+def _mean(program: Program, call: exp.Avg) -> Aggregate:
+    averaged = _number(program, call)
+    return Aggregate(OfValues(Mean()), averaged, "{0}", SqlType.DOUBLE, nullable=averaged.nullable)
+
+
+def _number(program: Program, call: exp.Expr) -> Compiled:
+    """Return the argument of a sum or a mean."""
+    _expect_arguments(program, call, {"this"})
+    if isinstance(call.this, exp.Distinct):
+        raise program.refused(call, f"{_name(call)}(distinct …) is not supported.")
+    argument = program.compile(call.this)
+    if argument.type not in (SqlType.BIGINT, SqlType.DOUBLE):
+        raise program.refused(
+            call.this,
+            f"{_name(call)} needs a bigint or a double precision, and this is of type {argument.type.value}.",
+            "Add a cast.",
+        )
+    return argument
+
+
+def _selection(program: Program, call: exp.Expr) -> Aggregate:
+    """Compile min, max, first or last: one of the values."""
+    _expect_arguments(program, call, {"this"})
+    chosen = program.compile(call.this)
+    if chosen.type not in _STORED:
+        raise program.refused(call.this, f"{_name(call)} is not defined for {chosen.type.value}.")
+    store, load = _STORED[chosen.type]
+    observation = program.strict(store, [chosen], chosen.type)
+    value = f"(None if {{0}} is None else {load})"
+    return Aggregate(OfValues(_SELECTIONS[type(call)]()), observation, value, chosen.type, nullable=chosen.nullable)
+
+
+def _distinct(program: Program, call: exp.ApproxDistinct) -> Aggregate:
+    _expect_arguments(program, call, {"this"})
+    counted = program.compile(call.this)
+    if counted.type not in _STORED:
+        raise program.refused(call.this, f"approx_count_distinct is not defined for {counted.type.value}.")
+    observation = program.strict(_STORED[counted.type][0], [counted], counted.type)
+    return Aggregate(
+        OfValues(Distinct()), observation, "(0 if {0} is None else round({0}.estimate))", SqlType.BIGINT, nullable=False
+    )
+
+
+def _quantile(program: Program, call: exp.ApproxQuantile) -> Aggregate:
+    _expect_arguments(program, call, {"this", "quantile"})
+    rank = program.compile(call.args["quantile"])
+    if not isinstance(rank.literal, (int, float)) or not 0 <= rank.literal <= 1:
+        raise program.refused(call, "approx_quantile needs a number from 0 to 1.", "Write approx_quantile(delay, 0.9).")
+    ranked = program.expect(call.this, SqlType.DOUBLE)
+    first = "(None if {0} is None else {0}[0])"
+    return Aggregate(
+        OfValues(Quantiles((float(rank.literal),))), ranked, first, SqlType.DOUBLE, nullable=ranked.nullable
+    )
+
+
+def _expect_arguments(program: Program, call: exp.Expr, used: set[str]) -> None:
+    for name, value in call.args.items():
+        if value not in (None, False, []) and name not in used:
+            raise program.refused(call, f"{call.sql(dialect='postgres')}: {name.replace('_', ' ')!r} is not supported.")
+
+
+_HANDLERS: dict[type[exp.Expr], Callable[[Program, Any], Aggregate]] = {
+    exp.Count: _count,
+    exp.Sum: _sum,
+    exp.Avg: _mean,
+    **dict.fromkeys(_SELECTIONS, _selection),
+    exp.ApproxDistinct: _distinct,
+    exp.ApproxQuantile: _quantile,
+}

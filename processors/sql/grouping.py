@@ -1,0 +1,335 @@
+"""Queries with GROUP BY or aggregates, as aggregators.
+
+    source --the processor before it: WHERE, keys and observations--> <table>.grouped, keyed by group --aggregator--> results
+
+The processor before it is left out if the group is the key of the source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+from sqlglot import exp
+
+from ..declare.aggregator import Aggregator
+from ..declare.emission import AtCheckpoint, AtWatermark, OnLate
+from ..declare.processor import Processor
+from ..declare.stateless import Stateless
+from ..monoids import TupleOf
+from ..time.windows import GlobalWindow, Hopping, Session, Tumbling, WindowAssigner
+from .aggregates import Aggregate, compile_aggregate, is_aggregate
+from .expressions import Compiled, Program, interval_of, position_of
+from .queries import Query, constructor
+from .relations import Relation, TableDeclaration
+from .statements import Emit, Setting
+from .types import ColumnType, SqlType
+
+_WINDOW_FUNCTIONS = {"tumble": 2, "hop": 3, "session": 2}
+"""The functions of GROUP BY that declare windows, with their numbers of arguments."""
+_WINDOW_EXAMPLE = (
+    "Write tumble(at, interval '5 minutes'), hop(at, interval '1 minute', interval '5 minutes') with the step before the size, or "
+    "session(at, interval '30 seconds')."
+)
+_KEY_COLUMN, _TIME_COLUMN = "group_key", "event_time"
+_JSON = msgspec.json.Encoder(order="deterministic")
+
+
+def grouped(query: Query) -> tuple[list[type[Processor]], Relation]:
+    """Return the processors of a query with aggregates, and the table of its results.
+
+    Raises:
+        SqlRefused: the query is not supported.
+    """
+    group = _Group.of(query)
+    program = Program(query.text, query.source)
+    keys = [program.compile(node) for node in group.keys]
+    aggregates = _Aggregates(program, group)
+    columns = {name: aggregates.replaced(node) for name, node in query.columns}
+    having = query.select.args.get("having")
+    condition = None if having is None else aggregates.replaced(having.this)
+    time = _time_of_results(query, group, aggregates, columns)
+    results = Program(query.text, _Results.of(query, group, keys, aggregates.found))
+    compiled = {name: results.compile(node) for name, node in columns.items()}
+    output = query.output(compiled, time, _key_of_results(columns, compiled, keys))
+    decode = results.constant(_key_decoder(keys, of_source=group.is_key_of_source))
+    written = constructor(results, output, compiled)
+    passes = None if condition is None else results.expect(condition, SqlType.BOOLEAN).code
+    body = f"return {written}" if passes is None else f"return {written} if {passes} else None"
+    observed = _observed(query, group, program, keys, aggregates.found)
+    members = {
+        "observe": observed.observe,
+        "result": results.function("result", "self, key, window, value", [f"keys = {decode}(key)", body]),
+        "monoid": TupleOf(*(aggregate.monoid for aggregate in aggregates.found)),
+        "window": group.window,
+        **_timing(query, group),
+    }
+    return [*observed.before, query.processor(Aggregator, observed.source, output, members)], output
+
+
+@dataclass(frozen=True)
+class _Group:
+    """The groups of a query.
+
+    Args:
+        keys: the expressions of GROUP BY, without the window.
+        window: the windows.
+        is_key_of_source: whether the only key is the key of the source.
+    """
+
+    keys: tuple[exp.Expr, ...]
+    window: WindowAssigner
+    is_key_of_source: bool
+
+    @staticmethod
+    def of(query: Query) -> _Group:
+        """Return the groups of a query.
+
+        Raises:
+            SqlRefused: there are two windows, or a window is not over the event time.
+        """
+        clause = query.select.args.get("group")
+        keys: list[exp.Expr] = []
+        windows: list[WindowAssigner] = [] if query.statement.window is None else [Tumbling(query.statement.window)]
+        for node in () if clause is None else clause.expressions:
+            resolved = _resolved(query, node)
+            if isinstance(resolved, exp.Anonymous) and resolved.name.lower() in _WINDOW_FUNCTIONS:
+                windows.append(_window(query, resolved))
+            else:
+                keys.append(resolved)
+        if len(windows) > 1:
+            raise query.text.refusal(query.statement.position, "A query has at most one window.")
+        category = query.source.category
+        is_key = (
+            len(keys) == 1
+            and isinstance(keys[0], exp.Column)
+            and category.partitioner is not None
+            and category.key == keys[0].name
+        )
+        return _Group(tuple(keys), windows[0] if windows else GlobalWindow(), is_key)
+
+
+def _resolved(query: Query, node: exp.Expr) -> exp.Expr:
+    """Return the expression that GROUP BY names by number or by alias."""
+    if isinstance(node, exp.Literal) and not node.is_string:
+        index = int(node.this) - 1
+        if not 0 <= index < len(query.columns):
+            raise query.text.refusal(position_of(node), f"The result has no column {node.this}.")
+        return query.columns[index][1]
+    if isinstance(node, exp.Column) and not node.table and node.name not in query.source.columns:
+        return next((each for name, each in query.columns if name == node.name), node)
+    return node
+
+
+def _window(query: Query, node: exp.Anonymous) -> WindowAssigner:
+    name, arguments = node.name.lower(), node.expressions
+    if len(arguments) != _WINDOW_FUNCTIONS[name]:
+        raise query.text.refusal(position_of(node), f"{name} has {_WINDOW_FUNCTIONS[name]} arguments.", _WINDOW_EXAMPLE)
+    time, *lengths = arguments
+    if not isinstance(time, exp.Column) or time.name != query.source.time:
+        raise query.text.refusal(
+            position_of(node),
+            f"Windows are over the event time, {query.source.time}.",
+            f"Write {name}({query.source.time}, …).",
+        )
+    if not all(isinstance(length, exp.Interval) for length in lengths):
+        raise query.text.refusal(position_of(node), f"{name} needs intervals.", _WINDOW_EXAMPLE)
+    first, *rest = (interval_of(query.text, length) for length in lengths)
+    if rest:
+        return Hopping(rest[0], first)
+    return Tumbling(first) if name == "tumble" else Session(first)
+
+
+class _Aggregates:
+    """The aggregates of a query; each one once."""
+
+    def __init__(self, program: Program, group: _Group) -> None:
+        self.found: list[Aggregate] = []
+        self._program = program
+        self._keys = group.keys
+        self._indexes: dict[str, int] = {}
+
+    def reference(self, node: exp.Expr) -> str:
+        """Return the name of an aggregate in results. It is compiled at its first occurrence."""
+        text = node.sql(dialect="postgres")
+        if text not in self._indexes:
+            aggregate = compile_aggregate(self._program, node)
+            self._indexes[text] = len(self.found)
+            self.found.append(aggregate)
+        return f"$value{self._indexes[text]}"
+
+    def replaced(self, node: exp.Expr) -> exp.Expr:
+        """Return an expression over results: keys and aggregates are replaced by columns such as `$key0` and `$value0`."""
+        for index, key in enumerate(self._keys):
+            if node == key:
+                return _named(f"$key{index}", node)
+        if is_aggregate(node) or (isinstance(node, exp.Filter) and is_aggregate(node.this)):
+            return _named(self.reference(node), node)
+        copy = node.copy()
+        copy.meta.update(node.meta)
+        for name, value in node.args.items():
+            if isinstance(value, exp.Expr) and not isinstance(node, exp.Column):
+                copy.set(name, self.replaced(value))
+            elif isinstance(value, list):
+                copy.set(name, [self.replaced(each) if isinstance(each, exp.Expr) else each for each in value])
+        return copy
+
+
+def _named(name: str, node: exp.Expr) -> exp.Column:
+    column = exp.column(exp.to_identifier(name, quoted=True))
+    column.meta["start"] = position_of(node)
+    return column
+
+
+@dataclass(frozen=True)
+class _Results:
+    """The columns that results can name: keys, aggregates and the bounds of the window."""
+
+    codes: Mapping[str, Compiled]
+
+    @staticmethod
+    def of(query: Query, group: _Group, keys: Sequence[Compiled], aggregates: Sequence[Aggregate]) -> _Results:
+        """Return the columns of the results of a query."""
+        codes = {f"$key{index}": Compiled(f"keys[{index}]", key.type, key.nullable) for index, key in enumerate(keys)}
+        for index, found in enumerate(aggregates):
+            code = found.result.replace("{0}", f"value[{index}]")
+            codes[f"$value{index}"] = Compiled(f"({code})", found.type, found.nullable)
+        if not isinstance(group.window, GlobalWindow):
+            kind = query.source.columns[query.source.time].type
+            for bound in ("start", "end"):
+                code = f"window.{bound}" if kind is SqlType.BIGINT else f"timestamp_of_ms(window.{bound})"
+                codes[f"window_{bound}"] = Compiled(code, kind)
+        return _Results(codes)
+
+    def column(self, table: str | None, name: str) -> Compiled | None:
+        """Return the code of a key, an aggregate or a bound of the window."""
+        return None if table is not None else self.codes.get(name)
+
+    def names(self) -> Sequence[str]:
+        """Return the names that users can write outside of aggregates, besides the expressions of GROUP BY."""
+        return [name for name in self.codes if not name.startswith("$")]
+
+
+def _time_of_results(query: Query, group: _Group, aggregates: _Aggregates, columns: dict[str, exp.Expr]) -> str:
+    """Return the column with the event time of results: the bound of the window, or the latest event time.
+
+    It is added if the query does not select it.
+    """
+    if isinstance(group.window, GlobalWindow):
+        name = query.source.time
+        wanted = aggregates.reference(exp.Max(this=exp.column(name)))
+    else:
+        name = wanted = "window_end" if isinstance(group.window, Session) else "window_start"
+    for column, node in columns.items():
+        if isinstance(node, exp.Column) and node.name == wanted:
+            return column
+    if name in columns:
+        raise query.text.refusal(
+            query.statement.position,
+            f"The result needs column {name} for its event time, but the query uses this name for another expression.",
+            "Choose another name for that.",
+        )
+    columns[name] = _named(wanted, query.select)
+    return name
+
+
+def _key_of_results(
+    columns: Mapping[str, exp.Expr], compiled: Mapping[str, Compiled], keys: Sequence[Compiled]
+) -> str | None:
+    """Return the column that can be the key of results; None if there is none."""
+    if len(keys) != 1 or keys[0].nullable or keys[0].type not in (SqlType.TEXT, SqlType.BIGINT):
+        return None
+    return next((name for name in compiled if columns[name].name == "$key0"), None)
+
+
+def _key_decoder(keys: Sequence[Compiled], *, of_source: bool) -> Callable[[str], Sequence[Any]]:
+    """Return the function from the key of a group to its values."""
+    if of_source:
+        return (lambda key: (int(key),)) if keys[0].type is SqlType.BIGINT else (lambda key: (key,))
+    annotations = tuple(ColumnType(key.type, key.nullable).annotation() for key in keys)
+    shape: Any = tuple.__class_getitem__(annotations or ())
+    decode: Callable[[str], Sequence[Any]] = msgspec.json.Decoder(shape).decode
+    return decode
+
+
+@dataclass(frozen=True)
+class _Observed:
+    """The input of an aggregator.
+
+    Args:
+        source: the table that it reads.
+        observe: its `observe`.
+        before: the processor that writes the source; empty if the aggregator reads the table of the query.
+    """
+
+    source: Relation
+    observe: Callable[..., Any]
+    before: tuple[type[Processor], ...]
+
+
+def _observed(
+    query: Query, group: _Group, program: Program, keys: Sequence[Compiled], aggregates: Sequence[Aggregate]
+) -> _Observed:
+    if group.is_key_of_source:
+        values = "".join(f"{aggregate.observation.code}, " for aggregate in aggregates)
+        where = query.condition(program)
+        body = f"return ({values})" if where is None else f"return ({values}) if {where} else None"
+        return _Observed(query.source, program.function("observe", "self, event", [body]), ())
+    internal, processor = _regrouped(query, program, keys, aggregates)
+    values = "".join(f"event.value{index}, " for index in range(len(aggregates)))
+    observe = Program(query.text, internal).function("observe", "self, event", [f"return ({values})"])
+    return _Observed(internal, observe, (processor,))
+
+
+def _regrouped(
+    query: Query, program: Program, keys: Sequence[Compiled], aggregates: Sequence[Aggregate]
+) -> tuple[Relation, type[Processor]]:
+    """Return the internal category with the observations under the keys of their groups, and the processor that writes it."""
+    statement, source = query.statement, query.source
+    time = source.column(None, source.time)
+    if time is None:
+        raise query.text.refusal(statement.position, f"Table {source.name} has no column {source.time}.")
+    encode = program.constant(lambda *values: _JSON.encode(values).decode())
+    values = {
+        _KEY_COLUMN: Compiled(f"{encode}({', '.join(key.code for key in keys)})", SqlType.TEXT),
+        _TIME_COLUMN: time,
+        **{f"value{index}": aggregate.observation for index, aggregate in enumerate(aggregates)},
+    }
+    category = statement.settings.get("category", Setting(statement.name, statement.position))
+    settings = {
+        "category": Setting(f"{category.value}.grouped", statement.position),
+        "key": Setting(_KEY_COLUMN, statement.position),
+        **{name: statement.settings[name] for name in ("buckets",) if name in statement.settings},
+    }
+    types = {
+        name: ColumnType(each.type, nullable=name not in (_KEY_COLUMN, _TIME_COLUMN)) for name, each in values.items()
+    }
+    declared = TableDeclaration(f"{statement.name}_grouped", types, _TIME_COLUMN, settings, statement.position)
+    internal = replace(Relation.of(query.text, declared), has_watermarks=True)
+    where = query.condition(program)
+    written = f"return ({constructor(program, internal, values)},)"
+    body = [written] if where is None else [f"if {where}:", f"    {written}", "return ()"]
+    process = program.function("process", "self, event", body)
+    return internal, query.processor(Stateless, source, internal, {"process": process})
+
+
+def _timing(query: Query, group: _Group) -> dict[str, Any]:
+    """Return when results are written, and what happens to late events."""
+    emit, late = query.statement.emit, query.statement.settings.get("late")
+    if isinstance(group.window, GlobalWindow) and emit is Emit.ON_WINDOW_CLOSE:
+        raise query.text.refusal(query.statement.position, "EMIT ON WINDOW CLOSE needs a window.", _WINDOW_EXAMPLE)
+    if isinstance(group.window, Session) and emit is Emit.CHANGES:
+        raise query.text.refusal(
+            query.statement.position,
+            "The bounds of a session are known only at its end.",
+            "Write EMIT ON WINDOW CLOSE.",
+        )
+    if late is not None and late.value not in ("drop", "into window"):
+        raise query.text.refusal(
+            late.position, f"late = {late.value!r} is not supported.", "Write 'drop' or 'into window'."
+        )
+    ends = isinstance(group.window, Session) or emit is Emit.ON_WINDOW_CLOSE
+    drops = ends if late is None else late.value == "drop"
+    return {"emit": AtWatermark() if ends else AtCheckpoint(), "late": OnLate.DROP if drops else OnLate.INTO_WINDOW}

@@ -1,0 +1,210 @@
+"""Queries with resolved tables and columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sqlglot import exp
+
+from ..declare.processor import Processor
+from ..declare.semantics import Semantics
+from ..time.watermarks import BoundedOutOfOrderness, UpstreamWatermark
+from ..validation import did_you_mean
+from .aggregates import is_aggregate
+from .errors import SqlText
+from .expressions import Compiled, Program, position_of
+from .relations import CATEGORY_SETTINGS, Relation, TableDeclaration, duration, unknown_setting
+from .statements import CreateTable, Setting
+from .types import ColumnType, SqlType
+
+_PROCESSOR_SETTINGS = ("semantics", "late", "out_of_orderness")
+_CLAUSES = frozenset({"expressions", "from_", "where", "group", "having"})
+
+
+@dataclass(frozen=True)
+class Query:
+    """A query with resolved names.
+
+    Args:
+        text: the file.
+        module: the name of the module of its processors.
+        statement: its statement.
+        select: its parsed SELECT.
+        source: the table that it reads.
+        columns: its results: their names and expressions.
+    """
+
+    text: SqlText
+    module: str
+    statement: CreateTable
+    select: exp.Select
+    source: Relation
+    columns: tuple[tuple[str, exp.Expr], ...]
+
+    @staticmethod
+    def of(text: SqlText, module: str, statement: CreateTable, relations: Mapping[str, Relation]) -> Query:
+        """Resolve the table and the columns of a query.
+
+        Raises:
+            SqlRefused: a clause is not supported, a table does not exist, or a column has no name.
+        """
+        select = statement.query
+        if not isinstance(select, exp.Select):
+            raise text.refusal(position_of(select), f"{type(select).__name__.upper()} is not supported.")
+        for clause, value in select.args.items():
+            if value not in (None, False, []) and clause not in _CLAUSES:
+                place = value[0] if isinstance(value, list) else value
+                raise text.refusal(
+                    position_of(place if isinstance(place, exp.Expr) else select),
+                    f"{clause.strip('_').replace('_', ' ').upper()} is not supported.",
+                )
+        source = _source(text, select, relations)
+        columns = tuple(_columns(text, select, source))
+        names = [name for name, _ in columns]
+        for name, node in columns:
+            if names.count(name) > 1:
+                raise text.refusal(
+                    position_of(node),
+                    f"Two columns of the result are named {name}.",
+                    "Name one of them: … AS other_name.",
+                )
+        return Query(text, module, statement, select, source, columns)
+
+    @property
+    def is_grouped(self) -> bool:
+        """Whether it aggregates."""
+        return self.select.args.get("group") is not None or any(
+            is_aggregate(each) for _, node in self.columns for each in node.walk()
+        )
+
+    def condition(self, program: Program) -> str | None:
+        """Return the code of its WHERE; None without one."""
+        where = self.select.args.get("where")
+        if where is None:
+            return None
+        for node in where.walk():
+            if is_aggregate(node):
+                raise self.text.refusal(
+                    position_of(node), "WHERE cannot contain aggregates.", "Move the condition to HAVING."
+                )
+        return program.expect(where.this, SqlType.BOOLEAN).code
+
+    def output(self, columns: Mapping[str, Compiled], time: str | None, key: str | None) -> Relation:
+        """Return the table of its results.
+
+        Args:
+            columns: their columns.
+            time: the column with their event time; None if only WITH can name it.
+            key: the column that is their key, if WITH names no other.
+        """
+        types = {name: ColumnType(each.type, each.nullable) for name, each in columns.items()}
+        nodes = dict(self.columns)
+        for name, kind in types.items():
+            if kind.type in (SqlType.JSON, SqlType.INTERVAL, SqlType.NULL):
+                raise self.text.refusal(
+                    position_of(nodes.get(name, self.select)),
+                    f"Column {name} is of type {kind.type.value}, which categories do not have.",
+                    "Add a cast.",
+                )
+        settings = {name: value for name, value in self.statement.settings.items() if name not in _PROCESSOR_SETTINGS}
+        for name, value in settings.items():
+            if name not in CATEGORY_SETTINGS:
+                raise unknown_setting(self.text, name, value, (*CATEGORY_SETTINGS, *_PROCESSOR_SETTINGS))
+        keeps_time = "time" not in settings
+        if not keeps_time:
+            time = str(settings["time"].value)
+        if time is None:
+            raise self.text.refusal(
+                position_of(self.select),
+                f"The result has no event time: column {self.source.time} is missing.",
+                f"Select {self.source.time}, or name another column: WITH (time = '…').",
+            )
+        if key is not None and "key" not in settings:
+            settings["key"] = Setting(key, self.statement.position)
+        needed = {time, str(settings["key"].value)} if "key" in settings else {time}
+        for name in needed.intersection(types):
+            if types[name].nullable:
+                raise self.text.refusal(
+                    position_of(nodes.get(name, self.select)),
+                    f"Column {name} can be NULL, so it cannot be a key or an event time.",
+                    f"Exclude NULL: coalesce({name}, …).",
+                )
+        declared = TableDeclaration(self.statement.name, types, time, settings, self.statement.position)
+        return replace(Relation.of(self.text, declared), has_watermarks=keeps_time)
+
+    def processor(
+        self, kind: type[Processor], source: Relation, output: Relation, members: Mapping[str, Any]
+    ) -> type[Processor]:
+        """Return a processor with the name of its output table."""
+        declared: dict[str, Any] = {
+            "__module__": self.module,
+            "__doc__": self.select.sql(dialect="postgres"),
+            "name": output.name,
+            "reads": source.category,
+            "writes": output.category,
+            **members,
+        }
+        settings = self.statement.settings
+        if source.has_watermarks:
+            declared["watermark"] = UpstreamWatermark()
+        elif "out_of_orderness" in settings:
+            bound = duration(self.text, settings["out_of_orderness"])
+            declared["watermark"] = BoundedOutOfOrderness(bound)
+        if "semantics" in settings:
+            declared["output_semantics"] = self._semantics(settings["semantics"])
+        made: type[Processor] = type(output.name, (kind,), declared)
+        return made
+
+    def _semantics(self, setting: Setting) -> Semantics:
+        for each in Semantics:
+            if each.value == setting.value:
+                return each
+        names = [each.value for each in Semantics]
+        raise self.text.refusal(
+            setting.position,
+            f"There are no semantics {setting.value!r}.",
+            f"Write {', '.join(map(repr, names))}.{did_you_mean(str(setting.value), names)}",
+        )
+
+
+def constructor(program: Program, output: Relation, columns: Mapping[str, Compiled]) -> str:
+    """Return the code that creates a record of a table."""
+    values = ", ".join(f"{output.attributes[name]}={each.code}" for name, each in columns.items())
+    return f"{program.constant(output.category.record)}({values})"
+
+
+def _source(text: SqlText, select: exp.Select, relations: Mapping[str, Relation]) -> Relation:
+    clause = select.args.get("from_")
+    if clause is None:
+        raise text.refusal(position_of(select), "The query has no FROM.", "Name the table that it reads.")
+    table = clause.this
+    if not isinstance(table, exp.Table):
+        raise text.refusal(
+            position_of(table), "Queries in FROM are not supported.", "Create a table for the inner query."
+        )
+    found = relations.get(table.name)
+    if found is None:
+        raise text.refusal(
+            position_of(table),
+            f"There is no table {table.name}.",
+            f"The tables are: {', '.join(relations) or 'none'}.{did_you_mean(table.name, relations)}",
+        )
+    return replace(found, name=table.alias) if table.alias else found
+
+
+def _columns(text: SqlText, select: exp.Select, source: Relation) -> Iterator[tuple[str, exp.Expr]]:
+    for index, node in enumerate(select.expressions):
+        if isinstance(node, exp.Star):
+            yield from ((name, exp.column(exp.to_identifier(name, quoted=True))) for name in source.columns)
+        elif isinstance(node, exp.Alias):
+            yield node.alias, node.this
+        elif isinstance(node, exp.Column) and not isinstance(node.this, exp.Star):
+            yield node.name, node
+        else:
+            raise text.refusal(
+                position_of(node),
+                f"Column {index + 1} of the result has no name.",
+                f"Name it: {node.sql(dialect='postgres')} AS a_name.",
+            )

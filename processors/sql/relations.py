@@ -1,0 +1,193 @@
+"""Tables of an SQL file: categories, and the columns of their records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from keyword import iskeyword
+from typing import Any
+
+import msgspec
+from sqlglot import exp
+
+from ..declare.categories import AnyCategory, Category
+from ..declare.records import Record
+from ..errors import DeclarationError
+from ..validation import did_you_mean
+from .errors import SqlRefused, SqlText
+from .expressions import Compiled, interval_of
+from .statements import CreateInput, Setting, Settings
+from .types import PYTHON_TYPES, ColumnType
+
+CATEGORY_SETTINGS = ("category", "key", "time", "buckets", "retention", "codec", "compacted", "replicas")
+"""The settings of WITH that describe a category."""
+
+
+@dataclass(frozen=True)
+class TableDeclaration:
+    """The description of a table.
+
+    Args:
+        name: its name in queries; without the setting `category`, also the name of its category.
+        columns: the types of its columns, by name.
+        time: the column with the event time.
+        settings: the values of WITH. Without `key`, the buckets of events are unknown.
+        position: the position of the statement in the file.
+    """
+
+    name: str
+    columns: Mapping[str, ColumnType]
+    time: str
+    settings: Settings
+    position: int
+
+
+@dataclass(frozen=True)
+class Relation:
+    """A table that queries can read: the events of a category.
+
+    Args:
+        name: its name in queries.
+        category: its category.
+        columns: the types of its columns, by name.
+        attributes: the Python names of the fields of its record, by column.
+        time: the column with the event time.
+        has_watermarks: whether a processor of the file writes it, with watermarks of this event time.
+    """
+
+    name: str
+    category: AnyCategory
+    columns: Mapping[str, ColumnType]
+    attributes: Mapping[str, str]
+    time: str
+    has_watermarks: bool = False
+
+    @staticmethod
+    def of_input(text: SqlText, statement: CreateInput) -> Relation:
+        """Return the table of a category that the file declares.
+
+        Raises:
+            SqlRefused: a column has no type, or the declaration is invalid.
+        """
+        if statement.time is None:
+            raise text.refusal(
+                statement.position, f"{statement.name} has no event time.", "Name its column: WITH (time = 'at')."
+            )
+        key = _value(statement.settings, "key")
+        columns: dict[str, ColumnType] = {}
+        for column in statement.columns:
+            if column.type not in PYTHON_TYPES:
+                problem = "has no type" if column.type is None else f"has the type {column.type.value}"
+                kinds = ", ".join(kind.value for kind in PYTHON_TYPES)
+                raise text.refusal(column.position, f"Column {column.name} {problem}.", f"Write one of: {kinds}.")
+            is_needed = column.name in (statement.time, key)
+            columns[column.name] = ColumnType(column.type, nullable=column.nullable and not is_needed)
+        settings = {"category": Setting(statement.category, statement.position), **statement.settings}
+        return Relation.of(
+            text, TableDeclaration(statement.name, columns, statement.time, settings, statement.position)
+        )
+
+    @staticmethod
+    def of(text: SqlText, declared: TableDeclaration) -> Relation:
+        """Return the table of a declaration.
+
+        Raises:
+            SqlRefused: a setting is unknown or invalid.
+        """
+        _check_settings(text, declared)
+        attributes = {column: _attribute(column, index) for index, column in enumerate(declared.columns)}
+        category = _category(text, declared, _record(declared, attributes))
+        return Relation(declared.name, category, declared.columns, attributes, declared.time)
+
+    def column(self, table: str | None, name: str) -> Compiled | None:
+        """Return the code of a column; None if there is none of this name."""
+        found = self.columns.get(name)
+        if found is None or table not in (None, self.name):
+            return None
+        return Compiled(f"event.{self.attributes[name]}", found.type, nullable=found.nullable)
+
+    def names(self) -> Sequence[str]:
+        """Return the names of all columns."""
+        return list(self.columns)
+
+
+def no_key(_: Record) -> str:
+    """Return the key of every record of a category without a declared key."""
+    return ""
+
+
+def unknown_setting(text: SqlText, name: str, setting: Setting, known: Sequence[str]) -> SqlRefused:
+    """Return the error of an unknown setting of WITH."""
+    return text.refusal(
+        setting.position,
+        f"There is no setting {name}.",
+        f"The settings are {', '.join(known)}.{did_you_mean(name, known)}",
+    )
+
+
+def _check_settings(text: SqlText, declared: TableDeclaration) -> None:
+    for name, setting in declared.settings.items():
+        if name not in CATEGORY_SETTINGS:
+            raise unknown_setting(text, name, setting, CATEGORY_SETTINGS)
+    for role, column in (("time", declared.time), ("key", _value(declared.settings, "key"))):
+        if column is not None and column not in declared.columns:
+            place = declared.settings[role].position if role in declared.settings else declared.position
+            raise text.refusal(
+                place,
+                f"The {role} of {declared.name}, {column}, is not one of its columns: {', '.join(declared.columns)}.",
+                did_you_mean(str(column), declared.columns).strip(),
+            )
+
+
+def _category(text: SqlText, declared: TableDeclaration, record: type[Record]) -> AnyCategory:
+    settings = declared.settings
+    options: dict[str, Any] = {
+        name: settings[name].value for name in ("buckets", "codec", "compacted", "replicas") if name in settings
+    }
+    if "retention" in settings:
+        retention = settings["retention"]
+        options["retention"] = None if retention.value == "forever" else duration(text, retention)
+    key = _value(settings, "key")
+    if key is None:
+        options["partitioner"] = None
+    name = str(_value(settings, "category") or declared.name)
+    try:
+        return Category(name, record, key=no_key if key is None else str(key), event_time=declared.time, **options)
+    except DeclarationError as error:
+        raise text.refusal(declared.position, str(error)) from error
+
+
+def duration(text: SqlText, setting: Setting) -> timedelta:
+    """Return the value of a setting such as '7 days'.
+
+    Raises:
+        SqlRefused: it is no interval.
+    """
+    amount, _, unit = str(setting.value).partition(" ")
+    node = exp.Interval(this=exp.Literal.string(amount), unit=exp.Var(this=unit))
+    node.meta["start"] = setting.position
+    return interval_of(text, node)
+
+
+def _value(settings: Settings, name: str) -> str | int | bool | None:
+    return settings[name].value if name in settings else None
+
+
+def _attribute(column: str, index: int) -> str:
+    """Return the Python name of a column: its own name where Python allows it."""
+    is_usable = column.isidentifier() and not iskeyword(column) and not column.startswith("_")
+    return column if is_usable else f"column_{index}"
+
+
+def _record(declared: TableDeclaration, attributes: Mapping[str, str]) -> type[Record]:
+    fields: list[Any] = [
+        (attributes[column], kind.annotation(), None) if kind.nullable else (attributes[column], kind.annotation())
+        for column, kind in declared.columns.items()
+    ]
+    renamed = {attribute: column for column, attribute in attributes.items() if column != attribute}
+    made: Any = msgspec.defstruct(
+        declared.name, fields, bases=(Record,), frozen=True, kw_only=True, rename=renamed or None, module=__name__
+    )
+    record: type[Record] = made
+    return record

@@ -1,0 +1,445 @@
+"""Operations on SQL values that Python's operators do not offer, with PostgreSQL's results.
+
+The compiled code of expressions calls these functions; their arguments are never NULL.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from datetime import date, datetime, time, timedelta, timezone
+from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
+from functools import lru_cache
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from .errors import SqlDataError
+
+EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_LOWEST, _HIGHEST = -(2**63), 2**63 - 1
+
+
+def bigint(value: int) -> int:
+    """Return the value if it fits into 64 bits."""
+    if _LOWEST <= value <= _HIGHEST:
+        return value
+    raise SqlDataError("bigint out of range")
+
+
+def double(value: float) -> float:
+    """Return the value if it is finite."""
+    if math.isinf(value):
+        raise SqlDataError("value out of range: overflow")
+    return value
+
+
+def divide_bigint(left: int, right: int) -> int:
+    """Return the quotient, truncated toward zero."""
+    if right == 0:
+        raise SqlDataError("division by zero")
+    quotient = abs(left) // abs(right)
+    return bigint(quotient if (left < 0) == (right < 0) else -quotient)
+
+
+def remainder_bigint(left: int, right: int) -> int:
+    """Return the remainder, with the sign of the dividend."""
+    if right == 0:
+        raise SqlDataError("division by zero")
+    rest = abs(left) % abs(right)
+    return -rest if left < 0 else rest
+
+
+def divide_double(left: float, right: float) -> float:
+    """Return the quotient."""
+    if right == 0:
+        raise SqlDataError("division by zero")
+    return double(left / right)
+
+
+def divide_numeric(left: Decimal, right: Decimal) -> Decimal:
+    """Return the quotient, with 28 significant digits."""
+    if right == 0:
+        raise SqlDataError("division by zero")
+    return left / right
+
+
+def remainder_numeric(left: Decimal, right: Decimal) -> Decimal:
+    """Return the remainder, with the sign of the dividend."""
+    if right == 0:
+        raise SqlDataError("division by zero")
+    return left % right
+
+
+def power(base: float, exponent: float) -> float:
+    """Return the power of doubles."""
+    try:
+        return double(math.pow(base, exponent))
+    except OverflowError:
+        raise SqlDataError("value out of range: overflow") from None
+    except ValueError:
+        raise SqlDataError("a negative number raised to a non-integer power yields a complex result") from None
+
+
+def square_root(value: float) -> float:
+    """Return the square root."""
+    if value < 0:
+        raise SqlDataError("cannot take square root of a negative number")
+    return math.sqrt(value)
+
+
+def logarithm(value: float) -> float:
+    """Return the natural logarithm."""
+    if value <= 0:
+        raise SqlDataError("cannot take logarithm of zero or of a negative number")
+    return math.log(value)
+
+
+def logarithm_10(value: float) -> float:
+    """Return the logarithm to base ten."""
+    if value <= 0:
+        raise SqlDataError("cannot take logarithm of zero or of a negative number")
+    return math.log10(value)
+
+
+def exponential(value: float) -> float:
+    """Return e raised to the value."""
+    try:
+        return math.exp(value)
+    except OverflowError:
+        raise SqlDataError("value out of range: overflow") from None
+
+
+def round_double(value: float) -> float:
+    """Return the nearest integer as a double; halves go to the even one."""
+    return float(round(value))
+
+
+def round_numeric(value: Decimal, digits: int = 0) -> Decimal:
+    """Return the value with a number of digits after the point; halves go away from zero."""
+    return value.quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP) + 0  # without a negative zero
+
+
+def double_to_bigint(value: float) -> int:
+    """Return the nearest integer; halves go to the even one."""
+    if math.isnan(value) or math.isinf(value):
+        raise SqlDataError("bigint out of range")
+    return bigint(round(value))
+
+
+def numeric_to_bigint(value: Decimal) -> int:
+    """Return the nearest integer; halves go away from zero."""
+    return bigint(int(value.to_integral_value(ROUND_HALF_UP)))
+
+
+def text_to_bigint(value: str) -> int:
+    """Return the integer that a text denotes."""
+    if re.fullmatch(r"\s*[+-]?[0-9]+\s*", value):
+        return bigint(int(value))
+    raise SqlDataError(f"invalid input syntax for type bigint: {value!r}")
+
+
+def text_to_double(value: str) -> float:
+    """Return the double that a text denotes."""
+    try:
+        return float(_number(value))
+    except ValueError:
+        raise SqlDataError(f"invalid input syntax for type double precision: {value!r}") from None
+
+
+def text_to_numeric(value: str) -> Decimal:
+    """Return the number that a text denotes, exactly."""
+    try:
+        return Decimal(_number(value))
+    except (InvalidOperation, ValueError):
+        raise SqlDataError(f"invalid input syntax for type numeric: {value!r}") from None
+
+
+def _number(text: str) -> str:
+    if "_" in text:
+        raise ValueError(text)
+    return text.strip()
+
+
+def text_to_boolean(value: str) -> bool:
+    """Return the boolean that a text denotes: a unique prefix of true, false, yes, no; on, off, 1 or 0."""
+    text = value.strip().lower()
+    if text and ("true".startswith(text) or "yes".startswith(text) or text in ("on", "1")):
+        return True
+    if text and ("false".startswith(text) or "no".startswith(text) or text in ("of", "off", "0")):
+        return False
+    raise SqlDataError(f"invalid input syntax for type boolean: {value!r}")
+
+
+def text_to_timestamp(value: str) -> datetime:
+    """Return the time that a text in ISO-8601 denotes; without an offset, in UTC."""
+    try:
+        parsed = datetime.fromisoformat(value.strip().replace("Z", "+00:00"))
+    except ValueError:
+        raise SqlDataError(f"invalid input syntax for type timestamp with time zone: {value!r}") from None
+    return parsed.replace(tzinfo=timezone.utc) if parsed.tzinfo is None else parsed.astimezone(timezone.utc)
+
+
+def text_to_date(value: str) -> date:
+    """Return the date that a text in ISO-8601 denotes."""
+    try:
+        return datetime.fromisoformat(value.strip()).date()
+    except ValueError:
+        raise SqlDataError(f"invalid input syntax for type date: {value!r}") from None
+
+
+def text_to_uuid(value: str) -> UUID:
+    """Return the UUID that a text denotes."""
+    try:
+        return UUID(value.strip())
+    except ValueError:
+        raise SqlDataError(f"invalid input syntax for type uuid: {value!r}") from None
+
+
+def double_to_text(value: float) -> str:
+    """Return the shortest text that denotes the double."""
+    if math.isfinite(value):
+        return str(int(value)) if value == int(value) and abs(value) < 1e15 else repr(value)
+    return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
+
+
+def numeric_to_text(value: Decimal) -> str:
+    """Return all digits of a number."""
+    return f"{value:f}"
+
+
+def timestamp_to_text(value: datetime) -> str:
+    """Return a time as `2013-01-31 10:00:00+00`."""
+    return value.astimezone(timezone.utc).isoformat(" ").replace("+00:00", "+00")
+
+
+def date_to_timestamp(value: date) -> datetime:
+    """Return midnight of a date in UTC."""
+    return datetime.combine(value, time(), timezone.utc)
+
+
+def milliseconds_to_timestamp(value: float) -> datetime:
+    """Return the time of milliseconds since 1970."""
+    return seconds_to_timestamp(value / 1000)
+
+
+def seconds_to_timestamp(value: float) -> datetime:
+    """Return the time of seconds since 1970."""
+    try:
+        return EPOCH + timedelta(seconds=value)
+    except (OverflowError, ValueError):
+        raise SqlDataError(f"timestamp out of range: {value!r}") from None
+
+
+def add_interval(moment: datetime, interval: timedelta) -> datetime:
+    """Return a later time."""
+    try:
+        return moment + interval
+    except OverflowError:
+        raise SqlDataError("timestamp out of range") from None
+
+
+def truncate_time(unit: str, moment: datetime) -> datetime:
+    """Return the start of the unit in UTC that contains the time."""
+    return _TRUNCATIONS[unit](moment)
+
+
+def time_part(part: str, moment: datetime) -> float:
+    """Return a part of a time in UTC, as `extract` does."""
+    return float(_PARTS[part](moment))
+
+
+def _midnight(moment: datetime) -> datetime:
+    return moment.replace(hour=0, minute=0, second=0, microsecond=0)
+
+
+_TRUNCATIONS: dict[str, Callable[[datetime], datetime]] = {
+    "second": lambda moment: moment.replace(microsecond=0),
+    "minute": lambda moment: moment.replace(second=0, microsecond=0),
+    "hour": lambda moment: moment.replace(minute=0, second=0, microsecond=0),
+    "day": _midnight,
+    "week": lambda moment: _midnight(moment) - timedelta(days=moment.weekday()),
+    "month": lambda moment: _midnight(moment).replace(day=1),
+    "quarter": lambda moment: _midnight(moment).replace(month=moment.month - (moment.month - 1) % 3, day=1),
+    "year": lambda moment: _midnight(moment).replace(month=1, day=1),
+}
+_PARTS: dict[str, Callable[[datetime], float]] = {
+    "epoch": lambda moment: (moment - EPOCH) / timedelta(seconds=1),
+    "second": lambda moment: moment.second + moment.microsecond / 1e6,
+    "minute": lambda moment: moment.minute,
+    "hour": lambda moment: moment.hour,
+    "day": lambda moment: moment.day,
+    "dow": lambda moment: moment.isoweekday() % 7,
+    "isodow": lambda moment: moment.isoweekday(),
+    "doy": lambda moment: moment.timetuple().tm_yday,
+    "week": lambda moment: moment.isocalendar().week,
+    "month": lambda moment: moment.month,
+    "quarter": lambda moment: (moment.month + 2) // 3,
+    "year": lambda moment: moment.year,
+}
+TRUNCATIONS, PARTS = tuple(_TRUNCATIONS), tuple(_PARTS)
+"""The units of date_trunc and the parts of extract."""
+
+
+def substring(text: str, start: int, length: int | None = None) -> str:
+    """Return characters from a position counted from one."""
+    if length is None:
+        return text[max(start - 1, 0) :]
+    if length < 0:
+        raise SqlDataError("negative substring length not allowed")
+    return text[max(start - 1, 0) : max(start - 1 + length, 0)]
+
+
+def left(text: str, length: int) -> str:
+    """Return the first characters; with a negative length, all but the last ones."""
+    return text[:length]
+
+
+def right(text: str, length: int) -> str:
+    """Return the last characters; with a negative length, all but the first ones."""
+    return text[-length:] if length else ""
+
+
+def split_part(text: str, delimiter: str, index: int) -> str:
+    """Return one part of a split text, counted from one, or from the end with a negative index."""
+    if index == 0:
+        raise SqlDataError("field position must not be zero")
+    parts = text.split(delimiter) if delimiter else [text]
+    position = index - 1 if index > 0 else len(parts) + index
+    return parts[position] if 0 <= position < len(parts) else ""
+
+
+def pad(text: str, length: int, fill: str, *, is_left: bool) -> str:
+    """Return a text of exactly this length."""
+    missing = max(length, 0) - len(text)
+    if missing <= 0 or not fill:
+        return text[: max(length, 0)]
+    filler = (fill * (missing // len(fill) + 1))[:missing]
+    return filler + text if is_left else text + filler
+
+
+@lru_cache(maxsize=1024)
+def _like_pattern(pattern: str, escape: str, *, ignore_case: bool) -> re.Pattern[str]:
+    parts, characters = [], iter(pattern)
+    for character in characters:
+        if escape and character == escape:
+            following = next(characters, None)
+            if following is None:
+                raise SqlDataError("LIKE pattern must not end with escape character")
+            parts.append(re.escape(following))
+        else:
+            parts.append({"%": ".*", "_": "."}.get(character, re.escape(character)))
+    return re.compile("".join(parts), re.DOTALL | (re.IGNORECASE if ignore_case else 0))
+
+
+def like(text: str, pattern: str, escape: str = "\\") -> bool:
+    """Return whether a text matches a pattern of LIKE."""
+    return _like_pattern(pattern, escape, ignore_case=False).fullmatch(text) is not None
+
+
+def ilike(text: str, pattern: str, escape: str = "\\") -> bool:
+    """Return whether a text matches a pattern of ILIKE."""
+    return _like_pattern(pattern, escape, ignore_case=True).fullmatch(text) is not None
+
+
+@lru_cache(maxsize=1024)
+def _pattern(pattern: str, flags: str) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern, re.IGNORECASE if "i" in flags else 0)
+    except re.error as error:
+        raise SqlDataError(f"invalid regular expression: {error}") from None
+
+
+def matches(text: str, pattern: str, flags: str = "") -> bool:
+    """Return whether a regular expression matches somewhere in a text."""
+    return _pattern(pattern, flags).search(text) is not None
+
+
+def regexp_replace(text: str, pattern: str, replacement: str, flags: str = "") -> str:
+    r"""Return a text with the first match replaced, or all with the flag g; `\1` and `\&` stand for groups and the match."""
+    compiled = _pattern(pattern, flags)
+
+    def expanded(match: re.Match[str]) -> str:
+        return re.sub(
+            r"\\([0-9&\\])",
+            lambda escape: "\\" if escape[1] == "\\" else match[0] if escape[1] == "&" else match[int(escape[1])] or "",
+            replacement,
+        )
+
+    return compiled.sub(expanded, text, count=0 if "g" in flags else 1)
+
+
+def regexp_substring(text: str, pattern: str) -> str | None:
+    """Return the first match, or its first group if the pattern has one; NULL without a match."""
+    match = _pattern(pattern, "").search(text)
+    return match and (match[1] if match.re.groups else match[0])
+
+
+def json_field(value: Any, path: tuple[str | int, ...]) -> Any:
+    """Return the part of a JSON value at a path; NULL if there is none."""
+    for step in path:
+        if isinstance(step, str):
+            value = value.get(step) if isinstance(value, dict) else None
+        else:
+            value = value[step] if isinstance(value, list) and -len(value) <= step < len(value) else None
+    return value
+
+
+def bounded_numeric(value: Decimal, scale: int, limit: Decimal) -> Decimal:
+    """Return a number with a fixed number of digits after the point, if it is below a limit."""
+    rounded = round_numeric(value, scale)
+    if abs(rounded) >= limit:
+        raise SqlDataError("numeric field overflow")
+    return rounded
+
+
+def json_text(value: Any) -> str:
+    """Return a JSON value as text; strings without quotes."""
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def epoch_ms(moment: datetime) -> int:
+    """Return the milliseconds since 1970."""
+    return (moment - EPOCH) // timedelta(milliseconds=1)
+
+
+def cube_root(value: float) -> float:
+    """Return the cube root."""
+    return math.copysign(abs(value) ** (1 / 3), value)
+
+
+def greatest(candidates: tuple[Any, ...]) -> Any:
+    """Return the greatest value that is not NULL."""
+    return max((value for value in candidates if value is not None), default=None)
+
+
+def least(candidates: tuple[Any, ...]) -> Any:
+    """Return the least value that is not NULL."""
+    return min((value for value in candidates if value is not None), default=None)
+
+
+def join_texts(separator: str, texts: tuple[str | None, ...]) -> str:
+    """Return the texts that are not NULL, with a separator between them."""
+    return separator.join(text for text in texts if text is not None)
+
+
+def epoch_us(moment: datetime) -> int:
+    """Return the microseconds since 1970."""
+    return (moment - EPOCH) // timedelta(microseconds=1)
+
+
+def timestamp_of_us(microseconds: int) -> datetime:
+    """Return the time of microseconds since 1970."""
+    return EPOCH + timedelta(microseconds=microseconds)
+
+
+def timestamp_of_ms(milliseconds: int) -> datetime:
+    """Return the time of milliseconds since 1970."""
+    return EPOCH + timedelta(milliseconds=milliseconds)
+
+
+def date_of_ordinal(ordinal: int) -> date:
+    """Return the date of a number of days since 0001-01-01, which is day 1."""
+    return date.fromordinal(ordinal)
