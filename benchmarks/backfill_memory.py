@@ -30,7 +30,7 @@ from penstock.backfill.warehouse.layout import By, Note, StoredFile, day_of
 from penstock.backfill.warehouse.notes import ARCHIVE, ArchiveSettings, write_note
 from penstock.backfill.warehouse.schema_evolution import content_of
 from penstock.backfill.warehouse.warehouse import Warehouse, open_warehouse
-from penstock.processors.declare.apps import AppName
+from penstock.processors.apps.apps import AppName
 from penstock.state.files.file_store import open_file_store
 from penstock.transport.category_spec import CategorySpec
 from penstock.transport.memory import MemoryBus

@@ -31,7 +31,7 @@ import penstock as ps
 from penstock.backfill.run.backfill import run_backfill
 from penstock.backfill.spark.session import spark_session
 from penstock.backfill.warehouse.warehouse import open_warehouse
-from penstock.processors.declare.apps import AppName
+from penstock.processors.apps.apps import AppName
 
 HERE = Path(__file__).parent
 PROCESSORS = {"lates": "Lates", "days": "Days", "gaps": "Gaps"}

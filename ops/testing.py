@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, TypeVar
 
-from ..processors.declare.apps import App, processors_in
+from ..processors.apps.apps import App, processors_in
 from ..processors.declare.categories import Category
 from ..processors.declare.dead_letters import DeadLetter, dead_letters_of
 from ..processors.declare.processor import Processor

@@ -5,7 +5,7 @@ checks the laws of a monoid on samples. `load_app` imports an app file from any 
 """
 
 from .ops.testing import Crash, Driver
-from .processors.declare.apps import load_app
+from .processors.apps.apps import load_app
 from .processors.errors import PenstockError
 from .processors.monoids import BrokenLaw, check_laws
 from .processors.shard.checkpoints import Step

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation calls it
 from pyspark.sql.window import Window
 
-from ...processors.declare.apps import App, AppName
+from ...processors.apps.apps import App, AppName
 from ...processors.declare.categories import AnyCategory
 from ...processors.errors import DeclarationError
 from ..errors import BackfillRefused

@@ -15,7 +15,7 @@ from functools import partial
 import msgspec
 import pyarrow as pa
 
-from ...processors.declare.apps import AppName
+from ...processors.apps.apps import AppName
 from ...processors.declare.categories import AnyCategory
 from ..spark.batches import Batches, Transform
 from ..spark.failures import marked_errors

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from ...processors.declare.apps import App, AppName
+from ...processors.apps.apps import App, AppName
 from ...processors.declare.categories import AnyCategory
 from ..archive.archived_rows import archive_schema
 from ..errors import BackfillRefused

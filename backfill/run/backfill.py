@@ -15,8 +15,8 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation calls it
 
+from ...processors.apps.apps import App, AppName
 from ...processors.declare.aggregator import Aggregator
-from ...processors.declare.apps import App, AppName
 from ...processors.declare.categories import AnyCategory
 from ...processors.declare.processor import Processor
 from ...processors.declare.stateful import Stateful

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation calls it
 
-from ...processors.declare.apps import AppName
+from ...processors.apps.apps import AppName
 from ...processors.declare.processor import Processor
 from ...processors.declare.stateless import Stateless
 from ...processors.shard.checkpoints import is_remote

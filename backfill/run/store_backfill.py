@@ -18,8 +18,8 @@ from functools import reduce
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation calls it
 
+from ...processors.apps.apps import AppName
 from ...processors.declare.aggregator import Aggregator
-from ...processors.declare.apps import AppName
 from ...processors.declare.processor import Processor
 from ...processors.shard.checkpoints import is_remote
 from ...processors.shard.position import Offsets

@@ -17,9 +17,9 @@ from typing import Any
 
 from pyspark import SparkFiles
 
-from ...processors.declare.app_files import belongs_to_app
-from ...processors.declare.app_modules import import_root
-from ...processors.declare.apps import App, AppName
+from ...processors.apps.app_files import belongs_to_app
+from ...processors.apps.app_modules import import_root
+from ...processors.apps.apps import App, AppName
 from ...processors.declare.processor import Processor
 from ...processors.errors import AppFileError
 from ...processors.lookups import LookupEnvironment, LookupJoin

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from pyspark import SparkContext, SparkFiles
 
-from ...processors.declare.app_files import Contents, code_beside, files_of, path_in_bundle
-from ...processors.declare.apps import AppName
+from ...processors.apps.app_files import Contents, code_beside, files_of, path_in_bundle
+from ...processors.apps.apps import AppName
 from ...processors.declare.processor import Processor
 from ...processors.lookups import LookupJoin
 from ...state.lookup_sources import PostgresQuery, PostgresTable, RedisTable

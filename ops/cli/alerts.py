@@ -12,8 +12,8 @@ from uuid import uuid4
 import typer
 from msgspec.structs import asdict
 
+from ...processors.apps.apps import AppName
 from ...processors.declare.alerts import Alert
-from ...processors.declare.apps import AppName
 from ...processors.errors import PenstockError
 from ...transport.bus import Bus
 from ...transport.kafka.client_log import quiet_outages

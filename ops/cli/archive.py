@@ -11,8 +11,8 @@ from rich.filesize import decimal
 
 from ...backfill.warehouse.layout import By
 from ...backfill.warehouse.warehouse import open_warehouse
-from ...processors.declare.app_modules import names_app
-from ...processors.declare.apps import AppName
+from ...processors.apps.app_modules import names_app
+from ...processors.apps.apps import AppName
 from ...processors.time.watermarks import BoundedOutOfOrderness, Confidence, Watermark
 from ...transport.elapsed import elapsed_s
 from ..worker.preflight import ends_of

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ...backfill.warehouse.warehouse import open_warehouse
-from ...processors.declare.apps import AppName
+from ...processors.apps.apps import AppName
 from .backfill_into_bus import backfill_into_bus, batch_folder, is_bus
 from .backfill_into_store import backfill_store_days
 from .batch_progress import batch_progress

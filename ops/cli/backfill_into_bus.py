@@ -8,7 +8,7 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...processors.declare.apps import AppName
+from ...processors.apps.apps import AppName
 from .options import batch_output_location
 from .output import note, print_json, print_table, progress_steps
 from .signals import interruptible

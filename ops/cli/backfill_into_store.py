@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 import typer
 
-from ...processors.declare.apps import AppName
+from ...processors.apps.apps import AppName
 from ...processors.shard.checkpoints import is_remote
 from .batch_progress import batch_progress
 from .output import note, print_json, print_table

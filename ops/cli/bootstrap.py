@@ -10,7 +10,7 @@ import typer
 from rich.filesize import decimal
 
 from ...backfill.warehouse.warehouse import open_warehouse
-from ...processors.declare.apps import AppName
+from ...processors.apps.apps import AppName
 from ...state.files.file_store import open_file_store
 from .backfill_into_store import BootstrapOptions, bootstrap_remote_store, has_remote_state
 from .batch_progress import batch_progress

@@ -11,8 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
-from ...processors.declare.app_modules import names_app
-from ...processors.declare.apps import AppName
+from ...processors.apps.app_modules import names_app
+from ...processors.apps.apps import AppName
 from ...processors.declare.codecs import Message
 from ...processors.declare.dead_letters import dead_letters_of
 from ...processors.errors import PenstockError

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ...processors.declare.apps import AppName
+from ...processors.apps.apps import AppName
 from ...processors.declare.processor import Processor
 from ...transport.bus import Bus
 from ...transport.tables.maintenance_protocol import MaintenanceRefused

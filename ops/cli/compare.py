@@ -12,7 +12,7 @@ import typer
 from ...backfill.compare.comparer import STREAM_AND_BATCH
 from ...backfill.warehouse.layout import Days
 from ...backfill.warehouse.warehouse import open_warehouse
-from ...processors.declare.apps import AppName
+from ...processors.apps.apps import AppName
 from ..humanize import human_duration
 from .options import (
     DEFAULT_FOLDER,

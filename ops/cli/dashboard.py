@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ...processors.declare.apps import AppName
+from ...processors.apps.apps import AppName
 from ...processors.errors import PenstockError
 from .options import DEFAULT_FOLDER, Folder, Kafka, connect
 from .output import note

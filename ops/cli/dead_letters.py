@@ -11,7 +11,8 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from ...processors.declare.apps import AppName
+from ...processors.apps.app_modules import APP_SUFFIXES
+from ...processors.apps.apps import AppName
 from ...processors.errors import PenstockError
 from ...transport.bus import Bus
 from ..dead_letters.handling import HandlingResult, Selection, drop, other_readers, retry
@@ -85,7 +86,7 @@ def _names(bus: Bus, target: str | None) -> list[str]:
         return existing
     if target in existing:
         return [target]
-    if target.partition(":")[0].endswith(".py"):
+    if target.partition(":")[0].endswith(APP_SUFFIXES):
         return [processor.name for processor in AppName.parse(target).load().processors if processor.name in existing]
     raise PenstockError(
         f"No processor {target} has dead letters on this Kafka cluster. Name one of: {', '.join(existing) or 'none'}, or an app file."

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from ...processors.declare.apps import AppName
+from ...processors.apps.apps import AppName
 from ...processors.declare.processor import Processor
 from ...transport.kafka import KafkaBus
 from ..config.kafka_settings import TABLE

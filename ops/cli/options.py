@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ...processors.declare.apps import AppName
+from ...processors.apps.apps import AppName
 from ...processors.declare.processor import Processor
 from ...state.files.file_store import FileStore, open_file_store
 from ...transport.errors import BusError, SettingsRefused

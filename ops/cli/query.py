@@ -13,8 +13,8 @@ import typer
 
 from ...backfill.warehouse.layout import Days
 from ...backfill.warehouse.warehouse import open_warehouse
+from ...processors.apps.apps import AppName
 from ...processors.declare.aggregator import Aggregator
-from ...processors.declare.apps import AppName
 from ...processors.errors import AppFileError
 from ...processors.monoids.equality import to_json_value
 from ...processors.shard.checkpoints import is_remote

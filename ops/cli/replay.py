@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from ...processors.declare.apps import AppName
+from ...processors.apps.apps import AppName
 from .option_groups import with_option_groups
 from .options import AsJson, BackupLocation, Connection, OneTarget, Warehouse, only_processor, warehouse_location
 from .replay_options import EventOptions, OutputOptions, PlaybackOptions

@@ -8,7 +8,8 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ...processors.declare.apps import AppName
+from ...processors.apps.app_modules import APP_SUFFIXES
+from ...processors.apps.apps import AppName
 from ...processors.declare.processor import Processor
 from ...processors.shard.source_events import SourceEvents
 from ...transport.kafka import KafkaBus
@@ -160,7 +161,7 @@ class ReplayRun:
         else:
             found = LiveComparison(compare(self.processor, other_outputs, collector.ours), 0)
         file = Path(against)
-        name = "/".join(file.parts[-2:]) if file.suffix == ".py" else against
+        name = "/".join(file.parts[-2:]) if file.suffix in APP_SUFFIXES else against
         show_differences(name, found.comparisons, found.open_windows, self.outputs.limit, json=self.json)
         return not all(comparison.agrees for comparison in found.comparisons)
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ...processors.declare.apps import AppName
+from ...processors.apps.apps import AppName
 from ...processors.declare.processor import Processor
 from ...transport.tables.maintenance_protocol import require_idle
 from ..maintenance.environment import MaintenanceEnvironment

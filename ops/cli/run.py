@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from rich.progress import Progress, TaskID
 
-from ...processors.declare.apps import App, AppName
+from ...processors.apps.apps import App, AppName
 from ...processors.declare.dead_letters import dead_letters_of
 from ...processors.declare.processor import Processor
 from ...processors.declare.stores import RemoteStore

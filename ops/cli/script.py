@@ -7,7 +7,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from ...processors.declare.app_modules import expect_not_loading
+from ...processors.apps.app_modules import expect_not_loading
 from ...processors.declare.processor import Processor
 from ...processors.errors import AppFileError
 from . import main

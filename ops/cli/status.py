@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from ...processors.declare.apps import AppName
+from ...processors.apps.apps import AppName
 from ...transport.bus import Bus
 from ..humanize import UNKNOWN, human_duration, human_duration_or_unknown
 from ..monitoring.finding import Finding, Severity

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import msgspec
 
-from ...processors.declare.apps import AppName
+from ...processors.apps.apps import AppName
 from ...processors.declare.dead_letters import DeadLetter
 from ...transport.bus import Bus
 from ...transport.codecs.avro import BODY_AT, MARKER

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from ...processors.declare.apps import AppName
+from ...processors.apps.apps import AppName
 from ...processors.declare.dead_letters import DeadLetter
 from ...processors.errors import PenstockError
 from ...transport.memory import MemoryBus

@@ -23,7 +23,7 @@ from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from ...processors.declare.apps import AppName
+from ...processors.apps.apps import AppName
 from ...processors.declare.processor import Processor
 from ...processors.errors import AppFileError, PenstockError
 from ...state.errors import StateError

@@ -14,9 +14,9 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...processors.declare.app_files import Contents, code_beside, path_in_bundle
-from ...processors.declare.app_modules import import_root
-from ...processors.declare.apps import AppName
+from ...processors.apps.app_files import Contents, code_beside, path_in_bundle
+from ...processors.apps.app_modules import import_root
+from ...processors.apps.apps import AppName
 from ...processors.declare.processor import Processor
 from ...processors.lookups import LookupJoin
 from ...state.files.file_store import FileStore, open_file_store

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
-from ...processors.declare.app_files import Contents
+from ...processors.apps.app_files import Contents
 from ..dev_services.service import Progress
 from .errors import DeployError, SupervisorUnavailable, UpdateFailed, WorkerFailed
 from .manifests import Manifest, manifests_of, object_name, pod_settings, scaled_object

@@ -21,7 +21,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ...processors.declare.app_files import Contents
+from ...processors.apps.app_files import Contents
 from ..worker.app_processes import STOP_LIMIT_S
 from ..worker.health import DEPLOYMENT_VARIABLE
 from .errors import DeployError

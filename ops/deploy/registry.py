@@ -21,7 +21,7 @@ from typing import TypeVar
 
 import msgspec
 
-from ...processors.declare.app_files import Contents
+from ...processors.apps.app_files import Contents
 from ...state.files.durable import replace_file
 from ..dev_services.lock import exclusive
 from ..dev_services.service import Progress

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from ...processors.declare.app_modules import imported, where_in
+from ...processors.apps.app_modules import imported, where_in
 from ...processors.declare.stateful import Stateful
 from ...processors.errors import AppFileError, PenstockError
 from ...processors.keyed_state.key_layout import ENGINE_PREFIX

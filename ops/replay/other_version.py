@@ -12,7 +12,8 @@ from tempfile import TemporaryDirectory
 
 import msgspec
 
-from ...processors.declare.apps import AppName
+from ...processors.apps.app_modules import APP_SUFFIXES
+from ...processors.apps.apps import AppName
 from ..worker.app_processes import penstock_command
 from .errors import ReplayRefused, ReplayStopped
 from .outputs import OutputRecord
@@ -32,7 +33,7 @@ def version(app: AppName, other: str) -> Iterator[AppName]:
         ReplayRefused: it is neither, or the ref does not contain the file.
     """
     file = Path(other.partition(":")[0])
-    if file.suffix == ".py" and file.is_file():
+    if file.suffix in APP_SUFFIXES and file.is_file():
         named = AppName.parse(other)
         yield named if named.processor else AppName(named.path, app.processor)
         return

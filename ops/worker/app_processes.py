@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from ...processors.declare.apps import App
+from ...processors.apps.apps import App
 from ...processors.declare.processor import Processor
 from ...processors.errors import PenstockError
 

@@ -113,7 +113,7 @@ def table_of(postgres: Postgres, kind: str, *rows: tuple[Any, ...]) -> str:
     with postgres.session() as session:
         session.execute(f"CREATE TABLE {name} (code {kind}, name text)")
         for row in rows:
-            session.execute(f"INSERT INTO {name} VALUES (%s, %s)", row)  # noqa: S608 - the name is our own
+            session.execute(f"INSERT INTO {name} VALUES (%s, %s)", row)
     return name
 
 
@@ -140,7 +140,7 @@ def test_key_columns_of_other_types_need_a_query(postgres: Postgres) -> None:
     ):
         rows.fetch([])
 
-    query = f"SELECT code, upper(name) AS name FROM {name} WHERE code = ANY(%s::uuid[])"  # noqa: S608
+    query = f"SELECT code, upper(name) AS name FROM {name} WHERE code = ANY(%s::uuid[])"
     with closing(ps.lookups.PostgresQuery(query, City, "code", at=postgres.url).open()) as rows:
         assert rows.fetch([key]) == {key: City("ROME")}
 

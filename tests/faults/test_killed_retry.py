@@ -14,7 +14,7 @@ KILLED_RETRY = """
 import os, signal, sys
 from pathlib import Path
 from penstock.ops.dead_letters.handling import retry
-from penstock.processors.declare.apps import load_app
+from penstock.processors.apps.apps import load_app
 from penstock.transport.kafka import KafkaBus, KafkaSettings
 
 [processor] = load_app(Path("app.py")).processors

@@ -27,7 +27,7 @@ from penstock.backfill.spark.session import spark_session
 from penstock.backfill.warehouse.layout import DAY_MS, Days
 from penstock.backfill.warehouse.warehouse import Warehouse, open_warehouse
 from penstock.ops.testing import Driver
-from penstock.processors.declare.apps import AppName
+from penstock.processors.apps.apps import AppName
 from penstock.transport.messages import Bucket
 
 MASTER = "local[2]"

@@ -19,7 +19,7 @@ from penstock.backfill.run.backfill import NodeResult, run_backfill
 from penstock.backfill.run.plans import Order
 from penstock.backfill.spark.session import spark_session
 from penstock.backfill.warehouse.warehouse import Warehouse, open_warehouse
-from penstock.processors.declare.apps import AppName
+from penstock.processors.apps.apps import AppName
 from penstock.transport.category_spec import CategorySpec
 from penstock.transport.memory import MemoryBus
 from penstock.transport.messages import Bucket, Outgoing

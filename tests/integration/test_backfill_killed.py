@@ -22,7 +22,7 @@ from penstock.backfill.errors import BackfillFailed
 from penstock.backfill.run.backfill import run_backfill
 from penstock.backfill.spark.session import spark_session
 from penstock.backfill.warehouse.warehouse import open_warehouse
-from penstock.processors.declare.apps import AppName
+from penstock.processors.apps.apps import AppName
 from penstock.transport.category_spec import CategorySpec
 from penstock.transport.memory import MemoryBus
 from penstock.transport.messages import Bucket, Outgoing

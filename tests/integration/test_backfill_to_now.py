@@ -33,7 +33,7 @@ from penstock.backfill.warehouse.warehouse import open_warehouse
 from penstock.ops.cli.command_line import app
 from penstock.ops.worker.assembly import Environment, assemble_worker
 from penstock.ops.worker.preflight import ends_of, prepare
-from penstock.processors.declare.apps import AppName
+from penstock.processors.apps.apps import AppName
 from penstock.state.files.local_files import LocalFileStore
 from penstock.transport.category_spec import CategorySpec
 from penstock.transport.codecs.by_category import Codecs

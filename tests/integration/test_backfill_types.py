@@ -24,7 +24,7 @@ from penstock.backfill.spark.session import spark_session
 from penstock.backfill.warehouse.columns import Columns
 from penstock.backfill.warehouse.layout import day_of
 from penstock.backfill.warehouse.warehouse import Warehouse, open_warehouse
-from penstock.processors.declare.apps import AppName
+from penstock.processors.apps.apps import AppName
 from penstock.testing import Driver
 from penstock.transport.category_spec import CategorySpec
 from penstock.transport.codecs.by_category import Codecs, encoded_messages

@@ -26,7 +26,7 @@ from penstock.backfill.warehouse.warehouse import Warehouse, open_warehouse
 from penstock.ops.worker.assembly import Environment, assemble_worker
 from penstock.ops.worker.preflight import ends_of, prepare
 from penstock.ops.worker.resume_checks import MaintenanceUnfinished
-from penstock.processors.declare.apps import AppName
+from penstock.processors.apps.apps import AppName
 from penstock.processors.declare.processor import Processor
 from penstock.state.files.local_files import LocalFileStore
 from penstock.transport.category_spec import CategorySpec

@@ -24,7 +24,7 @@ from penstock.backfill.run.backfill import NodeResult, run_backfill
 from penstock.backfill.run.bootstrap import BootstrapTarget, bootstrap
 from penstock.backfill.warehouse.warehouse import Warehouse, open_warehouse
 from penstock.ops.testing import Driver
-from penstock.processors.declare.apps import AppName
+from penstock.processors.apps.apps import AppName
 from penstock.state.files.local_files import LocalFileStore
 from penstock.transport.category_spec import CategorySpec
 from penstock.transport.memory import MemoryBus

@@ -18,6 +18,8 @@ from penstock.ops.cli.root import commands_of
 from penstock.ops.cli.sections import SECTIONS
 from penstock.ops.config.configuration import Configuration
 from penstock.ops.config.toml_file import TomlFile
+from penstock.processors.sql.compiler import compile_app
+from penstock.processors.sql.errors import SqlText
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -103,6 +105,13 @@ def test_the_python_of_a_page_runs_from_top_to_bottom(page: Path, tmp_path: Path
     )
 
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_sql_of_a_page_compiles(page: Path) -> None:
+    """Each block is one file."""
+    for block in blocks(page.read_text(encoding="utf-8"), "sql"):
+        assert compile_app(SqlText(page.name, block), __name__).processors
 
 
 def commands_in(text: str) -> set[tuple[str, ...]]:

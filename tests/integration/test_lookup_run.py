@@ -47,7 +47,7 @@ def test_a_worker_waits_for_the_store_and_joins_each_event_once(
     table, lookup = unique_name("places"), app.with_name("placing.py")
     with postgres.session() as session:
         session.execute(f"CREATE TABLE {table} (meter text PRIMARY KEY, name text)")
-        session.execute(f"INSERT INTO {table} SELECT 'm' || n, 'place ' || n FROM generate_series(1, 6) AS n")  # noqa: S608 - the test's own name
+        session.execute(f"INSERT INTO {table} SELECT 'm' || n, 'place ' || n FROM generate_series(1, 6) AS n")
     lookup.write_text(LOOKUP.replace("{prefix}", prefix).replace("{table}", table))
     cli.ok("category", "create", str(lookup))
     cli.ok("category", "send", f"{prefix}.readings", "--app", str(lookup), stdin=readings(700))

@@ -21,8 +21,8 @@ from penstock.backfill.warehouse.layout import DAY_MS
 from penstock.backfill.warehouse.warehouse import open_warehouse
 from penstock.ops.worker.assembly import Environment, assemble_worker
 from penstock.ops.worker.preflight import ends_of, prepare
+from penstock.processors.apps.apps import AppName
 from penstock.processors.declare.aggregator import Aggregator
-from penstock.processors.declare.apps import AppName
 from penstock.processors.declare.partitioner import bucket_of
 from penstock.processors.keyed_state.key_layout import encode_window_key
 from penstock.state.errors import ForeignState

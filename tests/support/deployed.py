@@ -11,7 +11,7 @@ from penstock.ops.deploy.errors import WorkerFailed
 from penstock.ops.deploy.process_supervisor import ProcessState, ProcessStatus
 from penstock.ops.deploy.registry import DeploymentFiles
 from penstock.ops.deploy.version import DeploymentSettings, Shape, Target, Version
-from penstock.processors.declare.app_files import Contents
+from penstock.processors.apps.app_files import Contents
 
 SHAPE = Shape("int by meter", {"readings": 4})
 

@@ -122,7 +122,7 @@ class InPostgresQuery(InPostgres):
     """A table of PostgreSQL, read by a query."""
 
     def source(self) -> ps.lookups.LookupSource:
-        query = f"SELECT * FROM {self.name} WHERE iata = ANY(%s);"  # noqa: S608 - a generated name
+        query = f"SELECT * FROM {self.name} WHERE iata = ANY(%s);"
         return ps.lookups.PostgresQuery(query, Airport, key="iata", at=self.server.url)
 
 

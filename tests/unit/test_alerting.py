@@ -44,7 +44,7 @@ from penstock.ops.alerting.notifications import (
 from penstock.ops.alerting.rules import DEFAULTS, Alerting, InvalidRule, Rule, rules_of
 from penstock.ops.monitoring.observer import Observer
 from penstock.ops.monitoring.reports import REPORTS, report_message
-from penstock.processors.declare.apps import AppName
+from penstock.processors.apps.apps import AppName
 from penstock.processors.errors import DeclarationError, PenstockError
 from penstock.transport.bus import Scanner
 from penstock.transport.category_spec import CategorySpec, CategoryState

@@ -13,9 +13,9 @@ from pyspark import SparkFiles
 from support.cli import Cli
 
 from penstock.backfill.spark.shipped_app import ShippedApp
-from penstock.processors.declare.app_files import Contents, code_beside, path_in_bundle
-from penstock.processors.declare.app_modules import names_app
-from penstock.processors.declare.apps import AppName
+from penstock.processors.apps.app_files import Contents, code_beside, path_in_bundle
+from penstock.processors.apps.app_modules import names_app
+from penstock.processors.apps.apps import AppName
 from penstock.processors.errors import AppFileError, DeclarationError
 
 MODEL = """

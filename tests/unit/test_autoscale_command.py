@@ -19,7 +19,7 @@ from penstock.ops.deploy.errors import NotDeployed
 from penstock.ops.deploy.registry import DeploymentFiles, DesiredState, find_deployment
 from penstock.ops.deploy.version import PodSettings
 from penstock.ops.monitoring.reports import REPORTS, Node, ShardReport, report_message
-from penstock.processors.declare.app_files import Contents
+from penstock.processors.apps.app_files import Contents
 from penstock.processors.errors import PenstockError
 from penstock.transport.category_spec import CategorySpec
 from penstock.transport.errors import BusUnreachable

@@ -30,7 +30,7 @@ from penstock.backfill.warehouse.columns import Columns
 from penstock.backfill.warehouse.layout import DAY_MS, Days, StoredFile, day_of
 from penstock.backfill.warehouse.schema_evolution import content_of
 from penstock.backfill.warehouse.warehouse import open_warehouse
-from penstock.processors.declare.apps import AppName
+from penstock.processors.apps.apps import AppName
 from penstock.processors.errors import DeclarationError
 from penstock.processors.monoids import Count, First, KLargest, MapOf, Max, Mean, Min, Monoid, Sum, TopKeys, TupleOf
 

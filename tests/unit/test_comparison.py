@@ -40,7 +40,7 @@ from penstock.backfill.errors import BackfillRefused, WarehouseError
 from penstock.ops.cli import output
 from penstock.ops.cli.compare import parse_share, report_result, show_comparisons
 from penstock.ops.cli.times import parse_days
-from penstock.processors.declare.apps import AppName
+from penstock.processors.apps.apps import AppName
 from penstock.processors.errors import DeclarationError
 
 APP = AppName(Path(__file__))

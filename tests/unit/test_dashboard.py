@@ -29,7 +29,7 @@ from penstock.ops.dashboard.history import HISTORY_MS, History, Sample
 from penstock.ops.dashboard.poller import PolledStatus
 from penstock.ops.dashboard.serving import AddressUnavailable, listening_at
 from penstock.ops.dashboard.site import PAGE, SiteContent, create_site
-from penstock.processors.declare.apps import AppName
+from penstock.processors.apps.apps import AppName
 from penstock.processors.declare.dead_letters import DeadLetter
 from penstock.processors.errors import PenstockError
 from penstock.processors.shard.position import StatePosition

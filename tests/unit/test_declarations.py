@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.processors.declare.apps import App, AppName
+from penstock.processors.apps.apps import App, AppName
 from penstock.processors.errors import AppFileError, DeclarationError
 
 

@@ -21,7 +21,7 @@ from penstock.backfill.warehouse.listing import Listing
 from penstock.backfill.warehouse.schema_evolution import content_of, table_of
 from penstock.backfill.warehouse.warehouse import open_warehouse
 from penstock.ops.testing import Driver
-from penstock.processors.declare.apps import AppName
+from penstock.processors.apps.apps import AppName
 from penstock.transport.messages import Bucket
 
 APP = AppName(Path(__file__))

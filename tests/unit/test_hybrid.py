@@ -27,7 +27,7 @@ from penstock.backfill.warehouse.layout import DAY_MS, Days, folder_of
 from penstock.backfill.warehouse.warehouse import open_warehouse
 from penstock.ops.cli.query import query
 from penstock.ops.testing import Driver
-from penstock.processors.declare.apps import AppName
+from penstock.processors.apps.apps import AppName
 from penstock.processors.errors import AppFileError, DeclarationError
 
 APP = AppName(Path(__file__))

@@ -25,7 +25,7 @@ from penstock.ops.deploy.manifests import Manifest, manifests_of, prerequisites
 from penstock.ops.deploy.registry import DeploymentFiles, DesiredState
 from penstock.ops.deploy.systemd import unit_text
 from penstock.ops.deploy.version import PodSettings, Version
-from penstock.processors.declare.app_files import Contents
+from penstock.processors.apps.app_files import Contents
 
 ADDRESS = "postgresql://ann:geheim@db/penstock"
 KUBERNETES = "1.33"

@@ -11,7 +11,7 @@ import pytest
 
 import penstock as ps
 from penstock.errors import DeclarationError
-from penstock.processors.declare.apps import AppName
+from penstock.processors.apps.apps import AppName
 
 
 class Order(ps.Record, frozen=True):

@@ -20,7 +20,7 @@ from penstock.backfill.steps.step import Step
 from penstock.backfill.steps.store_loader import SHARD_PARTIALS, StoreLoad, shard_partials
 from penstock.backfill.warehouse.columns import Columns
 from penstock.backfill.warehouse.layout import DAY_MS, Days
-from penstock.processors.declare.apps import AppName
+from penstock.processors.apps.apps import AppName
 from penstock.processors.keyed_state.key_layout import decode_window_key
 from penstock.state.remote.merging import PartialMerger
 

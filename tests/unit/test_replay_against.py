@@ -22,7 +22,7 @@ from penstock.ops.replay.live_outputs import Replayed, compare_with_live
 from penstock.ops.replay.other_version import version
 from penstock.ops.replay.outputs import OutputRecord
 from penstock.ops.testing import Driver
-from penstock.processors.declare.apps import AppName
+from penstock.processors.apps.apps import AppName
 from penstock.processors.shard.idle_inputs import IdleInputs
 
 START_MS = 4_102_444_800_000

@@ -14,8 +14,8 @@ from pyspark import SparkFiles
 import penstock as ps
 from penstock.backfill.errors import BackfillFailed
 from penstock.backfill.spark.shipped_app import HandedAddress, ShippedApp, ShippedTable
-from penstock.processors.declare.app_files import Contents, code_beside
-from penstock.processors.declare.apps import AppName
+from penstock.processors.apps.app_files import Contents, code_beside
+from penstock.processors.apps.apps import AppName
 from penstock.processors.lookups import LookupJoin
 
 APP = """

@@ -29,7 +29,7 @@ from penstock.backfill.steps.stateless_mapper import mapper_step
 from penstock.backfill.steps.step import Step
 from penstock.backfill.warehouse.columns import MARKS, Columns
 from penstock.backfill.warehouse.layout import DAY_MS, Days
-from penstock.processors.declare.apps import AppName
+from penstock.processors.apps.apps import AppName
 from penstock.processors.operators import open_operator, stateful
 from penstock.state.protocols import MemoryShardState
 

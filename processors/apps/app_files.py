@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
-from .app_modules import import_root, is_app
+from .app_modules import APP_SUFFIXES, import_root, is_app
 
 _PACKAGE = __name__.partition(".")[0]
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
@@ -82,7 +82,9 @@ def path_in_bundle(app: Path) -> Path:
 
 
 def _files_in(folder: Path) -> list[Path]:
-    found = [path for path in folder.iterdir() if path.name.endswith((*SOURCE_SUFFIXES, *EXTENSION_SUFFIXES))]
+    found = [
+        path for path in folder.iterdir() if path.name.endswith((*SOURCE_SUFFIXES, *EXTENSION_SUFFIXES, *APP_SUFFIXES))
+    ]
     for package in folder.iterdir():
         if package.name != _PACKAGE and (package / "__init__.py").is_file():
             found += files_of(package)

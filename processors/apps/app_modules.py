@@ -21,6 +21,10 @@ from zlib import crc32
 from ..errors import AppFileError, DeclarationError, PenstockError
 from ..validation import did_you_mean
 
+APP_SUFFIXES = (".py", ".sql")
+"""The suffixes of app files."""
+APPLICATION_NAME = "__application__"
+"""The attribute of a module with the name of its app; without it, that is the name of its file."""
 _PREFIX = "penstock_app_"
 _INIT = "__init__.py"
 _loading: list[Path] = []
@@ -36,7 +40,7 @@ def file_of(text: str) -> Path:
         AppFileError: no module has this name. A missing file is an error of `imported`.
     """
     path = Path(text)
-    if path.suffix == ".py" or path.is_file() or not all(part.isidentifier() for part in text.split(".")):
+    if path.suffix in APP_SUFFIXES or path.is_file() or not all(part.isidentifier() for part in text.split(".")):
         return path
     found = _find(text, [str(Path.cwd()), *sys.path])
     if found is None:
@@ -50,7 +54,7 @@ def file_of(text: str) -> Path:
 def names_app(text: str) -> bool:
     """Return whether a text that may also name a category names an app: a `.py` file, or a dotted module below the working folder."""
     app = text.partition(":")[0]
-    return app.endswith(".py") or ("." in app and _find(app, [str(Path.cwd())]) is not None)
+    return app.endswith(APP_SUFFIXES) or ("." in app and _find(app, [str(Path.cwd())]) is not None)
 
 
 def _find(name: str, folders: list[str]) -> Path | None:
@@ -119,12 +123,12 @@ def imported(path: Path, what: str = "app file", example: str = "examples/flight
         sys.path[:] = [root, *(folder for folder in sys.path if folder != root)]
     name = module_name(path)
     with _explained(path, what):
-        return _import_file(path) if name is None else _import_from_package(path, name)
+        return _import_file(path) if name is None or path.suffix == ".sql" else _import_from_package(path, name)
 
 
 def _missing(path: Path, what: str, example: str) -> str:
     folder = path if path.is_dir() else path.parent
-    similar = did_you_mean(str(path), [str(file) for file in folder.glob("*.py")])
+    similar = did_you_mean(str(path), [str(file) for suffix in APP_SUFFIXES for file in folder.glob(f"*{suffix}")])
     if path.is_dir():
         return f"{path} is a folder, not a file. Nothing was started. Name the {what} in it, such as {path / 'app.py'}.{similar}"
     return f"The {what} {path} does not exist. Give the path of a Python file, such as {example}, or a module.{similar}"
@@ -133,6 +137,9 @@ def _missing(path: Path, what: str, example: str) -> str:
 def _import_file(path: Path) -> ModuleType:
     name = f"{_PREFIX}{path.stem}_{crc32(path.read_bytes(), crc32(str(path.resolve()).encode())):08x}"
     if name in sys.modules:
+        return sys.modules[name]
+    if path.suffix == ".sql":
+        sys.modules[name] = _sql_module(path, name)
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
@@ -144,6 +151,19 @@ def _import_file(path: Path) -> ModuleType:
     except BaseException:
         del sys.modules[name]
         raise
+    return module
+
+
+def _sql_module(path: Path, name: str) -> ModuleType:
+    """Return a module with the processors of an SQL file."""
+    from ..sql.compiler import compile_app  # noqa: PLC0415 - apps in Python start without the SQL parser
+    from ..sql.errors import SqlText  # noqa: PLC0415 - likewise
+
+    app = compile_app(SqlText(str(path), path.read_text(encoding="utf-8")), name)
+    module = ModuleType(name, f"The processors of {path}.")
+    module.__file__ = str(path)
+    vars(module)[APPLICATION_NAME] = app.name
+    vars(module).update({processor.__name__: processor for processor in app.processors})
     return module
 
 

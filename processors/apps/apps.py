@@ -9,13 +9,13 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from types import ModuleType
 
+from ..declare.alerts import Alert
+from ..declare.categories import AnyCategory
+from ..declare.method_check import misspelled_methods
+from ..declare.processor import Processor
 from ..errors import AppFileError, DeclarationError
 from ..validation import did_you_mean, is_class
-from .alerts import Alert
-from .app_modules import file_of, imported
-from .categories import AnyCategory
-from .method_check import misspelled_methods
-from .processor import Processor
+from .app_modules import APPLICATION_NAME, file_of, imported
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class App:
     """The validated processors and alerts of an app file.
 
     Args:
-        name: the name of the file without its extension.
+        name: the name of the file without its extension, or the name in CREATE APPLICATION.
         processors: the processors, upstream ones first.
         alerts: the alert rules.
     """
@@ -128,7 +128,8 @@ class AppName:
         """
         module = imported(self.path)
         _expect_no_misspelling(module)
-        app = replace(App.of(self.path.stem, processors_in(module)), alerts=alerts_in(module))
+        name = getattr(module, APPLICATION_NAME, None) or self.path.stem
+        app = replace(App.of(name, processors_in(module)), alerts=alerts_in(module))
         if not app.processors:
             raise AppFileError(
                 f"{self.path} declares no processor. Nothing was started. Derive a class from penstock.Stateless, Stateful or Aggregator"

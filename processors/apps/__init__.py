@@ -1,0 +1,1 @@
+"""Apps: their files, their modules and their processors."""

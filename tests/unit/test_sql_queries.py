@@ -1,0 +1,128 @@
+"""Queries of SQL files over streams have the results that DuckDB computes over the same events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import duckdb
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.processors.sql.compiler import SqlApp, compile_app
+from penstock.processors.sql.errors import SqlText
+from penstock.testing import Crash, Driver
+
+VIEWS = """
+CREATE CATEGORY views (
+    seen bigint, customer text, page text, milliseconds double precision, weight bigint
+) WITH (key = 'customer', time = 'seen', buckets = 2);
+"""
+MINUTE_MS = 60_000
+COLUMNS = ("seen", "customer", "page", "milliseconds", "weight")
+
+
+class Case(NamedTuple):
+    """A query for Penstock, and the same one for DuckDB over a table `views`."""
+
+    query: str
+    oracle: str
+    updates_of: tuple[str, ...] | None = None
+    """The columns that identify a result: of several results, the last one counts. None if results are no updates."""
+
+
+CASES = {
+    "filter and project": Case(
+        "SELECT seen, customer, upper(page) AS page, weight * 2 + 1 AS twice FROM views WHERE milliseconds > 5 AND page LIKE '%a%'",
+        "SELECT seen, customer, upper(page) AS page, weight * 2 + 1 AS twice FROM views WHERE milliseconds > 5 AND page LIKE '%a%'",
+    ),
+    "all columns": Case("SELECT * FROM views", "SELECT * FROM views"),
+    "group by the key": Case(
+        "SELECT customer, count(*) AS views, count(page) AS pages, sum(weight) AS weight FROM views GROUP BY customer",
+        "SELECT customer, count(*) AS views, count(page) AS pages, sum(weight)::bigint AS weight, max(seen) AS seen FROM views GROUP BY customer",
+        ("customer",),
+    ),
+    "windows by another column": Case(
+        "SELECT page, window_start, count(*) AS views, min(milliseconds) AS least, max(page) AS last_page, "
+        "count(*) FILTER (WHERE weight > 3) AS heavy FROM views GROUP BY page, tumble(seen, interval '1 minute')",
+        "SELECT page, seen // 60000 * 60000 AS window_start, count(*) AS views, min(milliseconds) AS least, max(page) AS last_page, "
+        "count(*) FILTER (WHERE weight > 3) AS heavy FROM views GROUP BY page, seen // 60000 * 60000",
+        ("page", "window_start"),
+    ),
+    "an expression as the group, with HAVING": Case(
+        "SELECT length(page) AS size, customer, sum(weight) + 1 AS total, window_end FROM views WHERE page IS NOT NULL "
+        "GROUP BY 1, customer, hop(seen, interval '30 seconds', interval '1 minute') HAVING sum(weight) IS NOT NULL",
+        "SELECT length(page) AS size, customer, sum(weight)::bigint + 1 AS total, start + 60000 AS window_end, start AS window_start "
+        "FROM (SELECT *, unnest([seen // 30000 * 30000, seen // 30000 * 30000 - 30000]) AS start FROM views) "
+        "WHERE page IS NOT NULL GROUP BY 1, 2, start HAVING sum(weight) IS NOT NULL",
+        ("size", "customer", "window_start"),
+    ),
+    "no group": Case(
+        "SELECT count(*) AS views, avg(milliseconds) AS mean, max(weight) IS NULL AS light FROM views WHERE customer = 'ann'",
+        "SELECT count(*) AS views, avg(milliseconds) AS mean, max(weight) IS NULL AS light, max(seen) AS seen FROM views WHERE customer = 'ann' "
+        "HAVING count(*) > 0",
+        (),
+    ),
+}
+EVENTS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "seen": st.integers(0, 5 * MINUTE_MS),
+            "customer": st.sampled_from(["ann", "bob", "eve"]),
+            "page": st.none() | st.sampled_from(["/", "/a", "/ab", ""]),
+            "milliseconds": st.none() | st.integers(0, 80).map(lambda each: each / 4),
+            "weight": st.none() | st.integers(-5, 9),
+        }
+    ),
+    max_size=30,
+)
+
+
+def compiled(query: str) -> SqlApp:
+    return compile_app(SqlText("app.sql", f"{VIEWS}\nCREATE TABLE found AS {query};"), __name__)
+
+
+def results(query: str, events: list[dict[str, Any]], crashes: bool) -> list[dict[str, Any]]:
+    """Return the records that the processors of a query write."""
+    app = compiled(query)
+    driver = Driver(app.processors, start_ms=10 * MINUTE_MS)
+    views = app.relations["views"].category
+    items: list[Any] = [msgspec.convert(event, views.record) for event in events]
+    if crashes:
+        items.insert(len(items) // 2, Crash())
+    driver.send(views, items)
+    for processor in app.processors:
+        assert driver.dead_letters(processor) == []
+    return [msgspec.to_builtins(each) for each in driver.read(app.relations["found"].category)]
+
+
+def of_duckdb(query: str, events: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    connection = duckdb.connect()
+    connection.execute("CREATE TABLE views (seen bigint, customer text, page text, milliseconds double, weight bigint)")
+    for event in events:
+        connection.execute("INSERT INTO views VALUES (?, ?, ?, ?, ?)", [event[name] for name in COLUMNS])
+    found = connection.execute(query)
+    names = [column[0] for column in found.description or ()]
+    return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+
+
+def as_set(records: Iterable[dict[str, Any]]) -> list[tuple[tuple[str, str], ...]]:
+    return sorted(tuple(sorted((name, repr(value)) for name, value in record.items())) for record in records)
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=list(CASES))
+@settings(max_examples=12, deadline=None)
+@given(events=EVENTS, crashes=st.booleans())
+def test_results_are_those_of_duckdb(case: Case, events: list[dict[str, Any]], crashes: bool) -> None:
+    """They are, with or without a crash at a checkpoint; of the updates of one result, the last counts."""
+    written = results(case.query, events, crashes)
+    if case.updates_of is not None:
+        latest = {tuple(record[name] for name in case.updates_of): record for record in written}
+        written = list(latest.values())
+    elif crashes:
+        written = list({repr(record): record for record in written}.values())  # outputs are seen least once
+        events = list({repr(event): event for event in events}.values())
+
+    assert as_set(written) == as_set(of_duckdb(case.oracle, events))

@@ -1,0 +1,251 @@
+"""Statements of SQL files: the processors that they become, and the errors of invalid ones."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+import penstock as ps
+from penstock.processors.sql.compiler import SqlApp, compile_app
+from penstock.processors.sql.errors import SqlRefused, SqlText
+from penstock.testing import Driver, load_app
+
+EVENTS = "CREATE CATEGORY events (seen bigint, name text, number bigint, share double precision) WITH (key = 'name', time = 'seen');"
+
+
+def compiled(text: str) -> SqlApp:
+    return compile_app(SqlText("app.sql", text), __name__)
+
+
+def test_a_file_is_an_app_with_the_name_of_its_application(tmp_path: Path) -> None:
+    """Its processors are named after their tables; unquoted names are in lower case."""
+    file = tmp_path / "top.sql"
+    file.write_text(
+        f"CREATE APPLICATION top_events;{EVENTS}CREATE TABLE Large AS SELECT * FROM events WHERE number > 5;"
+    )
+    app = load_app(file)
+
+    assert app.name == "top_events"
+    assert [(processor.__name__, processor.name) for processor in app.processors] == [("large", "large")]
+
+
+def test_puma_tables_and_windows_in_brackets_are_accepted() -> None:
+    """The input has the category of SCRIBE, and the query has the window."""
+    app = compiled(
+        'CREATE INPUT TABLE scores (at bigint, event text, score double precision) FROM SCRIBE("events_stream") TIME at;'
+        "CREATE TABLE best AS SELECT event, max(score) AS score FROM scores [5 minutes] GROUP BY event;"
+    )
+    before, aggregator = app.processors
+
+    assert app.relations["scores"].category.name == "events_stream"
+    assert issubclass(aggregator, ps.Aggregator)
+    assert aggregator.window == ps.windows.Tumbling(timedelta(minutes=5))
+    assert (before.reads, before.writes) == (app.relations["scores"].category, aggregator.reads)
+
+
+def test_a_group_by_the_key_needs_no_processor_before_it() -> None:
+    """The aggregator reads the category itself."""
+    [aggregator] = compiled(
+        f"{EVENTS}CREATE TABLE n AS SELECT name, count(*) AS n FROM events GROUP BY name;"
+    ).processors
+
+    assert aggregator.reads == compiled_events(aggregator)
+
+
+def compiled_events(processor: type[ps.Processor]) -> object:
+    [category] = processor.inputs()
+    return category if category.name == "events" else None
+
+
+def test_settings_of_a_table_become_those_of_its_category_and_processor() -> None:
+    """Buckets, retention, name and semantics are declared in WITH."""
+    app = compiled(
+        f"{EVENTS}CREATE TABLE n WITH (category = 'counts', buckets = 3, retention = 'forever', semantics = 'exactly once', late = 'drop') "
+        "AS SELECT name, count(*) AS n FROM events GROUP BY name, tumble(seen, interval '1 hour');"
+    )
+    [aggregator] = app.processors
+    category = app.relations["n"].category
+
+    assert (category.name, category.buckets, category.retention, category.key) == ("counts", 3, None, "name")
+    assert aggregator.output_semantics is ps.Semantics.EXACTLY_ONCE
+    assert issubclass(aggregator, ps.Aggregator)
+    assert aggregator.late is ps.OnLate.DROP
+
+
+def test_a_table_can_be_read_by_a_later_query() -> None:
+    """The second processor counts the results of the first."""
+    app = compiled(
+        f"{EVENTS}CREATE TABLE large AS SELECT seen, name, number FROM events WHERE number > 5;"
+        "CREATE TABLE n AS SELECT name, count(*) AS n FROM large GROUP BY name;"
+    )
+    driver = Driver(app.processors)
+    events = app.relations["events"].category
+    driver.send(events, [events.record(seen=at, name="a", number=at) for at in range(10)])
+
+    [*_, last] = driver.read(app.relations["n"].category)
+    assert (last.name, last.n) == ("a", 4)
+
+
+def test_sessions_are_written_at_their_end() -> None:
+    """Each contains the events of a group that are less than the gap apart. The watermark passes through the internal category."""
+    app = compiled(
+        f"{EVENTS}CREATE TABLE s WITH (buckets = 2, out_of_orderness = '1 second') AS "
+        "SELECT number, count(*) AS n FROM events GROUP BY number, session(seen, interval '1 second');"
+    )
+    driver = Driver(app.processors, start_ms=100_000)
+    events = app.relations["events"].category
+    driver.send(events, [events.record(seen=at, name="a", number=7) for at in (0, 900, 1_700, 5_000, 90_000)])
+    driver.advance(120)
+
+    found = [(each.number, each.n, each.window_end) for each in driver.read(app.relations["s"].category)]
+    assert found == [(7, 3, 2_700), (7, 1, 6_000)]
+
+
+def test_a_division_by_zero_is_an_error_of_the_event() -> None:
+    """The message says so."""
+    app = compiled(f"{EVENTS}CREATE TABLE t AS SELECT seen, name, 10 / number AS tenth FROM events;")
+    events = app.relations["events"].category
+    [processor] = app.processors
+    process = processor().process  # type: ignore[attr-defined]  # a stateless processor
+
+    assert [each.tenth for number in (3, None) for each in process(events.record(seen=0, name="a", number=number))] == [
+        3,
+        None,
+    ]
+    with pytest.raises(ValueError, match="division by zero"):
+        process(events.record(seen=0, name="a", number=0))
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "message"),
+    [
+        ("SELECT 1;", "line 1, column 1", "must begin with CREATE"),
+        ("CREATE TABEL t AS SELECT 1;", "line 1, column 8", "Did you mean `TABLE`?"),
+        ("CREATE CATEGORY c (a bigint, a text) WITH (time = 'a');", "line 1, column 20", "declared twice"),
+        ("CREATE CATEGORY c (a money) WITH (time = 'a');", "line 1, column 20", "which is not supported"),
+        ("CREATE CATEGORY c (a bigint);", "line 1, column 17", "has no event time"),
+        ("CREATE CATEGORY c (a) WITH (time = 'a');", "line 1, column 20", "Column a has no type"),
+        (
+            "CREATE CATEGORY c (a bigint) WITH (time = 'b');",
+            "line 1, column 17",
+            "The time of c, b, is not one of its columns",
+        ),
+        ("CREATE CATEGORY c (a bigint) WITH (time = 'a', bukets = 3);", "line 1, column 48", "Did you mean `buckets`?"),
+        (
+            "CREATE CATEGORY c (a bigint) WITH (time = 'a', buckets = 'x');",
+            "line 1, column 17",
+            "buckets='x' has the wrong type",
+        ),
+        (f"{EVENTS}\nCREATE TABLE t AS SELECT seen, nam FROM events;", "line 2, column 32", "Did you mean `name`?"),
+        (f"{EVENTS}\nCREATE TABLE t AS SELECT seen FROM event;", "line 2, column 36", "Did you mean `events`?"),
+        (f"{EVENTS}\nCREATE TABLE t AS SELECT name FROM events;", "line 2, column 26", "The result has no event time"),
+        (
+            f"{EVENTS}\nCREATE TABLE t AS SELECT seen, number + name AS x FROM events;",
+            "line 2, column 32",
+            "Add a cast",
+        ),
+        (f"{EVENTS}\nCREATE TABLE t AS SELECT seen, number + 1 FROM events;", "line 2, column 32", "has no name"),
+        (f"{EVENTS}\nCREATE TABLE t AS SELECT seen, seen FROM events;", "line 2, column 26", "Two columns"),
+        (
+            f"{EVENTS}\nCREATE TABLE t AS SELECT seen, lowr(name) AS x FROM events;",
+            "line 2, column 32",
+            "Did you mean `lower`?",
+        ),
+        (
+            f"{EVENTS}\nCREATE TABLE t AS SELECT seen FROM events ORDER BY seen;",
+            "line 2, column 52",
+            "ORDER is not supported",
+        ),
+        (f"{EVENTS}\nCREATE TABLE t AS SELECT DISTINCT seen FROM events;", "line 2", "DISTINCT is not supported"),
+        (f"{EVENTS}\nCREATE TABLE t AS SELECT seen FROM events LIMIT 5;", "line 2", "LIMIT is not supported"),
+        (
+            f"{EVENTS}\nCREATE TABLE t AS SELECT a.seen FROM events a JOIN events b ON true;",
+            "line 2",
+            "JOINS is not supported",
+        ),
+        (
+            f"{EVENTS}\nCREATE TABLE t AS SELECT seen FROM events UNION ALL SELECT seen FROM events;",
+            "line 2",
+            "UNION is not supported",
+        ),
+        (
+            f"{EVENTS}\nCREATE TABLE t AS SELECT seen FROM (SELECT * FROM events);",
+            "line 2",
+            "Queries in FROM are not supported",
+        ),
+        (
+            f"{EVENTS}\nCREATE TABLE t AS SELECT seen FROM events WHERE count(*) > 3;",
+            "line 2",
+            "WHERE cannot contain aggregates",
+        ),
+        (
+            f"{EVENTS}\nCREATE TABLE t AS SELECT seen FROM events WHERE number;",
+            "line 2, column 49",
+            "boolean is required",
+        ),
+        (f"{EVENTS}\nCREATE TABLE t AS SELECT seen FROM events EMIT CHANGES;", "line 2", "has no windows"),
+        (
+            f"{EVENTS}\nCREATE TABLE t AS SELECT name, count(*) AS n, number FROM events GROUP BY name;",
+            "line 2, column 47",
+            "no column 'number'",
+        ),
+        (
+            f"{EVENTS}\nCREATE TABLE t AS SELECT count(DISTINCT name) AS n FROM events;",
+            "line 2",
+            "approx_count_distinct",
+        ),
+        (
+            f"{EVENTS}\nCREATE TABLE t AS SELECT sum(name) AS n FROM events;",
+            "line 2, column 30",
+            "sum needs a bigint or a double precision",
+        ),
+        (f"{EVENTS}\nCREATE TABLE t AS SELECT stddev(number) AS n FROM events;", "line 2", "is not supported"),
+        (f"{EVENTS}\nCREATE TABLE t AS SELECT sum(number) OVER () AS n FROM events;", "line 2", "is not supported"),
+        (
+            f"{EVENTS}\nCREATE TABLE t AS SELECT count(*) AS n FROM events GROUP BY tumble(number, interval '1 hour');",
+            "line 2",
+            "Windows are over the event time, seen",
+        ),
+        (
+            f"{EVENTS}\nCREATE TABLE t AS SELECT count(*) AS n FROM events GROUP BY tumble(seen, interval '1 month');",
+            "line 2",
+            "The interval INTERVAL '1 MONTH' is not supported",
+        ),
+        (
+            f"{EVENTS}\nCREATE TABLE t AS SELECT count(*) AS n FROM events EMIT ON WINDOW CLOSE;",
+            "line 2",
+            "needs a window",
+        ),
+        (
+            f"{EVENTS}\nCREATE TABLE t WITH (semantics = 'exactly onec') AS SELECT seen FROM events;",
+            "line 2, column 22",
+            "Did you mean `exactly once`?",
+        ),
+        (
+            f"{EVENTS}\nCREATE TABLE events AS SELECT seen FROM events;",
+            "line 2, column 14",
+            "There is already a table events",
+        ),
+        (
+            f"{EVENTS}\nCREATE TABLE t AS SELECT seen FROM events WHERE number = = 3;",
+            "line 2, column 58",
+            "Something is missing here",
+        ),
+        ("CREATE APPLICATION a; CREATE APPLICATION b;", "line 1, column 42", "already has a name"),
+    ],
+)
+def test_invalid_statements_are_refused_with_their_place(text: str, place: str, message: str) -> None:
+    """The error names line and column, shows the line, and puts a caret below the place."""
+    with pytest.raises(SqlRefused) as refused:
+        compiled(text)
+    lines = str(refused.value).split("\n")
+
+    assert lines[0].startswith(f"app.sql, {place}")
+    assert message in lines[0]
+    assert "Nothing was started." in lines[0]
+    number, source = lines[2].split(" | ", 1)
+    assert source == text.split("\n")[int(number) - 1]
+    column = int(lines[0].split("column ")[1].partition(":")[0])
+    assert lines[3].index("^") - lines[2].index(" | ") - 3 == column - 1
