@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 from support.cli import Cli
-from support.meters import readings
+from support.meters import HOUR, readings
 from support.plain import values
+
+DAY = 24 * HOUR
 
 APP = """
 CREATE APPLICATION meters;
@@ -52,12 +54,14 @@ def test_the_commands_run_an_app_in_sql(cli: Cli, sql: Path, prefix: str, kafka:
         return values(kafka, f"{prefix}.{name}")
 
     large = [each for each in sent if each["litres"] >= 5]
-    latest = {record["litres"]: record["readings"] for record in written("per_litres")}
-    replayed = json.loads(cli.ok("replay", f"meters.sql:{prefix}_large", "--from", "1h ago", "--json"))
+    latest = {(each["litres"], each["window_start"]): each["readings"] for each in written("per_litres")}
+    printed = cli.ok("replay", f"meters.sql:{prefix}_large", "--from", "1h ago", "--json")
+    *replayed, summary = [json.loads(line) for line in printed.splitlines()]
 
     assert sorted(written("large"), key=repr) == sorted(large, key=repr)
-    assert latest == Counter(float(each["litres"]) for each in sent)
-    assert replayed
+    assert latest == Counter((each["litres"], each["at"] - each["at"] % DAY) for each in sent)
+    assert len(replayed) == len(large)
+    assert summary["summary"]["outputs"] == len(large)
 
 
 def test_an_invalid_statement_is_shown_with_its_place(cli: Cli) -> None:
