@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+
 from ..declare.categories import AnyCategory
 from ..declare.processor import Processor
 from ..errors import UserCodeError
 from ..keyed_state.changes import Changes, StateReader
 from ..time.shard_time import ShardTime
+from ..time.watermarks import Times
 
 CACHED_KEYS = 100_000
 """The number of keys whose states a stateful shard keeps decoded between checkpoints."""
@@ -97,8 +100,9 @@ def processed_count(events: Sequence[Any], rejected: Sequence[Rejected], *, stop
     return rejected[0].at if stop_at_error and rejected else len(events)
 
 
-def late_among(times: Sequence[int], lows: Sequence[int], before_ms: int) -> int:
+def late_among(times: Sequence[int], lows: Sequence[int] | Times, before_ms: int) -> int:
     """Return the number of late events, from the watermark before the first and after each event."""
     if not times or min(times) >= lows[-1]:
         return 0
-    return sum(time < low for time, low in zip(times, (before_ms, *lows), strict=False))
+    before_each = np.concatenate(([before_ms], lows[:-1]))
+    return int(np.count_nonzero(np.asarray(times) < before_each))

@@ -109,7 +109,7 @@ class ClosingWindowsOperator:
         """Fold the events of one bucket, in order. Between them, write complete windows and remove closed ones."""
         keys, times = category.keys_of(events), category.event_times_of(events)
         mark, before_ms = self.time.mark(category.name), self.time.low_ms
-        lows = [before_ms, *self.time.observe(category.name, times)]  # before each event, and after the last
+        lows = [before_ms, *self.time.observe(category.name, times).tolist()]  # before each event, and after the last
         self._schedule.add(self._processor.window.assign(times).starts, before_ms)
         outputs: list[Any] = []
         rejected: list[Rejected] = []

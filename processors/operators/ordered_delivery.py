@@ -69,7 +69,7 @@ class OrderedDeliveryOperator:
             ProcessorFailed: the processor raised for a delivered event.
         """
         times, before_ms = category.event_times_of(events), self.time.low_ms
-        lows = self.time.observe(category.name, times)
+        lows = self.time.observe(category.name, times).tolist()
         outputs: list[Any] = []
         timed = list(zip(times, events, strict=True))
         late = 0

@@ -70,7 +70,7 @@ class SessionOperator:
         keys, times = category.keys_of(events), category.event_times_of(events)
         self._load(keys)
         mark, before_ms = self.time.mark(category.name), self.time.low_ms
-        lows = self.time.observe(category.name, times)
+        lows = self.time.observe(category.name, times).tolist()
         outputs: list[Any] = []
         rejected: list[Rejected] = []
         too_late, low_ms = 0, before_ms

@@ -50,7 +50,7 @@ class SlidingOperator:
         """Buffer the events of one bucket, and write the windows that are complete."""
         keys, times = category.keys_of(events), category.event_times_of(events)
         mark, before_ms = self.time.mark(category.name), self.time.low_ms
-        lows = self.time.observe(category.name, times)
+        lows = self.time.observe(category.name, times).tolist()
         assignment, too_late = self._split_late(times, lows, before_ms)
         rejected = self._folding.fold(events, keys, assignment, stop_at_error=stop_at_error)
         end = processed_count(events, rejected, stop_at_error=stop_at_error)

@@ -51,7 +51,7 @@ class StatefulOperator:
         keys, times = category.keys_of(events), category.event_times_of(events)
         self._load(keys)
         before, before_ms = self.time.mark(category.name), self.time.low_ms
-        lows = self.time.observe(category.name, times)
+        lows = self.time.observe(category.name, times).tolist()
         outputs: list[Any] = []
         rejected: list[Rejected] = []
         process, states, changed = self._processor.process, self._states, self._changed

@@ -10,10 +10,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
+import numpy as np
 
 from ..keyed_state import key_layout
 from ..keyed_state.changes import Changes, StateReader
-from .watermarks import FOREVER_MS, NEVER_MS, BucketProgress, BucketTime, Confidence, Watermark
+from .watermarks import FOREVER_MS, NEVER_MS, BucketProgress, BucketTime, Confidence, Times, Watermark
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(BucketProgress).decode
@@ -72,16 +73,16 @@ class ShardTime:
         name = min(awake, key=lambda name: self._inputs[name].watermark_ms, default=None)
         return None if name is None else WatermarkHolder(name, self._inputs[name].waits_for)
 
-    def observe(self, category: str, times: Sequence[int]) -> list[int]:
+    def observe(self, category: str, times: Sequence[int]) -> Times:
         """Add the event times of an input's next events; return the shard's low watermark after each event."""
-        if not times:
-            return []
+        if not len(times):
+            return np.empty(0, np.int64)
         self._idle -= {category}
         self._changed_inputs.add(category)
         watermarks, floor = self._inputs[category].observe(times), self.low_ms
         others = self._minimum(name for name in self._inputs if name != category)
-        low = [max(min(watermark, others), floor) for watermark in watermarks]
-        self.low_ms = low[-1]
+        low = np.maximum(np.minimum(watermarks, others), floor)
+        self.low_ms = int(low[-1])
         return low
 
     def advance(self, upstream: Mapping[str, int], idle: Collection[str]) -> int:
@@ -150,9 +151,9 @@ class UntrackedTime(ShardTime):
         """The empty set."""
         return frozenset()
 
-    def observe(self, category: str, times: Sequence[int]) -> list[int]:  # noqa: ARG002 - the protocol
+    def observe(self, category: str, times: Sequence[int]) -> Times:  # noqa: ARG002 - the protocol
         """Return `NEVER_MS` for each event: no event is late."""
-        return [NEVER_MS] * len(times)
+        return np.full(len(times), NEVER_MS)
 
     def mark(self, category: str) -> Mark:  # noqa: ARG002 - the protocol
         """Return a mark at `NEVER_MS`."""
@@ -176,10 +177,10 @@ class OrderedTime:
     def __init__(self, low_ms: int = NEVER_MS) -> None:
         self.low_ms = low_ms
 
-    def observe(self, category: str, times: Sequence[int]) -> list[int]:  # noqa: ARG002 - all inputs are one stream
+    def observe(self, category: str, times: Sequence[int]) -> Times:  # noqa: ARG002 - all inputs are one stream
         """Add the event times of the next events; return the low watermark after each event."""
-        low = [max(time, self.low_ms) for time in times]
-        self.low_ms = low[-1] if low else self.low_ms
+        low = np.maximum(np.asarray(times, np.int64), self.low_ms)
+        self.low_ms = int(low[-1]) if len(low) else self.low_ms
         return low
 
     def advance(self, upstream: Mapping[str, int], idle: Collection[str]) -> int:  # noqa: ARG002 - no input is idle

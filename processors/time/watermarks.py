@@ -15,11 +15,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from itertools import accumulate
-from operator import sub
 from typing import Protocol
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from ..errors import DeclarationError
 from ..validation import expect_types
@@ -28,6 +28,9 @@ NEVER_MS = -(2**63)
 """The watermark before the first estimate."""
 FOREVER_MS = 2**63 - 1
 """The watermark after the last event."""
+
+Times = npt.NDArray[np.int64]
+"""Event times or watermarks (milliseconds since 1970, UTC)."""
 
 UPDATE_INTERVAL = 256
 """The number of events between two updates of a bound; for the first events, updates follow after 1, 2, 4, 8, …"""
@@ -38,6 +41,7 @@ CAUTION = 32
 """The number of events at which the bound is twice the observed lateness; see docs/decisions/0007."""
 
 _EXACT_BITS = 7  # latenesses below 2**7 ms have a bin of their own; above, 64 bins divide each power of two
+_FLOAT_BITS = 53  # whole numbers of this many bits are exact as floats
 
 
 class Lateness:
@@ -65,9 +69,14 @@ class Lateness:
 
     def add(self, latenesses: Iterable[int]) -> None:
         """Observe latenesses, none below zero."""
-        for lateness, times in Counter(latenesses).items():
-            self._counts[_bin_of(lateness)] += times
-            self._total += times
+        self.add_bins(_bins_of(np.fromiter(latenesses, np.uint64)))
+
+    def add_bins(self, bins: npt.NDArray[np.int64]) -> None:
+        """Observe latenesses by their bins."""
+        per_bin = np.bincount(bins)
+        for bin_ in np.flatnonzero(per_bin).tolist():
+            self._counts[bin_] += int(per_bin[bin_])
+        self._total += len(bins)
 
     def fade(self) -> None:
         """Halve the counts of a large histogram. Separate from `add`, so that the result does not depend on batches."""
@@ -88,6 +97,19 @@ class Lateness:
             if above < 0:
                 return _greatest_in(bin_)
         return 0
+
+
+def _bins_of(latenesses: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+    """Return the bin of each lateness."""
+    bits = int(latenesses.max(initial=0)).bit_length()
+    if bits <= _EXACT_BITS:
+        return latenesses.astype(np.int64)
+    if bits > _FLOAT_BITS:
+        return np.fromiter(map(_bin_of, latenesses.tolist()), np.int64, len(latenesses))
+    lengths = np.frexp(latenesses.astype(np.float64))[1]
+    shifts = np.maximum(lengths - _EXACT_BITS, 0).astype(np.int64)
+    bins: npt.NDArray[np.int64] = (shifts << (_EXACT_BITS - 1)) + (latenesses.astype(np.int64) >> shifts)
+    return bins
 
 
 def _bin_of(lateness: int) -> int:
@@ -235,34 +257,41 @@ class BucketTime:
             return f"{had} of the {_first_update(self._strategy.warm_up):,} events after which its watermark begins"
         return f"{had} of the events from which its watermark follows"
 
-    def observe(self, times: Sequence[int]) -> list[int]:
+    def observe(self, times: Sequence[int]) -> Times:
         """Add the event times of the next events, in order, and return the watermark after each."""
-        watermarks: list[int] = []
+        observed = np.asarray(times, np.int64)
+        newest = np.maximum(np.maximum.accumulate(observed), self._newest_ms)
+        # The difference may need 64 bits, and is not negative.
+        bins = _bins_of(newest.astype(np.uint64) - observed.astype(np.uint64))
+        watermarks = np.empty_like(newest)
         begin = 0
-        while begin < len(times):
-            end = begin + _next_update(self._events) - self._events
-            watermarks += self._observe_span(times[begin:end])
-            begin = end
+        while begin < len(newest):
+            span = slice(begin, begin + _next_update(self._events) - self._events)
+            self._observe_span(newest[span], bins[span], watermarks[span])
+            begin = span.stop
         return watermarks
 
-    def _observe_span(self, times: Sequence[int]) -> list[int]:
-        newest = list(accumulate(times, max, initial=self._newest_ms))
-        del newest[0]
-        self._lateness.add(map(sub, newest, times))
-        watermarks = self._watermarks_at(newest)
-        self._newest_ms, self.watermark_ms = newest[-1], watermarks[-1]
-        if _next_update(self._events) == self._events + len(times):
+    def _observe_span(self, newest: Times, bins: npt.NDArray[np.int64], watermarks: Times) -> None:
+        """Observe events up to the next update of the bound, and set their watermarks."""
+        self._lateness.add_bins(bins)
+        self._newest_ms = int(newest[-1])
+        self._set_watermarks(newest, watermarks)
+        if _next_update(self._events) == self._events + len(newest):
             self._lateness.fade()
             self._bound_ms = self._strategy.bound_ms(self._lateness)
-            [self.watermark_ms] = watermarks[-1:] = self._watermarks_at(newest[-1:])
-        self._events += len(times)
-        return watermarks
+            self._set_watermarks(newest[-1:], watermarks[-1:])
+        self._events += len(newest)
 
-    def _watermarks_at(self, newest: Sequence[int]) -> list[int]:
+    def _set_watermarks(self, newest: Times, watermarks: Times) -> None:
+        """Set each watermark to its newest event time minus the bound, but never below the watermark before."""
         bound, floor = self._bound_ms, self.watermark_ms
-        if bound is None:
-            return [floor] * len(newest)
-        return [moved if (moved := time - bound) > floor else floor for time in newest]
+        if bound is None or floor + bound > FOREVER_MS:
+            watermarks[:] = floor
+        else:
+            # The maximum first: the difference of a small event time and a large bound may need more than 64 bits.
+            np.maximum(newest, max(floor + bound, NEVER_MS), out=watermarks)
+            watermarks -= bound
+        self.watermark_ms = int(watermarks[-1])
 
 
 def _next_update(events: int) -> int:
