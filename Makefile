@@ -30,7 +30,7 @@ help:
 	@echo "make format  format the code"
 	@echo "make clean   remove the environment and everything local"
 
-$(READY): requirements.lock pyproject.toml
+$(READY): requirements.lock pyproject.toml hatch_build.py transport/kafka/gather.c
 	@$(PYTHON) -c 'import sys; sys.exit("Penstock needs Python 3.10 or newer; name one: make PYTHON=python3.12") if sys.version_info < (3, 10) else None'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing into $(VENV) …"

@@ -7,6 +7,8 @@ from functools import partial
 from itertools import repeat
 from typing import NamedTuple
 
+from typing_extensions import Self
+
 from ..processors.declare.categories import AnyCategory
 from ..processors.declare.codecs import Headers, Message
 from ..processors.declare.partitioner import Partitioner
@@ -60,9 +62,17 @@ class RawBatch(NamedTuple):
         """The next unread offset after this batch."""
         return self.messages[-1].offset() + 1
 
-    def values(self) -> list[bytes | None]:
-        """Return the payloads."""
-        return [message.value() for message in self.messages]
+    def part(self, begin: int, end: int) -> Self:
+        """Return the messages from one index up to, not including, another."""
+        return self if end - begin == len(self.messages) else self._replace(messages=self.messages[begin:end])
+
+    def offsets(self) -> list[int]:
+        """Return the offset of each message."""
+        return [message.offset() for message in self.messages]
+
+    def size_bytes(self) -> int:
+        """Return the size of all payloads."""
+        return sum(len(value) for message in self.messages if (value := message.value()))
 
     def arrivals_ms(self) -> list[int]:
         """Return the arrival time of each message (milliseconds since 1970, UTC); `UNKNOWN_ARRIVAL_MS` for a message without a timestamp.

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
-from ..processors.declare.codecs import Message
 from .bus import Bus
 from .errors import BusUnreachable
 from .messages import Bucket, Polled, Position, RawBatch
@@ -63,9 +62,9 @@ def read_offset_range(
             polled = scanner.poll(POLL_WAIT_S)
             for batch in polled.batches:
                 last_message_s = monotonic_s()
-                inside = _before(batch.messages, offset_range.end)
+                inside = bisect_left(batch.offsets(), offset_range.end)
                 if inside:
-                    yield RawBatch(batch.bucket, inside)
+                    yield batch.part(0, inside)
             if _is_past(polled, offset_range.end):
                 return
             if monotonic_s() - last_message_s > silence_limit_s:
@@ -75,10 +74,6 @@ def read_offset_range(
                 )
     finally:
         scanner.close()
-
-
-def _before(messages: Sequence[Message], end: int) -> Sequence[Message]:
-    return messages[: bisect_left(messages, end, key=lambda message: message.offset())]
 
 
 def _is_past(polled: Polled, end: int) -> bool:

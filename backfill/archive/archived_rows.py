@@ -45,8 +45,8 @@ class ArchivedRows:
 
     def of(self, batch: RawBatch) -> RowBatch:
         """Return the rows of messages."""
-        messages, arrived = batch.messages, batch.arrivals_ms()
-        decoded = self._codec.decode(messages)
+        offsets, arrived = batch.offsets(), batch.arrivals_ms()
+        decoded = self._codec.decode(batch.messages)
         events, at = decoded.events, list(decoded.at)
         reasons = {bad.at: bad.reason for bad in decoded.bad}
         try:
@@ -59,7 +59,7 @@ class ArchivedRows:
             arrays = self._columns.arrays(events)
         marks: list[Sequence[Any]] = [
             [batch.bucket.number] * len(events),
-            [messages[place].offset() for place in at],
+            [offsets[place] for place in at],
             _keys_of(self._category, events),
             self._category.event_times_of(events),
             [arrived[place] for place in at],

@@ -99,12 +99,11 @@ class BatchProcessor:
             Deferred: the processor cannot process the batch now; read it again later.
             StopAtEvent: the worker stops at an event.
         """
-        category, offsets = batch.bucket.category, [message.offset() for message in batch.messages]
+        category, offsets = batch.bucket.category, batch.offsets()
         for begin, end, state_only in shard.spans(category, offsets):
             if not state_only and shard.is_state_only:
                 shard.reach(category, offsets[begin])
-            part = batch if end - begin == len(offsets) else RawBatch(batch.bucket, batch.messages[begin:end])
-            self._process_part(shard, part, state_only=state_only)
+            self._process_part(shard, batch.part(begin, end), state_only=state_only)
 
     def _process_part(self, shard: OpenShard, batch: RawBatch, *, state_only: bool) -> None:
         category = self._inputs[batch.bucket.category]
@@ -155,7 +154,7 @@ class BatchProcessor:
 
     def _count(self, shard: OpenShard, batch: RawBatch, result: StepResult) -> None:
         self._time.record_events(batch.bucket)
-        events, size_bytes = len(batch.messages), sum(map(len, filter(None, batch.values())))
+        events, size_bytes = len(batch.messages), batch.size_bytes()
         self._checkpoints.add_work(events, size_bytes)
         shard.events_in += events
         self._metrics.events_in += events

@@ -12,9 +12,10 @@ new event of one input would meet old events of another, and their results would
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict, deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from itertools import accumulate, takewhile
+from itertools import accumulate
 from typing import NamedTuple
 
 from ...transport.bus import Reader
@@ -99,12 +100,11 @@ class _InputQueue:
         if until_ms is not None:
             count = next((at for at in range(MIN_RUN, count) if arrived[at] > until_ms), count)
         if self.stop_offset is not None:
-            stop = self.stop_offset
-            count = min(count, sum(1 for _ in takewhile(lambda message: message.offset() < stop, batch.messages)))
+            count = min(count, bisect_left(batch.offsets(), self.stop_offset))
         if count < len(arrived):
-            self.queue.appendleft(_QueuedBatch(RawBatch(batch.bucket, batch.messages[count:]), arrived[count:]))
+            self.queue.appendleft(_QueuedBatch(batch.part(count, len(arrived)), arrived[count:]))
         self.events -= count
-        popped = RawBatch(batch.bucket, batch.messages[:count])
+        popped = batch.part(0, count)
         self._passed = popped.next_offset
         return popped
 

@@ -12,6 +12,8 @@ key, or window start and key      a state, or the value of a window; neither beg
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 ENGINE_PREFIX = b"\xff"
 """The prefix of the engine's entries; no other key begins with it."""
 
@@ -53,6 +55,18 @@ def decode_pair(encoded: bytes) -> tuple[str, str]:
 def encode_window_key(key: str, start: int) -> bytes:
     """Return the key of a window's state. The start comes first, so that windows of one time are adjacent."""
     return encode_time(start) + key.encode()
+
+
+def encode_window_keys(slots: Iterable[tuple[str, int]]) -> list[bytes]:
+    """Return the same for several keys and starts; faster, as few windows have many keys."""
+    starts: dict[int, bytes] = {}
+    encoded = []
+    for key, start in slots:
+        prefix = starts.get(start)
+        if prefix is None:
+            prefix = starts[start] = encode_time(start)
+        encoded.append(prefix + key.encode())
+    return encoded
 
 
 def decode_window_key(encoded: bytes) -> tuple[str, int]:

@@ -14,7 +14,7 @@ from ..declare.categories import AnyCategory
 from ..declare.processor import ErrorPolicy
 from ..errors import USER_CODE_ERRORS, ProcessorFailed
 from ..keyed_state.changes import Changes, StateReader
-from ..keyed_state.key_layout import encode_window_key
+from ..keyed_state.key_layout import encode_window_keys
 from ..monoids import BrokenLaw, Monoid, check_laws
 from ..time.shard_time import ShardTime
 from ..time.windows import Window, WindowAssignment
@@ -113,7 +113,7 @@ def encoded(processor: Aggregator, partials: Mapping[Slot, Any]) -> Changes:
     """
     encode = processor.monoid.encode
     try:
-        return {encode_window_key(*slot): encode(partial) for slot, partial in partials.items()}
+        return dict(zip(encode_window_keys(partials), map(encode, partials.values()), strict=True))
     except UNSAVEABLE:
         for (key, start), partial in partials.items():
             encoded_partial(processor, key, processor.window.window(start), partial)
@@ -200,7 +200,7 @@ class ReadModifyWriteOperator(RemoteAggregatorOperator):
         panes, decode = self._folding.panes, self._processor.monoid.decode
         slots = dict.fromkeys((keys[row], start) for row, start in zip(*assignment, strict=True))
         new = [(key, start) for key, start in slots if key not in panes.get(start, ())]
-        for (key, start), saved in zip(new, self._saved.fetch([encode_window_key(*slot) for slot in new]), strict=True):
+        for (key, start), saved in zip(new, self._saved.fetch(encode_window_keys(new)), strict=True):
             if saved is not None:
                 panes.setdefault(start, {})[key] = decode(saved)
 
@@ -222,7 +222,7 @@ class AppendOnlyOperator(RemoteAggregatorOperator):
 def merged(processor: Aggregator, saved: StateReader, partials: Mapping[Slot, Any]) -> dict[Slot, Any]:
     """Return the new value of each window: its saved value combined with its partial."""
     monoid = processor.monoid
-    found = saved.fetch([encode_window_key(*slot) for slot in partials])
+    found = saved.fetch(encode_window_keys(partials))
     return {
         slot: partial if value is None else monoid.combine(monoid.decode(value), partial)
         for (slot, partial), value in zip(partials.items(), found, strict=True)
@@ -233,9 +233,9 @@ def results(processor: Aggregator, values: Mapping[Slot, Any]) -> list[Any]:
     """Return the records that an aggregator writes for windows with these values."""
     if not processor.writes:
         return []
-    window = processor.window.window
+    windows = {start: processor.window.window(start) for start in {start for _, start in values}}
     return list(
-        chain.from_iterable(results_of(processor, key, window(start), value) for (key, start), value in values.items())
+        chain.from_iterable(results_of(processor, key, windows[start], value) for (key, start), value in values.items())
     )
 
 

@@ -14,6 +14,9 @@ from ..keyed_state.changes import StateReader
 from ..time.shard_time import ShardTime
 from .base import CheckpointResult, Rejected, StepResult, late_among, time_of
 
+_NOTHING = ()
+"""What a filter returns for most events: Python has one empty tuple."""
+
 
 class StatelessOperator:
     """Maps events to outputs.
@@ -37,12 +40,16 @@ class StatelessOperator:
         rejected: list[Rejected] = []
         processed, unmatched = len(events), 0
         extend = outputs.extend
+        before = 0
         for at, event in enumerate(events):
-            before = len(outputs)
             try:
-                extend(process(event))
+                produced = process(event)
+                if produced is _NOTHING:
+                    continue
+                extend(produced)
                 if self._routes is not None and len(outputs) > before:
                     self._routes.expect(outputs[before:])
+                before = len(outputs)
             except USER_CODE_ERRORS as error:
                 del outputs[before:]
                 action = self._processor.error_action(error)

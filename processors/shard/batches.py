@@ -17,7 +17,6 @@ from ..errors import PenstockError, UserCodeError
 from ..operators import StepResult
 from ..time.timestamp_validation import (
     FIRST_EVENTS,
-    UNKNOWN_ARRIVAL_MS,
     detect_wrong_unit,
     format_duration,
     out_of_range,
@@ -85,11 +84,8 @@ def accept_batch(
     no_times = out_of_range(times, processor.max_future)
     rejected += [_outside(decoded.at[index], times[index], processor) for index in no_times]
     if processor.max_future is not None:
-        # Without a recorded arrival, an event cannot be ahead of it.
-        arrived_ms = [
-            time_ms if arrived_ms[at] == UNKNOWN_ARRIVAL_MS else arrived_ms[at]
-            for at, time_ms in zip(decoded.at, times, strict=True)
-        ]
+        if len(decoded.at) < len(arrived_ms):
+            arrived_ms = [arrived_ms[at] for at in decoded.at]
         rejected += [
             _ahead(decoded.at[index], times[index], arrived_ms[index], processor)
             for index in too_far_ahead(times, arrived_ms, processor.max_future)

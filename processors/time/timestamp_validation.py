@@ -73,11 +73,18 @@ def out_of_range(times: Sequence[int], limit: timedelta | None) -> list[int]:
 
 
 def too_far_ahead(times: Sequence[int], arrived_ms: Sequence[int], limit: timedelta) -> list[int]:
-    """Return the indices of the events whose event time is later than their arrival plus the limit (milliseconds since 1970, UTC)."""
+    """Return the indices of the events whose event time is later than their arrival plus the limit (milliseconds since 1970, UTC).
+
+    An event without a recorded arrival, `UNKNOWN_ARRIVAL_MS`, is not among them.
+    """
     limit_ms = limit // MILLISECOND
-    if not times or max(times) <= min(arrived_ms) + limit_ms:
+    if not times or ((earliest := min(arrived_ms)) != UNKNOWN_ARRIVAL_MS and max(times) <= earliest + limit_ms):
         return []
-    return [at for at, (time, arrived) in enumerate(zip(times, arrived_ms, strict=True)) if time > arrived + limit_ms]
+    return [
+        at
+        for at, (time, arrived) in enumerate(zip(times, arrived_ms, strict=True))
+        if arrived != UNKNOWN_ARRIVAL_MS and time > arrived + limit_ms
+    ]
 
 
 def format_time(time_ms: int) -> str:

@@ -287,6 +287,8 @@ class BucketTime:
         bound, floor = self._bound_ms, self.watermark_ms
         if bound is None or floor + bound > FOREVER_MS:
             watermarks[:] = floor
+        elif bound > FOREVER_MS:
+            watermarks[:] = [max(time - bound, floor) for time in newest.tolist()]
         else:
             # The maximum first: the difference of a small event time and a large bound may need more than 64 bits.
             np.maximum(newest, max(floor + bound, NEVER_MS), out=watermarks)

@@ -28,7 +28,7 @@ from penstock.transport.errors import (
     MessageRefused,
     MissingCategory,
 )
-from penstock.transport.kafka import KafkaBus
+from penstock.transport.kafka import KafkaBus, column_queue
 from penstock.transport.kafka.open_transactions import OpenTransactions
 from penstock.transport.kafka.transactions import KafkaTransactionalWriter
 from penstock.transport.memory import MemoryBus
@@ -63,11 +63,13 @@ class Owner:
         self.owned.difference_update(buckets)
 
 
-@pytest.fixture(params=["memory", "kafka"])
-def bus(request: pytest.FixtureRequest) -> Bus:
-    """Each implementation."""
+@pytest.fixture(params=["memory", "kafka", "kafka_by_message"])
+def bus(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Bus:
+    """Each implementation; Kafka also as without a C compiler at the installation."""
     if request.param == "memory":
         return MemoryBus()
+    if request.param == "kafka_by_message":
+        monkeypatch.setattr(column_queue, "load_library", lambda: None)
     bus: KafkaBus = request.getfixturevalue("kafka_bus")
     return bus
 
@@ -826,7 +828,8 @@ def settled_end(bus: Bus, category: str) -> int:
 
 
 def values_in(bus: Bus, stretch: OffsetRange) -> list[bytes | None]:
-    return [value for batch in read_offset_range(bus, stretch, silence_limit_s=LIMIT_S) for value in batch.values()]
+    batches = read_offset_range(bus, stretch, silence_limit_s=LIMIT_S)
+    return [message.value() for batch in batches for message in batch.messages]
 
 
 def test_errors_name_the_missing_category(bus: Bus, unique: str) -> None:

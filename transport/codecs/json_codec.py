@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from contextlib import suppress
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from ...processors.declare.codecs import Decoded, Message, Payload
 from ...processors.declare.record_check import RecordCheck, has_whole_numbers
+from ..message_columns import MessageColumns
 from .decoded import MissingEventTime, decode_singly, lacks_event_time, reject_out_of_range, value_of
 
 _WIDE_DIGITS = 19
@@ -18,6 +21,35 @@ _WORD = 4
 _WIDE_WORDS = (_WIDE_DIGITS - _WORD + 1) // _WORD
 _HIGH_HALVES = 0xF0F0F0F0
 _OF_DIGITS = 0x30303030
+
+
+class _Lines(NamedTuple):
+    """The values of messages, with a newline between two of them.
+
+    Args:
+        text: the lines.
+        starts: where each value begins.
+        ends: where each value ends.
+    """
+
+    text: bytes | memoryview
+    starts: npt.NDArray[np.int64]
+    ends: npt.NDArray[np.int64]
+
+    @property
+    def are_objects(self) -> bool:
+        """Whether each line is one message that opens and closes an object.
+
+        Then the decoder cannot join two broken messages: between the `}` at the end of a line and the `{` at the start of the next,
+        both records are complete. An equal number of records and messages then means one record for each message.
+        """
+        characters = np.frombuffer(self.text, np.uint8)
+        return (
+            bool((self.ends > self.starts).all())
+            and np.count_nonzero(characters == ord("\n")) == len(self.starts) - 1
+            and bool((characters[self.starts] == ord("{")).all())
+            and bool((characters[self.ends - 1] == ord("}")).all())
+        )
 
 
 class JsonCodec:
@@ -44,18 +76,15 @@ class JsonCodec:
 
     def decode(self, messages: Sequence[Message]) -> Decoded:
         """Decode a batch at once; if that fails, message by message."""
-        values = [message.value() for message in messages]
-        try:
-            lines = b"\n".join(values)  # type: ignore[arg-type]  # an empty message is a TypeError here
-            if _lines_are_whole(lines, len(values)):
-                events = self._decoder.decode_lines(lines)
-                if len(events) == len(values) and not self._may_be_too_wide(lines):
-                    return Decoded(events, range(len(values)), [])
-        except (TypeError, msgspec.DecodeError):
-            pass  # the loop below finds the message
+        lines = _lines_of(messages)
+        if lines is not None and lines.are_objects:
+            with suppress(msgspec.DecodeError):  # the loop below finds the message
+                events = self._decoder.decode_lines(lines.text)
+                if len(events) == len(messages) and not self._may_be_too_wide(lines.text):
+                    return Decoded(events, range(len(messages)), [])
         return reject_out_of_range(decode_singly(messages, self._decode_one), self._read_check)
 
-    def _may_be_too_wide(self, lines: bytes) -> bool:
+    def _may_be_too_wide(self, lines: bytes | memoryview) -> bool:
         """Return whether a whole number, other than an event time, may have more than 64 bits."""
         return self._has_whole_numbers and _may_have_long_number(lines)
 
@@ -69,7 +98,23 @@ class JsonCodec:
             raise
 
 
-def _may_have_long_number(text: bytes) -> bool:
+def _lines_of(messages: Sequence[Message]) -> _Lines | None:
+    """Return the values of messages as lines; None if there are no messages, or one has no value."""
+    if isinstance(messages, MessageColumns):
+        values = messages.values
+        if not (len(messages) and values.present.all()):
+            return None
+        begin = values.starts[0]
+        return _Lines(values.buffer[begin : values.ends[-1]], values.starts - begin, values.ends - begin)
+    present = [value for message in messages if (value := message.value()) is not None]
+    if not present or len(present) < len(messages):
+        return None
+    sizes = np.fromiter(map(len, present), np.int64, len(present))
+    ends = np.cumsum(sizes + 1) - 1
+    return _Lines(b"\n".join(present), ends - sizes, ends)
+
+
+def _may_have_long_number(text: bytes | memoryview) -> bool:
     """Return whether text may contain a number of 19 digits or more. Numbers of 16 to 18 digits may be false positives.
 
     At any alignment, so long a number fills four whole words in a row. Comparing words is faster than comparing bytes.
@@ -80,20 +125,3 @@ def _may_have_long_number(text: bytes) -> bool:
     for at in range(1, _WIDE_WORDS):
         runs &= digits[at : at + len(runs)]
     return bool(runs.any())
-
-
-def _lines_are_whole(lines: bytes, messages: int) -> bool:
-    """Return whether each line is one message that opens and closes an object.
-
-    Then the decoder cannot join two broken messages: between the `}` at the end of a line and the `{` at the start of the next,
-    both records are complete. An equal number of records and messages then means one record for each message.
-    """
-    if lines[:1] != b"{" or lines[-1:] != b"}":
-        return False
-    characters = np.frombuffer(lines, np.uint8)
-    breaks = np.flatnonzero(characters == ord("\n"))
-    return (
-        len(breaks) == messages - 1
-        and bool((characters[breaks - 1] == ord("}")).all())
-        and bool((characters[breaks + 1] == ord("{")).all())
-    )

@@ -9,7 +9,7 @@ from ..bus import Ownership, Reader
 from ..messages import Position
 from .catalog import KafkaCatalog
 from .open_transactions import OpenTransactions
-from .reader import GroupReader, KafkaScanner, open_scanner
+from .reader import BucketScanner, GroupReader
 from .settings import KafkaSettings
 from .transactions import OPENING_LIMIT_S, STEP_LIMIT_S, KafkaTransactionalWriter
 from .writer import KafkaWriter
@@ -32,9 +32,9 @@ class KafkaBus:
         """Join a consumer group."""
         return GroupReader(self.settings, group, categories, ownership, identity)
 
-    def scanner(self, positions: Sequence[Position]) -> KafkaScanner:
+    def scanner(self, positions: Sequence[Position]) -> BucketScanner:
         """Return a reader of buckets from given offsets, outside of any group."""
-        return open_scanner(self.settings, positions)
+        return BucketScanner(self.settings, positions)
 
     def writer(self) -> KafkaWriter:
         """Return a producer."""

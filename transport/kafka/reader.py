@@ -13,6 +13,7 @@ from ..bus import Ownership
 from ..errors import BusUnreachable, CommitUnconfirmed, MembershipLost, OffsetOutOfRange
 from ..messages import Bucket, End, Polled, Position, RawBatch
 from .catalog import SETTLE_LIMIT_S, SETTLE_STEP_S
+from .column_queue import ColumnQueue, open_column_queue
 from .error_translation import is_transient, translate, translated
 from .positions import is_membership, to_commit, to_read
 from .settings import KafkaSettings
@@ -31,17 +32,45 @@ class Group(NamedTuple):
 
 
 class KafkaScanner:
-    """Groups the client's messages into batches by bucket."""
+    """Groups the client's messages into batches by bucket.
+
+    The first messages of an assigned bucket come from the client, as objects; later ones as columns, where these are available.
+
+    Args:
+        configuration: the client's.
+        request: the purpose, for errors.
+    """
 
     poll_limit = POLL_LIMIT
 
-    def __init__(self, consumer: Consumer, request: str) -> None:
-        self._consumer = consumer
+    def __init__(self, configuration: dict[str, Any], request: str) -> None:
+        self._consumer = Consumer(configuration)
+        self._columns = open_column_queue(self._consumer, configuration.get("client.id", "rdkafka"), POLL_LIMIT)
         self._request = request
         self._open = True
 
     def poll(self, timeout_s: float) -> Polled:
         """Return the next messages; wait up to `timeout_s` if there are none."""
+        if self._columns is None:
+            return self._poll_client(timeout_s)
+        polled = self._poll_columns(self._columns)
+        if polled.batches or polled.ended or not timeout_s:
+            return polled
+        self._columns.wait(timeout_s)
+        return self._poll_columns(self._columns)
+
+    def _poll_columns(self, columns: ColumnQueue) -> Polled:
+        polled = self._poll_client(0)  # first, because its messages are older
+        if polled.batches or polled.ended:
+            columns.forward(batch.bucket for batch in polled.batches)
+            return polled
+        with translated(self._request):
+            batches, errors = columns.take(self.poll_limit)
+        ended = [self._ended(error.error, error.bucket, error.offset) for error in errors]
+        return Polled(batches, list(filter(None, ended)))
+
+    def _poll_client(self, timeout_s: float) -> Polled:
+        """Return the messages of the client's own queue, and serve its callbacks."""
         with translated(self._request):
             first = self._consumer.poll(timeout_s)
             if first is None:
@@ -50,22 +79,25 @@ class KafkaScanner:
             messages = [first, *self._consumer.consume(self.poll_limit - 1, 0)]
         if not any(map(Message.error, messages)):
             return Polled(_by_bucket(messages), [])
-        ended = [position for message in messages if (position := self._ended(message))]
-        return Polled(_by_bucket(message for message in messages if not message.error()), ended)
+        errors = [(error, message) for message in messages if (error := message.error())]
+        ended = [
+            self._ended(error, Bucket(str(message.topic()), int(message.partition() or 0)), int(message.offset() or 0))
+            for error, message in errors
+        ]
+        return Polled(_by_bucket(message for message in messages if not message.error()), list(filter(None, ended)))
 
-    def _ended(self, message: Message) -> End | None:
+    def _ended(self, error: KafkaError, bucket: Bucket, offset: int) -> End | None:
         """Return the end of a bucket if the client reports it; raise errors from which the client does not recover."""
-        error = message.error()
-        if error is not None and error.fatal():
+        if error.fatal():
             raise MembershipLost(f"{self._request}: {error.str()}. The worker joins the group again.")
-        if error is None or is_transient(error):
+        if is_transient(error):
             return None
         if error.code() == KafkaError._PARTITION_EOF:
-            return End(Bucket(str(message.topic()), int(message.partition() or 0)), int(message.offset() or 0))
+            return End(bucket, offset)
         if error.code() == KafkaError._AUTO_OFFSET_RESET:
             raise OffsetOutOfRange(
-                f"{message.topic()}/{message.partition()}: the bus does not have the position to read from: "
-                f"{error.str()}. Events at this position have expired. Nothing was skipped."
+                f"{bucket}: the bus does not have the position to read from: {error.str()}. Events at this position have expired. Nothing was "
+                "skipped."
             )
         raise translate(error, self._request)
 
@@ -73,6 +105,8 @@ class KafkaScanner:
         """Release the buckets."""
         if self._open:
             self._open = False
+            if self._columns is not None:
+                self._columns.close()
             with translated(self._request):
                 self._consumer.close()
 
@@ -92,10 +126,10 @@ class GroupReader(KafkaScanner):
         self._ownership = ownership
         self._reading: dict[Bucket, int] = {}
         self._paused: set[Bucket] = set()
-        consumer = Consumer(settings.for_reader(group, identity, co_partitioned=not self._cooperative))
-        super().__init__(consumer, f"Reading {', '.join(categories)} as group {group}")
+        configuration = settings.for_reader(group, identity, co_partitioned=not self._cooperative)
+        super().__init__(configuration, f"Reading {', '.join(categories)} as group {group}")
         with translated(self._request):
-            consumer.subscribe(
+            self._consumer.subscribe(
                 list(categories), on_assign=self._on_assigned, on_revoke=self._on_revoked, on_lost=self._on_lost
             )
 
@@ -209,13 +243,14 @@ class GroupReader(KafkaScanner):
                 self._consumer.poll(SETTLE_STEP_S)
 
 
-def open_scanner(settings: KafkaSettings, positions: Sequence[Position]) -> KafkaScanner:
-    """Return a reader of buckets from given offsets, outside of any group."""
-    consumer = Consumer(settings.for_scanner())
-    request = f"Reading {', '.join(sorted({position.bucket.category for position in positions}))}"
-    with translated(request):
-        consumer.assign(to_read(positions))
-    return KafkaScanner(consumer, request)
+class BucketScanner(KafkaScanner):
+    """Reads buckets from given offsets, outside of any group."""
+
+    def __init__(self, settings: KafkaSettings, positions: Sequence[Position]) -> None:
+        categories = sorted({position.bucket.category for position in positions})
+        super().__init__(settings.for_scanner(), f"Reading {', '.join(categories)}")
+        with translated(self._request):
+            self._consumer.assign(to_read(positions))
 
 
 def _partitions(buckets: Iterable[Bucket]) -> list[TopicPartition]:
