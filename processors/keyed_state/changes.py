@@ -12,12 +12,16 @@ MergeChanges = Callable[[bytes, bytes], bytes]
 """Merges an earlier and a later change of one key."""
 
 
-class StateReader(Protocol):
-    """The saved state of one shard."""
+class SavedValues(Protocol):
+    """Saved values by key."""
 
     def fetch(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Return the saved value of each key; None for a key without a value."""
         ...
+
+
+class StateReader(SavedValues, Protocol):
+    """The saved state of one shard."""
 
     def scan(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
         """Return the first saved keys from `start` up to, not including, `end`, with their values, in order of keys."""

@@ -13,8 +13,9 @@ from ..declare.aggregator import Aggregator
 from ..declare.categories import AnyCategory
 from ..declare.processor import ErrorPolicy
 from ..errors import USER_CODE_ERRORS, ProcessorFailed
-from ..keyed_state.changes import Changes, StateReader
+from ..keyed_state.changes import Changes, SavedValues, StateReader
 from ..keyed_state.key_layout import encode_window_keys
+from ..keyed_state.window_values import WindowValues
 from ..monoids import BrokenLaw, Monoid, check_laws
 from ..time.shard_time import ShardTime
 from ..time.windows import Window, WindowAssignment
@@ -149,6 +150,7 @@ class AggregatorOperator:
     def __init__(self, processor: Aggregator, saved: StateReader, time: ShardTime | None = None) -> None:
         self._processor = processor
         self._saved = saved
+        self._values = WindowValues(saved)
         self._folding = PartialFolder(processor)
         self.time = time or time_of(processor, saved)
 
@@ -179,8 +181,9 @@ class AggregatorOperator:
 
     def drain(self) -> CheckpointResult:
         """Merge the partials into the saved values. Return the new values and the result of each changed window."""
-        values = merged(self._processor, self._saved, self.take_partials())
+        values = merged(self._processor, self._values, self.take_partials())
         changes = encoded(self._processor, values)
+        self._values.add(changes)
         return CheckpointResult(results(self._processor, values), changes | self.time.drain())
 
 
@@ -188,9 +191,10 @@ class RemoteAggregatorOperator(AggregatorOperator):
     """The same over a remote store, which other programs read: event time is not saved there."""
 
     def drain(self) -> CheckpointResult:
-        """Merge the partials into the saved values."""
+        """Merge the partials into the saved values. Return the new values and the result of each changed window."""
         self.time.drain()
-        return super().drain()
+        values = merged(self._processor, self._saved, self.take_partials())
+        return CheckpointResult(results(self._processor, values), encoded(self._processor, values))
 
 
 class ReadModifyWriteOperator(RemoteAggregatorOperator):
@@ -219,7 +223,7 @@ class AppendOnlyOperator(RemoteAggregatorOperator):
         return CheckpointResult([], encoded(self._processor, self.take_partials()))
 
 
-def merged(processor: Aggregator, saved: StateReader, partials: Mapping[Slot, Any]) -> dict[Slot, Any]:
+def merged(processor: Aggregator, saved: SavedValues, partials: Mapping[Slot, Any]) -> dict[Slot, Any]:
     """Return the new value of each window: its saved value combined with its partial."""
     monoid = processor.monoid
     found = saved.fetch(encode_window_keys(partials))
