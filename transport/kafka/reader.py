@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -20,6 +20,10 @@ from .settings import KafkaSettings
 
 SEEK_LIMIT_S = 5.0
 """The time limit for the client to accept a new offset. If it has lost the bucket, the next poll reports that."""
+ASSIGNING_S = 1.0
+"""The time in which the client should have begun to read an assigned bucket."""
+FORWARD_STEP_S = 0.002
+"""The time between two attempts to forward an assigned bucket; a fetch takes longer."""
 POLL_LIMIT = 10_000
 """The greatest number of messages of a poll."""
 
@@ -34,7 +38,8 @@ class Group(NamedTuple):
 class KafkaScanner:
     """Groups the client's messages into batches by bucket.
 
-    The first messages of an assigned bucket come from the client, as objects; later ones as columns, where these are available.
+    Messages come as columns where these are available. The client takes a bucket back at some moment after it is assigned; messages that it
+    has fetched then come as objects.
 
     Args:
         configuration: the client's.
@@ -48,19 +53,29 @@ class KafkaScanner:
         self._columns = open_column_queue(self._consumer, configuration.get("client.id", "rdkafka"), POLL_LIMIT)
         self._request = request
         self._open = True
+        self._new: Collection[Bucket] = ()
+        self._new_until_s = 0.0
+
+    def _forward_from_now_on(self, buckets: Collection[Bucket]) -> None:
+        """Forward newly assigned buckets with each poll for a moment, so that the client takes none of their messages."""
+        self._new, self._new_until_s = buckets, time.monotonic() + ASSIGNING_S
 
     def poll(self, timeout_s: float) -> Polled:
         """Return the next messages; wait up to `timeout_s` if there are none."""
         if self._columns is None:
             return self._poll_client(timeout_s)
         polled = self._poll_columns(self._columns)
-        if polled.batches or polled.ended or not timeout_s:
-            return polled
-        self._columns.wait(timeout_s)
-        return self._poll_columns(self._columns)
+        deadline_s = time.monotonic() + timeout_s
+        while not (polled.batches or polled.ended) and (left_s := deadline_s - time.monotonic()) > 0:
+            self._columns.wait(min(left_s, FORWARD_STEP_S) if self._new else left_s)
+            polled = self._poll_columns(self._columns)
+        return polled
 
     def _poll_columns(self, columns: ColumnQueue) -> Polled:
-        polled = self._poll_client(0)  # first, because its messages are older
+        if self._new:
+            columns.forward(self._new)
+            self._new = self._new if time.monotonic() < self._new_until_s else ()
+        polled = self._poll_client(0)  # before the queue, because its messages are older
         if polled.batches or polled.ended:
             columns.forward(batch.bucket for batch in polled.batches)
             return polled
@@ -158,6 +173,7 @@ class GroupReader(KafkaScanner):
             else:
                 # The eager protocol cannot add buckets: assign all of them, each with its present offset.
                 self._consumer.assign(to_read(Position(*reading) for reading in self._reading.items()))
+        self._forward_from_now_on(list(self._reading))
         self.resume([position.bucket for position in positions if position.bucket in self._paused])
         self.pause(list(self._paused))
 
@@ -251,6 +267,7 @@ class BucketScanner(KafkaScanner):
         super().__init__(settings.for_scanner(), f"Reading {', '.join(categories)}")
         with translated(self._request):
             self._consumer.assign(to_read(positions))
+        self._forward_from_now_on([position.bucket for position in positions])
 
 
 def _partitions(buckets: Iterable[Bucket]) -> list[TopicPartition]:
