@@ -20,6 +20,7 @@ from ..processors.declare.processor import Processor
 from ..processors.declare.records import Record
 from ..processors.declare.tombstones import Tombstone
 from ..processors.errors import DeclarationError, PenstockError
+from ..processors.lifecycle import start
 from ..processors.lookups import LookupEnvironment, LookupJoin, LookupSource
 from ..processors.operators import merge_of
 from ..processors.shard.checkpoints import Gap, Step, steps_of
@@ -105,7 +106,7 @@ class Driver:
             if isinstance(processor, LookupJoin):
                 source = (sources or {}).get(type(processor))
                 processor.use_environment(LookupEnvironment(source, self.clock.monotonic_s, self.clock.advance))
-            processor.open()
+            start(processor)
 
     def _create_categories(self) -> None:
         for category in [*self.app.categories(), *map(dead_letters_of, self.app.processors)]:

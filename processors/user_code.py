@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import linecache
+import sys
 import sysconfig
+import threading
 import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
 _PACKAGE = str(Path(__file__).parents[1])
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+
+_AWAITED_LINES: dict[int, Callable[[], str | None]] = {}
+"""By thread, a function that returns the line of user code that its event loop awaits."""
 
 
 def is_user_file(file: str) -> bool:
@@ -26,6 +33,28 @@ def user_line(frame: FrameType | None) -> str | None:
             return f"{frame.f_code.co_name} ({Path(file).name}, line {line})" + (f": {source}" if source else "")
         frame = frame.f_back
     return None
+
+
+@contextmanager
+def record_awaited_line(awaited_line: Callable[[], str | None]) -> Iterator[None]:
+    """Let `busy_line` call a function while this thread runs an event loop, whose stack contains no suspended call.
+
+    Args:
+        awaited_line: returns the line of user code that the loop awaits; called in any thread.
+    """
+    thread = threading.get_ident()
+    _AWAITED_LINES[thread] = awaited_line
+    try:
+        yield
+    finally:
+        del _AWAITED_LINES[thread]
+
+
+def busy_line(thread: int) -> str | None:
+    """Return the innermost line of user code that a thread runs or awaits, as `user_line` does."""
+    awaited_line = _AWAITED_LINES.get(thread)
+    line = None if awaited_line is None else awaited_line()
+    return line or user_line(sys._current_frames().get(thread))  # noqa: SLF001 - the documented way to a thread's stack
 
 
 def user_traceback(error: BaseException) -> str:

@@ -22,6 +22,7 @@ from ...processors.apps.app_modules import import_root
 from ...processors.apps.apps import App, AppName
 from ...processors.declare.processor import Processor
 from ...processors.errors import AppFileError
+from ...processors.lifecycle import start
 from ...processors.lookups import LookupEnvironment, LookupJoin
 from ..errors import BackfillFailed
 
@@ -96,7 +97,7 @@ class ShippedApp:
             for sent in self.lookups:
                 if sent.processor == opened.name:
                     opened.use_environment(LookupEnvironment(source=self._source(opened.source, sent)))
-        opened.open()
+        start(opened)
         return opened
 
     def _source(self, declared: Any, sent: ShippedTable | HandedAddress) -> Any:

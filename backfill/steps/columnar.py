@@ -105,7 +105,7 @@ class ColumnReader:
         first = self._first()
         if first is None:
             return
-        process = processor.for_batch(events := self.step.columns.records(first))
+        process = processor.for_batch(self.step.input, events := self.step.columns.records(first))
         one_by_one = [output for event in events for output in process(event)]
         result = self._called(first, processor.process_columns, processor.columns)
         rows = pa.Table.from_batches([result]) if isinstance(result, pa.RecordBatch) else result

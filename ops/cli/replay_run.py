@@ -11,6 +11,7 @@ from pathlib import Path
 from ...processors.apps.app_modules import APP_SUFFIXES
 from ...processors.apps.apps import AppName
 from ...processors.declare.processor import Processor
+from ...processors.lifecycle import ending
 from ...processors.shard.source_events import SourceEvents
 from ...transport.kafka import KafkaBus
 from ..replay.debugger import Debugger, only
@@ -105,7 +106,7 @@ class ReplayRun:
 
     def _collect(self, resources: ExitStack, collector: OutputCollector, rate: float | None) -> None:
         """Replay all shards, and collect their outputs."""
-        running = resources.enter_context(closing(open_processor(self.processor)))
+        running = resources.enter_context(ending(open_processor(self.processor)))
         source = self.events.open(running, self.bus, self.warehouse, self.webhdfs)
         watermarks = resources.enter_context(past_watermarks(running, self.bus))
         selection = self.selection

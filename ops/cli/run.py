@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import Annotated
@@ -15,6 +15,7 @@ from ...processors.apps.apps import App, AppName
 from ...processors.declare.dead_letters import dead_letters_of
 from ...processors.declare.processor import Processor
 from ...processors.declare.stores import RemoteStore
+from ...processors.lifecycle import ending
 from ...state.backups.backup_age import BackupAges
 from ...state.files.file_store import open_file_store
 from ...transport.errors import BusUnreachable
@@ -186,7 +187,7 @@ def _run_one(
     with (
         exit_within(stop_options.stop_within_s, NOT_SAVED_EFFECT),
         serve_health(health, monitor),
-        closing(wait(lambda: prepare(processor, bus))) as opened,
+        ending(wait(lambda: prepare(processor, bus))) as opened,
         assemble_worker(
             opened, bus, environment, from_earliest=stop_options.from_earliest, backups=backups, call_bus=wait
         ) as worker,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +13,7 @@ from types import FrameType
 
 import typer
 
-from ...processors.user_code import user_line
+from ...processors.user_code import busy_line
 from .output import note, print_error
 
 NOT_SAVED = 75
@@ -72,7 +71,7 @@ def interruptible(effect: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as interruption:
-        note(f"Interrupted. {effect}")
+        note(" ".join(["Interrupted.", *map(str, interruption.args), effect]))
         number = signal.SIGTERM if isinstance(interruption, _Terminated) else signal.SIGINT
         raise typer.Exit(128 + number) from None
     finally:
@@ -134,8 +133,8 @@ def _exit(reason: str, effect: str) -> None:
 
 
 def _busy_line() -> str:
-    """Return a sentence with the line of user code that the main thread runs; empty if it runs none."""
-    line = user_line(sys._current_frames().get(threading.main_thread().ident or 0))  # noqa: SLF001 - the documented way to a thread's stack
+    """Return a sentence with the line of user code that the main thread runs or awaits; empty if there is none."""
+    line = busy_line(threading.main_thread().ident or 0)
     return f" It is still in {line}." if line else ""
 
 

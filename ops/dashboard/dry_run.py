@@ -18,6 +18,7 @@ from ...processors.declare.routes import Routes
 from ...processors.declare.tombstones import Tombstone
 from ...processors.errors import Deferred, Halted, PenstockError, ProcessorFailed
 from ...processors.keyed_state.changes import Changes, EmptyState, StateReader
+from ...processors.lifecycle import ending, start
 from ...processors.monoids.equality import to_json_value
 from ...processors.operators import StepResult
 from ...processors.shard.batches import RejectedEvent, accept_batch
@@ -127,15 +128,13 @@ def dry_run(processor: type[Processor], letter: DeadLetter, bus: Bus, root: Path
 def _opened(processor: type[Processor]) -> Iterator[Processor]:
     try:
         opened = processor()
-        opened.open()
+        start(opened)
     except PenstockError:
         raise
     except Exception as error:
         raise ProcessorFailed(f"{processor.__name__} does not open: {type(error).__name__}: {error}.") from error
-    try:
+    with ending(opened):
         yield opened
-    finally:
-        opened.close()
 
 
 def _run_with_saved_state(step: _DryRunStep, shard: Path) -> DryRun:

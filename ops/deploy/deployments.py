@@ -10,7 +10,6 @@ from __future__ import annotations
 import getpass
 import time
 from collections.abc import Mapping
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from ...processors.apps.app_files import Contents, code_beside, path_in_bundle
 from ...processors.apps.app_modules import import_root
 from ...processors.apps.apps import AppName
 from ...processors.declare.processor import Processor
+from ...processors.lifecycle import ending
 from ...processors.lookups import LookupJoin
 from ...state.files.file_store import FileStore, open_file_store
 from ...state.lookup_sources.file_tables import FileTable
@@ -116,7 +116,7 @@ def plan_deployment(
     _expect_own_name(request, running)
     _expect_same_target(settings, running)
     values = _values(request, environment)
-    with closing(prepare(processor, bus)):
+    with ending(prepare(processor, bus)):
         pass
     last = None if desired is None else files.version(desired.version)
     expect_compatible(

@@ -17,8 +17,8 @@ from ...processors.lookups import LookupJoin
 from ...processors.time.timers import Timer
 from .shard_replay import ShardReplayer
 
-SKIPPED = ["penstock.*", "penstock"]
-"""Modules that the debugger does not step into."""
+SKIPPED = ["penstock.*", "penstock", "asyncio", "asyncio.*", "selectors", "contextlib", "weakref", "_weakrefset"]
+"""Modules that the debugger does not step into: Penstock's and asyncio's."""
 
 
 ARGUMENTS = {
@@ -157,7 +157,13 @@ CallHook = Callable[[Call, Callable[[], Any]], Any]
 def hook_calls(processor: Processor, around: CallHook) -> None:
     """Call a hook around each call of a processor's methods for events, timers or windows."""
     for method, key_of in _methods(processor).items():
-        setattr(processor, method, _hooked(getattr(processor, method), method, key_of, around))
+        setattr(processor, method, _hooked(_hook_target(processor, method), method, key_of, around))
+
+
+def _hook_target(processor: Processor, method: str) -> Any:
+    """Return a method as a function that returns its result; an asynchronous method runs to its end."""
+    original = getattr(processor, method)
+    return processor.blocking(original) if isinstance(processor, Stateless) else original
 
 
 def _hooked(original: Any, method: str, key_of: Callable[..., str], around: CallHook) -> Any:

@@ -90,7 +90,7 @@ class BatchProcessor:
         self._metrics = metrics
         self._clock = clock
         self._keys = KeyCheck(type(processor))
-        self.sizer = BatchSizer(MOST_EVENTS)
+        self.sizer = BatchSizer(MOST_EVENTS, processor.min_batch())
 
     def process(self, shard: OpenShard, batch: RawBatch) -> None:
         """Process a batch, and advance the position of its bucket.
@@ -227,14 +227,16 @@ class BatchSizer:
 
     Args:
         most: the greatest size of a poll.
+        least: the size below which a poll does not become faster.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, least: int = 1) -> None:
         self._most = most
-        self.at_most = min(FIRST_BATCH, most)
+        self._least = min(least, most)
+        self.at_most = max(self._least, min(FIRST_BATCH, most))
 
     def record(self, events: int, seconds: float) -> None:
         """Record how long the processor took for a number of events."""
         if events:
             fitting = int(events * TARGET_BATCH_S / seconds) if seconds > 0 else self._most
-            self.at_most = max(1, min(fitting, self.at_most * MAX_GROWTH, self._most))
+            self.at_most = max(self._least, min(fitting, self.at_most * MAX_GROWTH, self._most))

@@ -9,6 +9,7 @@ from ...processors.declare.categories import AnyCategory
 from ...processors.declare.dead_letters import dead_letters_of
 from ...processors.declare.processor import Processor
 from ...processors.errors import USER_CODE_ERRORS, PenstockError, ProcessorFailed
+from ...processors.lifecycle import start
 from ...processors.shard.checkpoints import is_remote, reads_again
 from ...transport.bus import Bus
 from ...transport.category_spec import CategorySpec
@@ -33,7 +34,7 @@ Targets = dict[Bucket, int]
 
 
 def prepare(processor: type[Processor], bus: Bus) -> Processor:
-    """Check a processor against the bus, create its internal categories (dead letters, changelog), and return it open.
+    """Check a processor against the bus, create its internal categories (dead letters, changelog), and return it open; end it with `lifecycle.end`.
 
     Raises:
         MissingCategory: a category is not on the bus.
@@ -164,7 +165,7 @@ def open_processor(processor: type[Processor]) -> Processor:
     """
     try:
         instance = processor()
-        instance.open()
+        start(instance)
     except PenstockError:
         raise
     except USER_CODE_ERRORS as error:

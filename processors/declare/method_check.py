@@ -13,6 +13,11 @@ from typing import NamedTuple
 from ..errors import DeclarationError
 from ..validation import is_library_class
 
+_STATELESS_FIRST = (
+    "For calls to a service, write a penstock.Stateless with `async def process`, and read its output; or derive from penstock.LookupJoin, "
+    "which sends one request per batch."
+)
+
 
 class Method(NamedTuple):
     """How the engine calls a method of a processor.
@@ -21,11 +26,15 @@ class Method(NamedTuple):
         parameters: the names of its arguments.
         returns: what it returns, as code for errors.
         may_yield: whether it may yield outputs instead of returning them.
+        may_be_async: whether it may be `async def`.
+        instead: how to call services if it must not be `async def`, as a sentence for errors.
     """
 
     parameters: tuple[str, ...]
     returns: str
     may_yield: bool = False
+    may_be_async: bool = False
+    instead: str = _STATELESS_FIRST
 
 
 def check_methods(cls: type, methods: Mapping[str, Method]) -> None:
@@ -40,10 +49,26 @@ def check_methods(cls: type, methods: Mapping[str, Method]) -> None:
         if is_library_class(owner):
             continue
         declared = vars(owner)[name]
-        _expect_synchronous(cls, name, method)
+        if not method.may_be_async:
+            _expect_synchronous(cls, name, method)
         _expect_parameters(cls, name, method, declared)
         if isinstance(declared, FunctionType):
             _expect_result(cls, name, method, declared)
+
+
+def is_async(method: object) -> bool:
+    """Return whether a method is `async def`, with or without `yield`."""
+    return inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method)
+
+
+def expect_synchronous_resources(cls: type) -> None:
+    """Raise DeclarationError if `open` or `close` of a processor is `async def`, but nothing awaits it."""
+    for name in ("open", "close"):
+        if is_async(getattr(cls, name)):
+            raise DeclarationError(
+                f"{cls.__name__}.{name} is `async def`, but the engine does not await it. Nothing was read. Write `def {name}(self):`. Only "
+                "methods of a penstock.Stateless may be `async def`."
+            )
 
 
 def misspelled_methods(cls: type) -> str:
@@ -64,11 +89,10 @@ def _code_of(name: str, method: Method) -> str:
 
 
 def _expect_synchronous(cls: type, name: str, method: Method) -> None:
-    function = getattr(cls, name)
-    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+    if is_async(getattr(cls, name)):
         raise DeclarationError(
             f"{cls.__name__}.{name} is `async def`, but the engine calls it for one event after the other and does not await it. Nothing was read. "
-            f"Write {_code_of(name, method)}. For requests to a service, derive from penstock.LookupJoin, which sends one per batch."
+            f"Write {_code_of(name, method)}. {method.instead}"
         )
 
 
@@ -89,7 +113,7 @@ def _expect_parameters(cls: type, name: str, method: Method, declared: object) -
 
 
 def _expect_result(cls: type, name: str, method: Method, function: FunctionType) -> None:
-    if inspect.isgeneratorfunction(function):
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         if not method.may_yield:
             raise DeclarationError(
                 f"{cls.__name__}.{name} contains `yield`, but must return one value. Nothing was read. Collect the outputs in a list, and write "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
@@ -16,6 +17,7 @@ from ..validation import did_you_mean, expect_types, validate_declaration
 from .categories import AnyCategory, Category
 from .dead_letter_limit import DeadLetterLimit
 from .emission import OnLate
+from .method_check import expect_synchronous_resources
 from .records import fields_of
 from .semantics import Semantics
 
@@ -129,10 +131,10 @@ class Processor(ABC):
         if "name" not in cls.__dict__:
             cls.name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", cls.__name__).lower()
 
-    def open(self) -> None:  # noqa: B027 - most processors have nothing to load
+    def open(self) -> Awaitable[None] | None:  # noqa: B027 - most processors have nothing to load
         """Load resources, such as a model. Called once per process, before the first event."""
 
-    def close(self) -> None:  # noqa: B027 - most processors have no resources
+    def close(self) -> Awaitable[None] | None:  # noqa: B027 - most processors have no resources
         """Release the resources of `open`. Called once per worker, at its end."""
 
     @classmethod
@@ -225,6 +227,11 @@ class Processor(ABC):
             )
 
     @classmethod
+    def min_batch(cls) -> int:
+        """Return the number of events that take as long as one event: smaller batches would not be faster."""
+        return 1
+
+    @classmethod
     def routes_outputs(cls) -> bool:
         """Return whether its code may name the category of an output with `To`."""
         return False
@@ -251,8 +258,9 @@ class KeyedProcessor(Processor):
 
     @classmethod
     def check(cls) -> None:
-        """Also check the partitioners of the inputs and the category of late events."""
+        """Also check `open`, `close`, the partitioners of the inputs and the category of late events."""
         super().check()
+        expect_synchronous_resources(cls)
         if cls.checks_keys():
             _expect_partitioners(cls)
         if isinstance(cls.late, Category) and any(category.record is not cls.late.record for category in cls.inputs()):

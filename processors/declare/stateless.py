@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import weakref
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, ClassVar, Generic
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Iterator, Sequence
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
 from ..errors import DeclarationError
-from .method_check import Method, check_methods
+from ..event_loop import EventLoop, Outcome
+from .categories import AnyCategory
+from .method_check import Method, check_methods, is_async
 from .processor import Processor, expect_columns
 from .type_parameters import Event, Output
 
@@ -20,6 +24,7 @@ class Stateless(Processor, Generic[Event, Output]):
 
     Class attributes:
         columns: the fields that `process_columns` needs. Default: all. Backfills read no other columns.
+        concurrency: the greatest number of concurrent calls of an `async def process`.
 
     Examples:
         >>> import penstock as ps
@@ -38,10 +43,15 @@ class Stateless(Processor, Generic[Event, Output]):
     """
 
     columns: ClassVar[tuple[str, ...] | None] = None
+    concurrency: ClassVar[int] = 100
 
     @abstractmethod
-    def process(self, event: Event) -> Iterable[Output]:
-        """Return or yield the outputs of an event."""
+    def process(self, event: Event) -> Iterable[Output] | Awaitable[Iterable[Output]] | AsyncIterable[Output]:
+        """Return or yield the outputs of an event.
+
+        An `async def process` runs concurrently for the events of a batch, but one after the other for events of the same key of the input
+        category. The outputs have the order of the events.
+        """
 
     def process_columns(self, events: pa.RecordBatch) -> pa.RecordBatch | pa.Table:
         """Return the outputs of many events as columns. Backfills call it instead of `process` if it is defined.
@@ -70,15 +80,70 @@ class Stateless(Processor, Generic[Event, Output]):
     def check(cls) -> None:
         """Also check the columns and `process`."""
         super().check()
-        check_methods(cls, {"process": Method(("event",), "[…]", may_yield=True)})
+        check_methods(cls, {"process": Method(("event",), "[…]", may_yield=True, may_be_async=True)})
+        if cls.concurrency < 1:
+            raise DeclarationError(
+                f"Stateless {cls.__name__}: `concurrency = {cls.concurrency}` must be at least 1. Nothing was read. Declare the number of calls of "
+                "`process` that may run at the same time."
+            )
         if cls.has_columns_step():
             expect_columns(cls, "process_columns", cls.columns)
 
-    def for_batch(self, events: Sequence[Event]) -> Callable[[Event], Iterable[Output]]:  # noqa: ARG002 - lookups use them
-        """Return the function that processes the events of a batch, one after the other, each once.
+    @classmethod
+    def min_batch(cls) -> int:
+        """Return the number of concurrent calls."""
+        return cls.concurrency if is_async(cls.process) else 1
+
+    def for_batch(self, category: AnyCategory, events: Sequence[Event]) -> Callable[[Event], Iterable[Output]]:
+        """Return the function that returns the outputs of a batch's events, or raises; for one event after the other, each once.
+
+        An asynchronous processor has processed the events by then, up to the first one that stops it.
+
+        Args:
+            category: the input.
+            events: the events.
 
         Raises:
             Deferred: retry the batch later.
             Halted: the batch cannot be processed.
         """
-        return self.process
+        process: Callable[[Event], Any] = self.process
+        if not is_async(process):
+            return process
+        outcomes = self._event_loop.outcomes(
+            process,
+            events,
+            category.keys_of(events),
+            concurrency=self.concurrency,
+            stops=lambda error: self.error_action(error).stops,
+        )
+        return _Outcomes(iter(outcomes))
+
+    def blocking(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function that calls a method and returns its result: if it is `async def`, it runs on the processor's event loop."""
+        return partial(self._event_loop.run, method) if is_async(method) else method
+
+    def close_event_loop(self) -> None:
+        """Close the event loop of asynchronous methods, if there is one."""
+        if "_event_loop" in vars(self):
+            self._event_loop.close()
+            del self._event_loop
+
+    @cached_property
+    def _event_loop(self) -> EventLoop:
+        loop = EventLoop(type(self).__name__)
+        weakref.finalize(self, loop.close)  # test drivers and Spark's workers close no processor
+        return loop
+
+
+class _Outcomes:
+    """Returns the outputs of one event after the other, or raises its exception."""
+
+    def __init__(self, outcomes: Iterator[Outcome]) -> None:
+        self._outcomes = outcomes
+
+    def __call__(self, event: Any) -> Iterable[Any]:  # noqa: ARG002 - the events arrive in order
+        outcome = next(self._outcomes)
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome

@@ -12,6 +12,7 @@ from enum import Enum
 from functools import cached_property
 from typing import Any, ClassVar, Generic, final
 
+from ..declare.categories import AnyCategory
 from ..declare.method_check import Method, check_methods
 from ..declare.processor import ErrorAction
 from ..declare.stateless import Stateless
@@ -20,6 +21,11 @@ from ..errors import DeclarationError, PenstockError, UserCodeError
 from .cache import Cached
 from .lookup import Lookup, LookupEnvironment, LookupMetrics, OnUnreachable, valid_row
 from .protocols import LookupSource
+
+_SOURCE_INSTEAD = (
+    "The rows come from `source`, with one request per batch. For other calls to a service, derive from penstock.Stateless, whose `process` may "
+    "be `async def`."
+)
 
 
 class OnMiss(Enum):
@@ -121,11 +127,14 @@ class LookupJoin(Stateless[Event, Output], Generic[Event, Row, Output]):
     @final
     def process(self, event: Event) -> Iterable[Output]:
         """Look up one event. The engine processes whole batches."""
-        return self.for_batch([event])(event)
+        return self._joined([event])(event)
 
     @final
-    def for_batch(self, events: Sequence[Event]) -> Callable[[Event], Iterable[Output]]:
+    def for_batch(self, category: AnyCategory, events: Sequence[Event]) -> Callable[[Event], Iterable[Output]]:  # noqa: ARG002 - the rows have keys of their own
         """Fetch the rows of a batch, and return the function that joins its events in order."""
+        return self._joined(events)
+
+    def _joined(self, events: Sequence[Event]) -> Callable[[Event], Iterable[Output]]:
         keys = self._keys_of(events)
         rows = self._lookup.rows({key for key in keys if type(key) is str})
         remaining = iter(keys)
@@ -175,7 +184,10 @@ class LookupJoin(Stateless[Event, Output], Generic[Event, Row, Output]):
         super().check()
         check_methods(
             cls,
-            {"key_of": Method(("event",), "key"), "join": Method(("event", "row"), "[…]", may_yield=True)},
+            {
+                "key_of": Method(("event",), "key", instead=_SOURCE_INSTEAD),
+                "join": Method(("event", "row"), "[…]", may_yield=True, instead=_SOURCE_INSTEAD),
+            },
         )
         if not callable(getattr(getattr(cls, "source", None), "open", None)):
             raise DeclarationError(

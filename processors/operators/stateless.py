@@ -35,7 +35,7 @@ class StatelessOperator:
 
     def feed(self, category: AnyCategory, events: Sequence[Any], *, stop_at_error: bool) -> StepResult:  # noqa: ARG002 - the error action of each event decides
         """Process the events of one bucket, in order."""
-        process = self._processor.for_batch(events)
+        process = self._processor.for_batch(category, events)
         outputs: list[Any] = []
         rejected: list[Rejected] = []
         processed, unmatched = len(events), 0

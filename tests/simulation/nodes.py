@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -38,6 +39,17 @@ class _Rekeyed(_Stateless):
 
     def process(self, event: Event) -> list[Event]:
         return [rekeyed(event)]
+
+
+class _Asynchronous(ps.Stateless):
+    """Passes events on after some turns of its event loop."""
+
+    concurrency = 3
+
+    async def process(self, event: Event) -> list[Event]:
+        for _ in range(event.number % 4):
+            await asyncio.sleep(0)
+        return [event]
 
 
 class _Early(_Closing):
@@ -84,6 +96,7 @@ _TABLE = {"rows": Answer, "events": Event}
 KINDS = {
     **FAULT_TEST_KINDS,
     "rekeyed": Kind(_Rekeyed, Event),
+    "asynchronous": Kind(_Asynchronous, Event),
     "early": Kind(_Early, Hourly),
     "deleting": Kind(_Deleting, Total),
     "forgetting": FAULT_TEST_KINDS["forgetting_unsure"],
@@ -161,7 +174,7 @@ class Node:
             declared["store"] = ps.RemoteStore(self.writing)
         if self.uses_upstream_watermarks:
             declared["watermark"] = ps.watermarks.UpstreamWatermark()
-        elif self.kind in PASS_THROUGH:
+        elif self.kind in {*PASS_THROUGH, "asynchronous"}:
             declared["watermark"] = IN_TIME
         return type("Simulated", (kind.base,), declared)
 
@@ -180,7 +193,7 @@ def _reading(base: type[ps.Processor], inputs: tuple[ps.Category[ps.Record], ...
 
 def pairs_of(kind: str) -> tuple[tuple[ps.Semantics, ps.Semantics], ...]:
     """Return the pairs of semantics of a kind."""
-    if kind in PASS_THROUGH or kind in {"lookup", "remembering"}:
+    if kind in PASS_THROUGH or kind in {"asynchronous", "lookup", "remembering"}:
         return ((LEAST, LEAST), (MOST, MOST), (EXACT, EXACT))
     if kind in {"merging", "random", "forgetting"}:
         return ((EXACT, EXACT),)  # weaker semantics could not be checked from outside

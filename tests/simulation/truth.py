@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 BY_EVENT = (
     "stateless",
     "rekeyed",
+    "asynchronous",
     "repartition",
     "stateful",
     "deleting",

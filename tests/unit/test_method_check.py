@@ -64,8 +64,8 @@ def sometimes(self: Any, event: Order) -> Any:
 @pytest.mark.parametrize(
     ("base", "name", "method", "message"),
     [
-        (ps.Stateless, "process", coroutine, r"Totals\.process is `async def`.* Write `def process\(self, event\):`"),
-        (ps.Stateless, "process", async_generator, "is `async def`"),
+        (ps.Aggregator, "observe", coroutine, r"Totals\.observe is `async def`.* Write `def observe\(self, event\):`"),
+        (ps.Aggregator, "observe", async_generator, "is `async def`"),
         (
             ps.Stateful,
             "process",

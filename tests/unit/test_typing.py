@@ -106,7 +106,14 @@ CASES = {
             "class T(ps.Stateless[Order, Total]):\n"
             "    async def process(self, event: Order) -> Iterable[Total]:\n        return ()\n"
         ),
-        'Return type "Coroutine[Any, Any, Iterable[Total]]" of "process" incompatible',
+        None,
+    ),
+    "async of other types": (
+        (
+            "class T(ps.Stateless[Order, Total]):\n"
+            "    async def process(self, event: Order) -> Iterable[Order]:\n        return ()\n"
+        ),
+        'Return type "Coroutine[Any, Any, Iterable[Order]]" of "process" incompatible',
     ),
     "a missing parameter": (
         (
