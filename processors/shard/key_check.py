@@ -46,10 +46,10 @@ class KeyCheck:
             return None
         known = self._known.setdefault(number, set())
         keys = category.keys_of(events)
-        if known.issuperset(keys):
+        new = set(keys) - known
+        if not new:
             return None
-        new = list(dict.fromkeys(key for key in keys if key not in known))
-        if _are_all_in(number, category, new):
+        if _are_all_in(number, category, list(new)):
             if len(known) + len(new) > KNOWN_KEYS:
                 known.clear()
             known.update(new)
