@@ -14,6 +14,7 @@ from ...processors.declare.processor import Processor
 from ...processors.errors import Deferred
 from ...processors.lookups import LookupJoin
 from ...processors.shard.checkpoints import Gap, steps_of
+from ...processors.shard.key_check import expect_equal_message_keys
 from ...state.protocols import StateFolder
 from ...transport.bus import Bus
 from ...transport.codecs.by_category import Codecs
@@ -104,6 +105,8 @@ class Worker:
         self.metrics = Metrics(lookups=processor.metrics() if isinstance(processor, LookupJoin) else None)
         codecs = Codecs(bus)
         codecs.open([*processor.inputs(), *processor.outputs()])
+        codecs.prepare(processor.outputs())
+        expect_equal_message_keys(kind)
         guard = DeadLetterGuard(kind, bus, codecs)
         loader = ShardLoader(
             processor,

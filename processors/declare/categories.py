@@ -17,7 +17,7 @@ from ..validation import similar_member
 from .codecs import CodecSpec, is_codec_spec
 from .event_times import EventTimes, EventTimeSource, expect_source
 from .field_paths import find_field
-from .keys import KeyCodec, MessageKeys
+from .keys import AnyKeyCodec, KeyCodec, MessageKeys, is_key_codec
 from .metadata import metadata_of
 from .partitioner import AnyPartitioner, Partitioner, bucket_of, buckets_of
 from .records import Record, fields_of, plain
@@ -26,6 +26,8 @@ from .tombstones import RowDeletion
 R = TypeVar("R", bound=Record)
 
 CodecName = Literal["json", "avro"]
+ANY_KEY = "0"
+"""A key that fits every key codec for text and numbers."""
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
@@ -45,7 +47,8 @@ class Category(Generic[R]):
         partitioner: how its producers choose the bucket of a message key, and how Penstock does: a `Partitioner`, or a function that returns
             the bucket of a message key (bytes) among a number of buckets. None if it is unknown: a processor with state per key then
             cannot read the category, and Penstock writes with MURMUR2.
-        key_codec: how the bytes of a message key represent the key.
+        key_codec: how the bytes of a message key represent the key: a `KeyCodec`; or, for keys in the format of a schema registry,
+            `penstock.codecs.ConfluentAvro`, `ConfluentJson` or `ConfluentProtobuf`.
         compacted: whether a new topic keeps the latest message of each key, instead of all messages for the retention.
         replicas: the number of replicas of a new topic; by default three if the cluster has three brokers, else the cluster's default.
         settings: further settings of a new topic by Kafka's names, such as `{"compression.type": "zstd"}`. They override Penstock's.
@@ -71,7 +74,7 @@ class Category(Generic[R]):
     retention: timedelta | None = field(default=timedelta(days=7))
     codec: CodecName | CodecSpec = "json"
     partitioner: AnyPartitioner | None = Partitioner.MURMUR2
-    key_codec: KeyCodec = KeyCodec.TEXT
+    key_codec: AnyKeyCodec = KeyCodec.TEXT
     compacted: bool = False
     replicas: int | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -119,9 +122,10 @@ class Category(Generic[R]):
                 f"Category {self.name!r}: partitioner={self.partitioner!r} has the wrong type. Declare a penstock.Partitioner; a function of the "
                 f"message key and the number of buckets; or None if it is unknown.{similar_member(Partitioner, self.partitioner)}"
             )
-        if not isinstance(self.key_codec, KeyCodec):
+        if not is_key_codec(self.key_codec):
             raise DeclarationError(
-                f"Category {self.name!r}: key_codec={self.key_codec!r} has the wrong type. Declare a penstock.KeyCodec.{similar_member(KeyCodec, self.key_codec)}"
+                f"Category {self.name!r}: key_codec={self.key_codec!r} has the wrong type. Declare a penstock.KeyCodec, or "
+                f"penstock.codecs.ConfluentAvro, ConfluentJson or ConfluentProtobuf.{similar_member(KeyCodec, self.key_codec)}"
             )
 
     def _check_topic_types(self) -> None:
@@ -153,7 +157,7 @@ class Category(Generic[R]):
                     "`key` as a function of the record."
                 )
             object.__setattr__(self, "key", field.name)  # the columns of the warehouse have this name
-            if self.key_codec in (KeyCodec.INT32, KeyCodec.INT64) and self._key_is_text:
+            if isinstance(self.key_codec, KeyCodec) and self.key_codec.name in {"INT32", "INT64"} and self._key_is_text:
                 raise DeclarationError(
                     f"Category {self.name}: `key_codec=KeyCodec.{self.key_codec.name}` needs an int, but the key field {self.key!r} is a str. "
                     "Declare the field as an int, or another `key_codec`."
@@ -177,6 +181,15 @@ class Category(Generic[R]):
             InvalidKey: a key does not fit the `key_codec`.
         """
         return self._message_keys.encode(keys)
+
+    def prepare_keys(self) -> None:
+        """Check that message keys can be written. With a schema registry, this finds or registers the schema of the keys.
+
+        Raises:
+            PenstockError: the registry does not answer, or does not accept the schema.
+        """
+        if not isinstance(self.key_codec, KeyCodec):
+            self.encode_keys([ANY_KEY])
 
     def decode_key(self, message_key: bytes) -> str:
         """Return the key of a message key.
@@ -209,8 +222,12 @@ class Category(Generic[R]):
 
     @property
     def partitioning(self) -> tuple[object, ...]:
-        """A value that determines the bucket of every key. Categories with equal values have each key in buckets of the same number."""
-        return (self.buckets, self.partitioner, self.key_codec, self.key_codec is KeyCodec.JSON and self.key_is_number)
+        """A value that determines the bucket of every key. Categories with equal values have each key in buckets of the same number.
+
+        With keys in the format of a schema registry, this also needs equal schema ids, which a worker compares when it starts.
+        """
+        depends_on_type = self.key_codec is KeyCodec.JSON or not isinstance(self.key_codec, KeyCodec)
+        return (self.buckets, self.partitioner, self.key_codec, depends_on_type and self.key_is_number)
 
     @property
     def _known_partitioner(self) -> AnyPartitioner:

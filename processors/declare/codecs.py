@@ -143,3 +143,22 @@ class HeaderCodec(Codec, Protocol):
 def headers_of(codec: Codec, records: Sequence[Any]) -> Sequence[Headers | None] | None:
     """Return the headers of a message for each record; None if the codec writes no headers."""
     return codec.headers(records) if isinstance(codec, HeaderCodec) else None
+
+
+@runtime_checkable
+class PreparedCodec(Codec, Protocol):
+    """A codec that needs another service before it writes, such as a schema registry."""
+
+    def prepare(self) -> None:
+        """Check that records of the category can be written. May wait for the service; a repetition has no effect.
+
+        Raises:
+            PenstockError: they cannot be written.
+        """
+        ...
+
+
+def prepare(codec: Codec) -> None:
+    """Prepare a codec for writing, if it needs that."""
+    if isinstance(codec, PreparedCodec):
+        codec.prepare()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -28,6 +30,51 @@ class KeyCodec(Enum):
     """Any bytes. The key is their hexadecimal form, in lower case."""
 
 
+class KeyConverter(Protocol):
+    """Converts the keys of one category to message keys and back."""
+
+    def encode(self, key: str) -> bytes:
+        """Return the message key of a key.
+
+        Raises:
+            ValueError: the key has no message key.
+        """
+        ...
+
+    def decode(self, message_key: bytes) -> str:
+        """Return the key of a message key.
+
+        Raises:
+            ValueError: the bytes are no message key.
+        """
+        ...
+
+
+@runtime_checkable
+class KeyFormat(Protocol):
+    """A format of message keys that needs another service, such as a schema registry: a frozen value, which equal declarations share."""
+
+    def open_keys(self, category: str, *, is_number: bool) -> KeyConverter:
+        """Return the converter of one category's keys. Does no I/O.
+
+        Args:
+            category: the name of the category.
+            is_number: whether the key field is an int.
+
+        Raises:
+            DeclarationError: the format cannot represent the keys.
+        """
+        ...
+
+
+AnyKeyCodec = KeyCodec | KeyFormat
+
+
+def is_key_codec(codec: object) -> bool:
+    """Return whether an object can be the key codec of a category; a class without arguments cannot."""
+    return isinstance(codec, KeyCodec) or (isinstance(codec, KeyFormat) and not isinstance(codec, type))
+
+
 class InvalidKey(DeclarationError):
     """A key or a message key does not fit the `key_codec` of its category."""
 
@@ -43,8 +90,15 @@ class MessageKeys:
     """
 
     category: str
-    codec: KeyCodec
+    codec: AnyKeyCodec
     is_number: bool
+
+    @cached_property
+    def converter(self) -> KeyConverter:
+        """Converts single keys."""
+        if isinstance(self.codec, KeyCodec):
+            return _SimpleKeys(self.codec, self.is_number)
+        return self.codec.open_keys(self.category, is_number=self.is_number)
 
     def encode(self, keys: Sequence[str]) -> list[bytes]:
         """Return the message key of each key.
@@ -66,38 +120,61 @@ class MessageKeys:
             InvalidKey: the bytes are no message key of this codec.
         """
         try:
-            match self.codec:
-                case KeyCodec.TEXT:
-                    return message_key.decode()
-                case KeyCodec.JSON:
-                    return str(msgspec.json.decode(message_key, type=int if self.is_number else str))
-                case KeyCodec.BYTES:
-                    return message_key.hex()
-                case KeyCodec.INT32 | KeyCodec.INT64:
-                    return str(_decoded_int(message_key, _SIZES[self.codec.name]))
+            return self.converter.decode(message_key)
         except ValueError as error:
             raise self._invalid(f"the message key {message_key!r}", error) from error
 
     def _encoded(self, key: str) -> bytes:
         try:
-            match self.codec:
-                case KeyCodec.JSON:
-                    return msgspec.json.encode(_canonical_int(key) if self.is_number else key)
-                case KeyCodec.BYTES:
-                    return _canonical_bytes(key)
-                case _:
-                    return _canonical_int(key).to_bytes(_SIZES[self.codec.name], "big", signed=True)
+            return self.converter.encode(key)
         except (ValueError, OverflowError) as error:
             raise self._invalid(f"the key {key!r}", error) from error
 
     def _invalid(self, key: str, error: Exception) -> InvalidKey:
         return InvalidKey(
-            f"Category {self.category}: {key} does not fit its `key_codec`, KeyCodec.{self.codec.name}: {error}. The bucket of the key is unknown. "
+            f"Category {self.category}: {key} does not fit its `key_codec`, {_name(self.codec)}: {error}. The bucket of the key is unknown. "
             "Correct the `key` or the `key_codec` of the category, or its producer."
         )
 
 
-def _canonical_int(key: str) -> int:
+@dataclass(frozen=True)
+class _SimpleKeys:
+    codec: KeyCodec
+    is_number: bool
+
+    def encode(self, key: str) -> bytes:
+        match self.codec:
+            case KeyCodec.TEXT:
+                return key.encode()
+            case KeyCodec.JSON:
+                return msgspec.json.encode(canonical_int(key) if self.is_number else key)
+            case KeyCodec.BYTES:
+                return _canonical_bytes(key)
+            case KeyCodec.INT32 | KeyCodec.INT64:
+                return canonical_int(key).to_bytes(_SIZES[self.codec.name], "big", signed=True)
+
+    def decode(self, message_key: bytes) -> str:
+        match self.codec:
+            case KeyCodec.TEXT:
+                return message_key.decode()
+            case KeyCodec.JSON:
+                return str(msgspec.json.decode(message_key, type=int if self.is_number else str))
+            case KeyCodec.BYTES:
+                return message_key.hex()
+            case KeyCodec.INT32 | KeyCodec.INT64:
+                return str(_decoded_int(message_key, _SIZES[self.codec.name]))
+
+
+def _name(codec: AnyKeyCodec) -> str:
+    return f"KeyCodec.{codec.name}" if isinstance(codec, KeyCodec) else type(codec).__name__
+
+
+def canonical_int(key: str) -> int:
+    """Return the int of a key.
+
+    Raises:
+        ValueError: the key is not the canonical form of an int.
+    """
     number = int(key)
     if str(number) != key:
         raise ValueError(f"the canonical form of this int is {number}")

@@ -284,7 +284,7 @@ def _expect_partitioners(cls: type[Processor]) -> None:
         if other.partitioning != first.partitioning:
             raise DeclarationError(
                 f"Processor {cls.__name__} reads {first.name} and {other.name}, which are not co-partitioned: their `partitioner` or `key_codec` "
-                "differs, or with KeyCodec.JSON the key is a str in one of them and an int in the other. Events of one key would be in "
+                "differs, or with KeyCodec.JSON or a schema registry the key is a str in one of them and an int in the other. Events of one key would be in "
                 "different buckets. Copy one of them to another category with a penstock.Repartition, and read that one."
             )
 

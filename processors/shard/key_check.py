@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ..declare.categories import AnyCategory
-from ..declare.keys import InvalidKey
+from ..declare.categories import ANY_KEY, AnyCategory
+from ..declare.keys import InvalidKey, KeyCodec
 from ..declare.processor import Processor
+from ..errors import DeclarationError
 
 KNOWN_KEYS = 200_000
 """The number of checked keys of a bucket that are remembered."""
@@ -27,6 +28,28 @@ class MisplacedKey(NamedTuple):
     at: int
     key: str
     expected: int | InvalidKey
+
+
+def expect_equal_message_keys(processor: type[Processor]) -> None:
+    """Check that the inputs of a processor have equal message keys for equal keys.
+
+    In the format of a schema registry, a message key begins with the id of its schema, so the bucket of a key depends on this id.
+
+    Raises:
+        DeclarationError: the schema ids differ.
+        PenstockError: a schema registry does not answer.
+    """
+    inputs = [category for category in processor.inputs() if not isinstance(category.key_codec, KeyCodec)]
+    if not processor.checks_keys() or len(inputs) < 2:
+        return
+    first, *others = inputs
+    for other in others:
+        if first.encode_keys([ANY_KEY]) != other.encode_keys([ANY_KEY]):
+            raise DeclarationError(
+                f"Processor {processor.__name__} reads {first.name} and {other.name}, whose keys have different schemas in the registry. Message keys "
+                "contain the schema id, so events of one key would be in different buckets. No event was read. Copy one of them to another "
+                "category with a penstock.Repartition, or declare one subject for both with `subjects=SubjectStrategy.RECORD`."
+            )
 
 
 class KeyCheck:

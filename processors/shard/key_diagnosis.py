@@ -6,11 +6,12 @@ One message in a wrong bucket may have any cause. So all messages of the batch a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from ..declare.categories import AnyCategory
-from ..declare.keys import InvalidKey, KeyCodec, MessageKeys
+from ..declare.keys import AnyKeyCodec, InvalidKey, KeyCodec, MessageKeys
 from ..declare.partitioner import Partitioner, buckets_of
 from ..declare.processor import Processor
 from ..declare.records import fields_of
@@ -22,6 +23,8 @@ _PRODUCERS = {
     Partitioner.CONSISTENT: "librdkafka's default partitioner (consistent) does",
     Partitioner.FNV1A: "Sarama's default partitioner (fnv1a) does",
 }
+_REGISTRY_MAGIC = b"\0"
+"""The first byte of message keys in the format of a schema registry."""
 _CERTAIN = 100
 """The least odds against an explanation by chance with which it is stated as certain."""
 
@@ -88,8 +91,10 @@ class MisplacedEvent:
 
     def _key_finding(self) -> tuple[str, list[str]]:
         is_number = self.category.key_is_number
-        if self._message_key == _encoded(self.category.key_codec, self.found.key, is_number=is_number):
+        if self._message_key == self._encoded(self.category.key_codec, self.found.key, is_number=is_number):
             return "", []
+        if self._has_other_schema():
+            return "the message key is the declared key under another schema of the registry", []
         codec = self._codec_of(self.found.key, is_number=is_number)
         if codec is not None:
             return "the message key is the declared key in another encoding", self._key_codec_to_declare(codec)
@@ -99,18 +104,34 @@ class MisplacedEvent:
             codec = self._codec_of(str(value), is_number=is_number) if is_number or isinstance(value, str) else None
             if codec is not None:
                 return f"the message key is the field `{name}`", [f"key={name!r}", *self._key_codec_to_declare(codec)]
+        if (self._message_key or b"")[:1] == _REGISTRY_MAGIC and isinstance(self.category.key_codec, KeyCodec):
+            return "the message key may be in the format of a schema registry", ["key_codec=codecs.ConfluentAvro(…)"]
         return "the message key is not the declared key", []
 
-    def _codec_of(self, key: str, *, is_number: bool) -> KeyCodec | None:
+    def _has_other_schema(self) -> bool:
+        """Return whether the message key contains the declared key, with another schema id."""
+        if isinstance(self.category.key_codec, KeyCodec):
+            return False
+        with suppress(InvalidKey):
+            return self.category.decode_key(self._message_key or b"") == self.found.key
+        return False
+
+    def _codec_of(self, key: str, *, is_number: bool) -> AnyKeyCodec | None:
         """Return the codec that encodes a key to the message key; the declared one if it does."""
-        codecs: list[KeyCodec] = [self.category.key_codec, *KeyCodec]
+        codecs: list[AnyKeyCodec] = [self.category.key_codec, *KeyCodec]
         for codec in codecs:
-            if _encoded(codec, key, is_number=is_number) == self._message_key:
+            if self._encoded(codec, key, is_number=is_number) == self._message_key:
                 return codec
         return None
 
-    def _key_codec_to_declare(self, codec: KeyCodec) -> list[str]:
-        return [] if codec is self.category.key_codec else [f"key_codec=ps.KeyCodec.{codec.name}"]
+    def _encoded(self, codec: AnyKeyCodec, key: str, *, is_number: bool) -> bytes | None:
+        try:
+            return MessageKeys(self.category.name, codec, is_number).encode([key])[0]
+        except InvalidKey:
+            return None
+
+    def _key_codec_to_declare(self, codec: AnyKeyCodec) -> list[str]:
+        return [f"key_codec=ps.{codec}"] if isinstance(codec, KeyCodec) and codec is not self.category.key_codec else []
 
     def _place_finding(self) -> tuple[str, list[str]]:
         found = self._partitioner()
@@ -138,11 +159,4 @@ class MisplacedEvent:
             buckets = buckets_of(self._placed_keys, self.category.buckets, partitioner)
             if all(bucket == self.found.bucket for bucket in buckets):
                 return partitioner
-        return None
-
-
-def _encoded(codec: KeyCodec, key: str, *, is_number: bool) -> bytes | None:
-    try:
-        return MessageKeys("", codec, is_number).encode([key])[0]
-    except InvalidKey:
         return None

@@ -304,7 +304,7 @@ def test_changes_in_avro_are_read() -> None:
         ],
     }
     key = {"type": "record", "name": "Key", "fields": [{"name": "id", "type": "long"}]}
-    client = RegistryClient(registry)._client
+    client = RegistryClient(registry, AVRO)._client
 
     def written(schema: Any, content: Any, field: MessageField) -> bytes:
         write = AvroSerializer(client, Schema(json.dumps(schema), "AVRO"))

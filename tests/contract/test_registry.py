@@ -29,7 +29,7 @@ from penstock.codecs import (
 from penstock.errors import DeclarationError
 from penstock.processors.declare.codecs import Codec, CodecSpec
 from penstock.transport.codecs.by_category import Codecs
-from penstock.transport.codecs.registry import RegistryClient
+from penstock.transport.codecs.registry import AVRO, RegistryClient
 from penstock.transport.memory import MemoryBus
 from penstock.transport.messages import MessageCopy
 
@@ -100,7 +100,7 @@ def registry() -> SchemaRegistry:
 
 def client_of(registry: SchemaRegistry) -> Any:
     """Return Confluent's client of a registry in memory."""
-    return RegistryClient(registry)._client
+    return RegistryClient(registry, AVRO)._client
 
 
 def codec_of(spec: CodecSpec, record: type[ps.Record] = Order) -> Codec:

@@ -9,7 +9,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from ...processors.declare.categories import AnyCategory, CodecName
-from ...processors.declare.codecs import Codec, CodecSpec, Message, Payload, headers_of
+from ...processors.declare.codecs import Codec, CodecSpec, Message, Payload, headers_of, prepare
 from ...processors.declare.dead_letters import DeadLetter
 from ...processors.declare.keys import InvalidKey
 from ...processors.declare.metadata import metadata_of, payload_of
@@ -41,6 +41,16 @@ class Codecs:
         """
         for category in categories:
             self.of(category)
+
+    def prepare(self, categories: Iterable[AnyCategory]) -> None:
+        """Prepare the codecs and the message keys of categories for writing, so that a refused schema precedes the first event.
+
+        Raises:
+            PenstockError: a schema registry does not answer, or does not accept a schema.
+        """
+        for category in categories:
+            prepare(self.of(category))
+            category.prepare_keys()
 
     def of(self, category: AnyCategory) -> Codec:
         """Return the category's codec."""

@@ -12,26 +12,28 @@ from typing import Any
 import msgspec
 from fastavro import parse_schema, schemaless_reader, schemaless_writer
 from fastavro.types import Schema as AvroSchema
-from msgspec import inspect as shapes
 
 from ...processors.declare.codecs import Codec, Decoded, Message, Payload
-from ...processors.declare.records import Record, fields_of, plain, without_null
+from ...processors.declare.keys import KeyConverter
+from ...processors.declare.records import Record, fields_of
 from ..messages import MessageCopy
 from .avro import NATIVE, UNREADABLE, schema_of
 from .decoded import UndecodableValue, decode_singly
 from .json_codec import JsonCodec
 from .registry import (
+    AVRO,
+    JSON,
     RegistryClient,
     SchemaIncompatible,
     SchemaRegistry,
-    StoredSchema,
     SubjectStrategy,
+    json_schema_of,
     prefix_of,
     unframed,
 )
+from .registry_avro import has_plain_fields, parsed_schema
+from .registry_keys import AvroKeys, JsonKeys
 from .single import FieldsCodec
-
-_PLAIN_SHAPES = (shapes.BoolType, shapes.IntType, shapes.FloatType, shapes.StrType, shapes.BytesType, shapes.NoneType)
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,9 @@ class ConfluentAvro:
     Each message is read with the schema that its id names; then the record type applies, as with Avro's schema resolution: fields that the
     record type lacks are ignored, and fields that the message lacks have their defaults. Before the first record is written, the registry
     checks the schema against the compatibility setting of its subject.
+
+    As the `key_codec` of a category, it applies to keys that are one string or one int, alone or as the only field. The latest schema of
+    their subject determines which; a subject without a schema gets one (`register`).
 
     Args:
         registry: the schema registry.
@@ -58,7 +63,13 @@ class ConfluentAvro:
 
     def open(self, payload: Payload) -> Codec:
         """Return the codec."""
-        return _ConfluentAvroCodec(payload, self, RegistryClient(self.registry))
+        return _ConfluentAvroCodec(payload, self, RegistryClient(self.registry, AVRO))
+
+    def open_keys(self, category: str, *, is_number: bool) -> KeyConverter:
+        """Return the converter of the keys of a category."""
+        subject = self.subjects.subject(category, self.name or ("long" if is_number else "string"), "key")
+        client = RegistryClient(self.registry, AVRO)
+        return AvroKeys(client, subject, register=self.register, is_number=is_number)
 
 
 @dataclass(frozen=True)
@@ -67,6 +78,9 @@ class ConfluentJson:
 
     The record type checks each message, not the JSON Schema of its id. Before the first record is written, the registry checks the schema
     against the compatibility setting of its subject.
+
+    As the `key_codec` of a category, it applies to keys that are one string or one int, alone or as the only field. The latest schema of
+    their subject determines which; a subject without a schema gets one (`register`).
 
     Args:
         registry: the schema registry.
@@ -82,13 +96,13 @@ class ConfluentJson:
 
     def open(self, payload: Payload) -> Codec:
         """Return the codec."""
-        return _ConfluentJsonCodec(payload, self, RegistryClient(self.registry))
+        return _ConfluentJsonCodec(payload, self, RegistryClient(self.registry, JSON))
 
-
-def _registered(
-    spec: ConfluentAvro | ConfluentJson, client: RegistryClient, subject: str, schema: Any, kind: str
-) -> int:
-    return client.register(subject, schema, kind) if spec.register else client.look_up(subject, schema, kind)
+    def open_keys(self, category: str, *, is_number: bool) -> KeyConverter:
+        """Return the converter of the keys of a category."""
+        subject = self.subjects.subject(category, self.name or ("integer" if is_number else "string"), "key")
+        client = RegistryClient(self.registry, JSON)
+        return JsonKeys(client, subject, register=self.register, is_number=is_number)
 
 
 class AvroValues:
@@ -102,7 +116,7 @@ class AvroValues:
     def __init__(self, record: type[Record], client: RegistryClient) -> None:
         self._record = record
         self._client = client
-        self._is_plain = _has_plain_fields(record)
+        self._is_plain = has_plain_fields(record)
         self._schemas: dict[int | str, AvroSchema] = {}
 
     def read(self, message: Message) -> Mapping[str, Any]:
@@ -112,7 +126,7 @@ class AvroValues:
             UndecodableValue: the value does not match its schema, or the schema is unknown or not a record's.
             RegistryUnreachable: the registry does not answer.
         """
-        schema_id, value = unframed(message)
+        schema_id, value, _ = unframed(message)
         if schema_id not in self._schemas:
             self._schemas[schema_id] = self._parsed(schema_id)
         body = BytesIO(value)
@@ -151,7 +165,7 @@ class _ConfluentAvroCodec(FieldsCodec):
         name = ".".join(filter(None, (schema.get("namespace"), schema["name"])))
         subject = self._spec.subjects.subject(self.payload.category, name)
         if not self._spec.latest:
-            schema_id = _registered(self._spec, self._client, subject, schema, "AVRO")
+            schema_id = self._client.id_of(subject, json_schema_of(schema), register=self._spec.register)
             return prefix_of(schema_id), parse_schema(schema)
         schema_id, stored = self._client.latest(subject)
         parsed = parsed_schema(stored)
@@ -166,6 +180,10 @@ class _ConfluentAvroCodec(FieldsCodec):
                 f"The latest schema of {subject} has no field {', '.join(lost)}, so the values of {self.payload.record.__name__} would be lost. "
                 "Nothing was written. Register a schema with this field, or remove the field from the record type."
             )
+
+    def prepare(self) -> None:
+        """Find or register the schema."""
+        self._writer  # noqa: B018 - computed once
 
     def to_bytes(self, fields: dict[str, Any]) -> bytes:
         prefix, schema = self._writer
@@ -193,84 +211,6 @@ def named_schema(record: type[Record], name: str | None) -> dict[str, Any]:
     return {**schema, "name": last, **({"namespace": namespace} if namespace else {})}
 
 
-def parsed_schema(stored: StoredSchema, record: type[Record] | None = None, *, plain_types: bool = False) -> AvroSchema:
-    """Return a schema with its references.
-
-    Args:
-        stored: the schema.
-        record: the record type of its values. Where a field is a number or a string, the logical type of the schema is ignored.
-        plain_types: whether to ignore all logical types, because the record type contains only numbers, strings and bytes.
-    """
-    named: dict[str, Any] = {}
-    return _parsed(stored, record, named, plain_types=plain_types)
-
-
-def _parsed(
-    stored: StoredSchema, record: type[Record] | None, named: dict[str, Any], *, plain_types: bool
-) -> AvroSchema:
-    for name, referenced in stored.references:
-        if name not in named:
-            _parsed(referenced, None, named, plain_types=plain_types)
-    schema = _schema_json(stored.text)
-    if plain_types:
-        schema = _without_logical_types(schema)
-    elif record is not None:
-        schema = _without_unused_logical_types(schema, record)
-    return parse_schema(schema, named_schemas=named)
-
-
-def _schema_json(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text.strip()  # the registry accepts the name of a simple type without quotes
-
-
-def _without_logical_types(schema: Any) -> Any:
-    if isinstance(schema, list):
-        return [_without_logical_types(one) for one in schema]
-    if isinstance(schema, dict):
-        return {name: _without_logical_types(one) for name, one in schema.items() if name != "logicalType"}
-    return schema
-
-
-def _without_unused_logical_types(schema: Any, record: type[Record]) -> Any:
-    """Remove the logical types of the top-level fields that are numbers, strings or bytes in the record type."""
-    if not isinstance(schema, dict):
-        return schema
-    kinds = {name: plain(without_null(field.type)[0]) for name, field in fields_of(record).items()}
-    fields = [
-        {**field, "type": _without_logical_types(field["type"])}
-        if isinstance(kinds.get(field["name"]), _PLAIN_SHAPES)
-        else field
-        for field in schema.get("fields", ())
-    ]
-    return {**schema, "fields": fields}
-
-
-def _has_plain_fields(record: type[Record]) -> bool:
-    """Return whether a record type contains, at every depth, only numbers, booleans, strings and bytes."""
-    found: set[type] = set()
-    return all(_is_plain(field.type, found) for field in fields_of(record).values())
-
-
-def _is_plain(shape: Any, found: set[type]) -> bool:
-    shape = plain(shape)
-    match shape:
-        case shapes.UnionType():
-            return all(_is_plain(one, found) for one in shape.types)
-        case shapes.ListType() | shapes.VarTupleType():
-            return _is_plain(shape.item_type, found)
-        case shapes.DictType():
-            return _is_plain(shape.value_type, found)
-        case shapes.StructType():
-            if shape.cls in found:
-                return True
-            found.add(shape.cls)
-            return all(_is_plain(field.type, found) for field in shape.fields)
-    return isinstance(shape, _PLAIN_SHAPES)
-
-
 class _ConfluentJsonCodec:
     def __init__(self, payload: Payload, spec: ConfluentJson, client: RegistryClient) -> None:
         self._payload = payload
@@ -283,7 +223,11 @@ class _ConfluentJsonCodec:
         """The bytes before each value. Raises SchemaIncompatible before the first record is written."""
         schema = json_schema(self._payload.record, self._spec.name)
         subject = self._spec.subjects.subject(self._payload.category, schema["title"])
-        return prefix_of(_registered(self._spec, self._client, subject, schema, "JSON"))
+        return prefix_of(self._client.id_of(subject, json_schema_of(schema), register=self._spec.register))
+
+    def prepare(self) -> None:
+        """Find or register the schema."""
+        self._prefix  # noqa: B018 - computed once
 
     def encode(self, records: Sequence[Any]) -> list[bytes]:
         """Return the value of a message for each record."""

@@ -20,7 +20,7 @@ from ..messages import MessageCopy
 from .confluent import AvroValues, ConfluentAvro
 from .decoded import DeletedRow, SkippedMessage, UndecodableValue
 from .formats import Json
-from .registry import RegistryClient
+from .registry import AVRO, RegistryClient
 from .single import FieldsCodec
 
 _ENVELOPE_PREFIX = "__"
@@ -82,7 +82,7 @@ class _Reader:
 
     def __init__(self, payload: Payload, spec: Debezium) -> None:
         self._decode = msgspec.json.Decoder().decode
-        client = RegistryClient(spec.values.registry) if isinstance(spec.values, ConfluentAvro) else None
+        client = RegistryClient(spec.values.registry, AVRO) if isinstance(spec.values, ConfluentAvro) else None
         self._avro = AvroValues(payload.record, client) if client else None
 
     def envelope(self, message: Message) -> Mapping[str, Any] | None:

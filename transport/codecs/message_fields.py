@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from msgspec import inspect as shapes
 
-from ...processors.declare.codecs import Codec, Decoded, Headers, Message, Undecodable, headers_of
+from ...processors.declare.codecs import Codec, Decoded, Headers, Message, Undecodable, headers_of, prepare
 from ...processors.declare.event_times import EPOCH
 from ...processors.declare.keys import InvalidKey
 from ...processors.declare.metadata import Header, MessagePart, Source, metadata_of, source_name, value_type
@@ -77,6 +77,10 @@ class MessageFieldsCodec:
     def encode(self, records: Sequence[Any]) -> list[bytes]:
         """Return the value of a message for each record."""
         return self._values.encode(self._value_records(records))
+
+    def prepare(self) -> None:
+        """Prepare the inner codec for writing."""
+        prepare(self._values)
 
     def _value_records(self, records: Sequence[Any]) -> list[Any]:
         names, value_type = self._value_names, self._value_type

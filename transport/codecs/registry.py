@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from difflib import unified_diff
 from enum import Enum
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ...processors.declare.codecs import Message
 from ...processors.errors import DeclarationError, PenstockError
@@ -44,16 +45,17 @@ class SubjectStrategy(Enum):
     TOPIC_RECORD = "TopicRecordName"
     """`orders-com.shop.Order`: one schema for each record type in a topic."""
 
-    def subject(self, topic: str, record: str) -> str:
-        """Return the subject of the values of a topic.
+    def subject(self, topic: str, record: str, part: Literal["key", "value"] = "value") -> str:
+        """Return the subject of the values or the keys of a topic.
 
         Args:
             topic: the name of the topic.
             record: the full name of the record type.
+            part: the part of the messages.
         """
         match self:
             case SubjectStrategy.TOPIC:
-                return f"{topic}-value"
+                return f"{topic}-{part}"
             case SubjectStrategy.RECORD:
                 return record
             case SubjectStrategy.TOPIC_RECORD:
@@ -107,8 +109,8 @@ class SchemaRegistry:
         return {name: setting for name, setting in settings.items() if setting is not None}
 
 
-class StoredSchema(NamedTuple):
-    """A schema of a registry.
+class RegistrySchema(NamedTuple):
+    """A schema as a registry stores it.
 
     Args:
         text: the schema.
@@ -116,18 +118,52 @@ class StoredSchema(NamedTuple):
     """
 
     text: str
-    references: tuple[tuple[str, StoredSchema], ...]
+    references: tuple[tuple[str, RegistrySchema], ...] = ()
+
+
+def json_schema_of(schema: Any) -> RegistrySchema:
+    """Return a schema whose text is JSON."""
+    return RegistrySchema(json.dumps(schema))
+
+
+def _json_lines(text: str) -> list[str]:
+    return json.dumps(json.loads(text), indent=2, ensure_ascii=False).splitlines()
+
+
+@dataclass(frozen=True)
+class SchemaKind:
+    """A language of schemas.
+
+    Args:
+        name: its name in the registry.
+        text_format: the format of the text to request from the registry; None for the default.
+        lines: splits a schema into lines, for comparisons.
+    """
+
+    name: str
+    text_format: str | None = None
+    lines: Callable[[str], list[str]] = _json_lines
+
+
+AVRO = SchemaKind("AVRO")
+JSON = SchemaKind("JSON")
 
 
 class RegistryClient:
-    """The schemas of a registry, each fetched once."""
+    """The schemas of a registry in one language, each fetched once.
 
-    def __init__(self, registry: SchemaRegistry) -> None:
+    Args:
+        registry: the registry.
+        kind: the language.
+    """
+
+    def __init__(self, registry: SchemaRegistry, kind: SchemaKind) -> None:
         self._registry = registry
+        self._kind = kind
         self._client = _client_of(registry)
-        self._by_id: dict[int | str, StoredSchema] = {}
+        self._by_id: dict[int | str, RegistrySchema] = {}
 
-    def find(self, schema_id: int | str) -> StoredSchema:
+    def find(self, schema_id: int | str) -> RegistrySchema:
         """Return the schema of an id, or of a GUID.
 
         Raises:
@@ -148,65 +184,108 @@ class RegistryClient:
 
     def _fetched(self, schema_id: int | str) -> Schema:
         if isinstance(schema_id, int):
-            return self._client.get_schema(schema_id)
-        return self._client.get_schema_by_guid(schema_id)
+            return self._client.get_schema(schema_id, fmt=self._kind.text_format)
+        return self._client.get_schema_by_guid(schema_id, fmt=self._kind.text_format)
 
-    def _stored(self, schema: Schema) -> StoredSchema:
+    def _stored(self, schema: Schema) -> RegistrySchema:
         references = [
-            (str(one.name), self._stored(self._client.get_version(str(one.subject), one.version or "latest").schema))
+            (
+                str(one.name),
+                self._stored(
+                    self._client.get_version(
+                        str(one.subject), one.version or "latest", fmt=self._kind.text_format
+                    ).schema
+                ),
+            )
             for one in schema.references or ()
         ]
-        return StoredSchema(str(schema.schema_str), tuple(references))
+        return RegistrySchema(str(schema.schema_str), tuple(references))
 
-    def register(self, subject: str, schema: dict[str, Any], kind: str) -> int:
-        """Register a schema under a subject unless it is registered, and return its id.
+    def id_of(self, subject: str, schema: RegistrySchema, *, register: bool) -> int:
+        """Return the id of a schema under a subject.
+
+        Args:
+            subject: the subject.
+            schema: the schema.
+            register: whether to register the schema and its references if they are not registered.
 
         Raises:
-            SchemaIncompatible: the subject's compatibility setting forbids the schema.
+            SchemaIncompatible: the schema is not registered, or the subject's compatibility setting forbids it.
             RegistryUnreachable: the registry does not answer.
         """
+        return self._registered(subject, schema) if register else self._looked_up(subject, schema)
+
+    def _registered(self, subject: str, schema: RegistrySchema) -> int:
         try:
             with self._translated(f"The schema of {subject} was not registered"):
-                return int(self._client.register_schema(subject, _schema(schema, kind)))
+                return int(self._client.register_schema(subject, self._request(schema, registers=True)))
         except self._errors() as error:
             raise SchemaIncompatible(
                 f"The schema registry {self._registry.url} does not accept the schema of {subject}: {error}. Nothing was written. Change the "
                 "record type so that consumers can still read it, for example with a default for a new field, or relax the compatibility setting of "
-                "the subject."
+                f"the subject.{self._difference(subject, schema)}"
             ) from error
 
-    def look_up(self, subject: str, schema: dict[str, Any], kind: str) -> int:
-        """Return the id of a schema that is registered under a subject.
-
-        Raises:
-            SchemaIncompatible: it is not registered.
-            RegistryUnreachable: the registry does not answer.
-        """
+    def _looked_up(self, subject: str, schema: RegistrySchema) -> int:
         try:
             with self._translated(f"The schema of {subject} was not found"):
-                return int(self._client.lookup_schema(subject, _schema(schema, kind)).schema_id or 0)
+                request = self._request(schema, registers=False)
+                return int(self._client.lookup_schema(subject, request).schema_id or 0)
         except self._errors() as error:
             raise SchemaIncompatible(
                 f"The schema of {subject} is not registered in {self._registry.url}: {error}. Nothing was written, because the codec declares "
-                f"`register=False`. Register this schema, or change the record type: {json.dumps(schema)}"
+                f"`register=False`. Register this schema, or change the record type: {schema.text}{self._difference(subject, schema)}"
             ) from error
 
-    def latest(self, subject: str) -> tuple[int, StoredSchema]:
+    def _request(self, schema: RegistrySchema, *, registers: bool) -> Schema:
+        """Return a schema for the client. As with Confluent's serializers, the subject of a reference is its name."""
+        from confluent_kafka.schema_registry import Schema, SchemaReference  # noqa: PLC0415 - an optional dependency
+
+        references = []
+        for name, referenced in schema.references:
+            request = self._request(referenced, registers=registers)
+            if registers:
+                self._client.register_schema(name, request)
+            references.append(SchemaReference(name, name, self._client.lookup_schema(name, request).version))
+        return Schema(schema.text, self._kind.name, references)
+
+    def latest(self, subject: str) -> tuple[int, RegistrySchema]:
         """Return the id and the latest schema of a subject.
 
         Raises:
             SchemaIncompatible: the subject has no schema.
             RegistryUnreachable: the registry does not answer.
         """
+        found = self.latest_or_none(subject)
+        if found is None:
+            raise SchemaIncompatible(
+                f"The schema registry {self._registry.url} has no schema of {subject}. Nothing was written. Register a schema, or declare "
+                "`latest=False`, so that the record type determines the schema."
+            )
+        return found
+
+    def latest_or_none(self, subject: str) -> tuple[int, RegistrySchema] | None:
+        """Return the id and the latest schema of a subject; None if it has no schema.
+
+        Raises:
+            RegistryUnreachable: the registry does not answer.
+        """
         try:
             with self._translated(f"The latest schema of {subject} was not fetched"):
-                found = self._client.get_latest_version(subject)
+                found = self._client.get_latest_version(subject, fmt=self._kind.text_format)
                 return int(found.schema_id or 0), self._stored(found.schema)
-        except self._errors() as error:
-            raise SchemaIncompatible(
-                f"The schema registry {self._registry.url} has no schema of {subject}: {error}. Nothing was written. Register a schema, or declare "
-                "`latest=False`, so that the record type determines the schema."
-            ) from error
+        except self._errors():
+            return None
+
+    def _difference(self, subject: str, schema: RegistrySchema) -> str:
+        """Return the lines that differ from the latest schema of a subject; an empty text if there is none, or if it has another language."""
+        with suppress(RegistryUnreachable, ValueError):
+            latest = self.latest_or_none(subject)
+            if latest is not None:
+                registered, own = self._kind.lines(latest[1].text), self._kind.lines(schema.text)
+                changes = list(unified_diff(registered, own, "registered", "record type", n=1, lineterm=""))
+                return "\n" + "\n".join(changes) if changes else ""
+        return ""
 
     @contextmanager
     def _translated(self, request: str) -> Iterator[None]:
@@ -226,21 +305,34 @@ class RegistryClient:
 
     def _unreachable(self, request: str, error: Exception) -> RegistryUnreachable:
         return RegistryUnreachable(
-            f"{request}: the schema registry {self._registry.url} did not answer as expected: {type(error).__name__}: {error}. Nothing was written, "
-            "and no event is lost. Check the address and the credentials, then start again."
+            f"{request}: {self._failure(error)}: {type(error).__name__}: {error}. Nothing was written, and no event is lost. {self._remedy(error)}"
         )
+
+    def _failure(self, error: Exception) -> str:
+        url, user = self._registry.url, self._registry.user
+        match getattr(error, "http_status_code", None):
+            case 401:
+                return f"the schema registry {url} refuses " + (
+                    f"the password of {user!r}" if user else "requests without a user"
+                )
+            case 403:
+                return f"the schema registry {url} does not permit this request" + (f" to {user!r}" if user else "")
+        return f"the schema registry {url} did not answer as expected"
+
+    def _remedy(self, error: Exception) -> str:
+        if getattr(error, "http_status_code", None) == 401:
+            return "Declare `user` and `password` of the SchemaRegistry as the registry knows them, then start again."
+        if getattr(error, "http_status_code", None) == 403:
+            return "Permit it in the registry, or declare another user, then start again."
+        if "CERTIFICATE_VERIFY_FAILED" in str(error):
+            return "The registry's certificate is not trusted: declare the certificates of its authority as `ca` of the SchemaRegistry."
+        return "Check the address and the credentials, then start again."
 
     @staticmethod
     def _errors() -> type[Any]:
         from confluent_kafka.schema_registry import SchemaRegistryError  # noqa: PLC0415 - an optional dependency
 
         return SchemaRegistryError
-
-
-def _schema(schema: dict[str, Any], kind: str) -> Schema:
-    from confluent_kafka.schema_registry import Schema  # noqa: PLC0415 - an optional dependency
-
-    return Schema(json.dumps(schema), kind)
 
 
 @lru_cache(maxsize=100)
@@ -264,11 +356,13 @@ class Framed(NamedTuple):
 
     Args:
         schema_id: the id in the registry, or the GUID.
-        value: the value without the id.
+        value: the bytes after the id.
+        in_header: the bytes after the GUID in the header; None if the id is not in a header.
     """
 
     schema_id: int | str
     value: bytes
+    in_header: bytes | None = None
 
 
 def unframed(message: Message) -> Framed:
@@ -280,7 +374,16 @@ def unframed(message: Message) -> Framed:
     value = value_of(message)
     for name, content in message.headers() or ():
         if name == _GUID_HEADER and content is not None and len(content) > _GUID_BYTES and content[0] == _BY_GUID:
-            return Framed(_guid(content[1 : _GUID_BYTES + 1]), value)
+            return Framed(_guid(content[1 : _GUID_BYTES + 1]), value, content[_GUID_BYTES + 1 :])
+    return unframed_bytes(value)
+
+
+def unframed_bytes(value: bytes) -> Framed:
+    """Return the schema id at the beginning of a value or a key, and the bytes after it.
+
+    Raises:
+        UndecodableValue: there is no schema id.
+    """
     if len(value) > _GUID_BYTES and value[0] == _BY_GUID:
         return Framed(_guid(value[1 : _GUID_BYTES + 1]), value[_GUID_BYTES + 1 :])
     if len(value) < _PREFIX.size or value[0] != _MAGIC:

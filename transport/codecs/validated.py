@@ -7,7 +7,7 @@ from typing import Any
 
 from ...processors.declare.canonical import CanonicalForm
 from ...processors.declare.categories import AnyCategory
-from ...processors.declare.codecs import Codec, Decoded, HeaderCodec, Headers, Message, Undecodable
+from ...processors.declare.codecs import Codec, Decoded, HeaderCodec, Headers, Message, Undecodable, prepare
 from ...processors.declare.event_times import AbsentEventTime
 from ...processors.declare.record_check import InvalidRecord
 
@@ -55,6 +55,10 @@ class _ValidatedCodec:
             return decoded._replace(events=list(self._valid(decoded.events)))
         except InvalidRecord:
             return self._validated_singly(decoded)
+
+    def prepare(self) -> None:
+        """Prepare the inner codec for writing."""
+        prepare(self.codec)
 
     def _valid(self, records: Sequence[Any]) -> Sequence[Any]:
         canonical = self._form.of(records)
