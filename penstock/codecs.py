@@ -3,9 +3,11 @@
 from .processors.declare.codecs import Codec, CodecSpec, Decoded, HeaderCodec, Message, Payload, Undecodable
 from .transport.codecs.cloudevents import CloudEvents, ContentMode
 from .transport.codecs.confluent import ConfluentAvro, ConfluentJson
+from .transport.codecs.confluent_protobuf import ConfluentProtobuf
 from .transport.codecs.debezium import Debezium, DebeziumKeys
 from .transport.codecs.decoded import UndecodableValue, value_of
 from .transport.codecs.formats import Bytes, Csv, Json, MessagePack, Text
+from .transport.codecs.protobuf import Protobuf
 from .transport.codecs.registry import RegistryUnreachable, SchemaIncompatible, SchemaRegistry, SubjectStrategy
 from .transport.codecs.single import FieldsCodec
 
@@ -16,6 +18,7 @@ __all__ = [
     "CodecSpec",
     "ConfluentAvro",
     "ConfluentJson",
+    "ConfluentProtobuf",
     "ContentMode",
     "Csv",
     "Debezium",
@@ -27,6 +30,7 @@ __all__ = [
     "Message",
     "MessagePack",
     "Payload",
+    "Protobuf",
     "RegistryUnreachable",
     "SchemaIncompatible",
     "SchemaRegistry",
