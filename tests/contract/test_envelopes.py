@@ -281,7 +281,7 @@ def test_changes_in_avro_are_read() -> None:
     from confluent_kafka.schema_registry.avro import AvroSerializer
     from confluent_kafka.serialization import MessageField, SerializationContext
 
-    from penstock.transport.codecs.registry import RegistryClient
+    from penstock.transport.codecs.registry import AVRO, RegistryClient
 
     registry = SchemaRegistry(f"mock://envelopes-{next(_numbers)}")
     row = {

@@ -45,7 +45,7 @@ class SecuredKafka:
 @contextmanager
 def secured_kafka(folder: Path) -> Iterator[SecuredKafka]:
     """Run a broker with TLS and passwords in the block."""
-    authority = _certificate(folder)
+    authority = certificate(folder)
     kafka = Kafka(folder, _listener(folder, authority))
     try:
         status = kafka.up(lambda _: None)
@@ -54,8 +54,8 @@ def secured_kafka(folder: Path) -> Iterator[SecuredKafka]:
         kafka.down()
 
 
-def _certificate(folder: Path) -> Path:
-    """Create a self-signed certificate for 127.0.0.1, and the broker's key store beside it."""
+def certificate(folder: Path) -> Path:
+    """Create a self-signed certificate for 127.0.0.1 (`ca.pem`) with its key (`key.pem`), and a key store of both."""
     authority, key = folder / "ca.pem", folder / "key.pem"
     made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1"]
     made += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(authority)]
