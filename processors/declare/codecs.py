@@ -146,6 +146,19 @@ def headers_of(codec: Codec, records: Sequence[Any]) -> Sequence[Headers | None]
 
 
 @runtime_checkable
+class LimitedCodec(Codec, Protocol):
+    """A codec whose format has further limits than the record type, such as integers of 32 bits."""
+
+    def expect(self, record: Record) -> None:
+        """Check one record, which fits its type.
+
+        Raises:
+            InvalidRecord: the format cannot represent a value.
+        """
+        ...
+
+
+@runtime_checkable
 class PreparedCodec(Codec, Protocol):
     """A codec that needs another service before it writes, such as a schema registry."""
 

@@ -11,8 +11,9 @@ import msgspec
 
 from .aggregator import Aggregator
 from .categories import AnyCategory
+from .codecs import LimitedCodec
 from .keys import InvalidKey
-from .metadata import Key, metadata_of
+from .metadata import Key, metadata_of, payload_of
 from .processor import Processor, as_tuple
 from .record_check import RecordCheck
 from .records import Record
@@ -207,7 +208,25 @@ class Routes:
             for record in records:
                 if type(record) is not Tombstone:
                     self._checks[category.name].expect_one(record)
+                    self._expect_limits(category, record)
+
+    def _expect_limits(self, category: AnyCategory, record: Record) -> None:
+        limits = self._limits[category.name]
+        if limits is not None:
+            limits.expect(record)
+
+    @cached_property
+    def _limits(self) -> dict[str, LimitedCodec | None]:
+        return {category.name: _limited_codec(category) for category in self._categories}
 
     @cached_property
     def _checks(self) -> dict[str, RecordCheck]:
         return {category.name: RecordCheck(category.record) for category in self._categories}
+
+
+def _limited_codec(category: AnyCategory) -> LimitedCodec | None:
+    if isinstance(category.codec, str):
+        return None
+    key = category.key if isinstance(category.key, str) else None
+    codec = category.codec.open(payload_of(category.name, category.record, category.times.field, key))
+    return codec if isinstance(codec, LimitedCodec) else None

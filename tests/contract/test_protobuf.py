@@ -387,6 +387,36 @@ def test_a_value_that_the_message_cannot_represent_is_refused(shop: Any, change:
         codec_of(Protobuf(shop.Order)).encode([msgspec.structs.replace(ORDER, **change)])
 
 
+class Sized(ps.Record, frozen=True):
+    """An order with an integer of 32 bits in the message."""
+
+    id: str
+    at: ps.EventTime
+    small: int
+
+
+@pytest.mark.parametrize("is_registered", [True, False])
+def test_an_event_whose_output_exceeds_the_message_becomes_a_dead_letter(shop: Any, is_registered: bool) -> None:
+    """If declared; the other events of the batch are written."""
+    codec = ConfluentProtobuf(shop.Order, new_registry()) if is_registered else Protobuf(shop.Order)
+    source = ps.Category("source", Sized, key="id", event_time="at", buckets=1)
+    target = ps.Category("target", Sized, key="id", event_time="at", buckets=1, codec=codec)
+
+    class Copy(ps.Stateless[Sized, Sized]):
+        reads, writes = source, target
+        on_error = ps.ErrorPolicy.DEAD_LETTER
+
+        def process(self, event: Sized) -> list[Sized]:
+            return [event]
+
+    driver = Driver(Copy)
+    driver.send(source, [Sized("a", 1, 2**31), Sized("b", 2, 2**31 - 1)])
+
+    assert driver.read(target) == [Sized("b", 2, 2**31 - 1)]
+    [letter] = driver.dead_letters(Copy)
+    assert "`small`: Value out of range" in letter.reason
+
+
 class Level(IntEnum):
     """Names that the message lacks."""
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.protos import generate
 from typer.main import get_command
 from typer.testing import CliRunner
 
@@ -98,7 +99,10 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_the_python_of_a_page_runs_from_top_to_bottom(page: Path, tmp_path: Path) -> None:
-    """The blocks of a page are one program."""
+    """The blocks of a page are one program. Blocks of .proto files begin with their names, and are compiled first."""
+    protos = {block.split()[1]: block for block in blocks(page.read_text(encoding="utf-8"), "proto")}
+    if protos:
+        generate(tmp_path, protos)
     program = "\n".join(blocks(page.read_text(encoding="utf-8"), "python"))
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False

@@ -174,7 +174,9 @@ def write_app(cli: Cli, prefix: str, codecs: tuple[str, str, str], cents: str = 
 def client_of(registry: RegistryServer) -> SchemaRegistryClient:
     """Return Confluent's client of the registry."""
     settings = {"url": registry.url, "basic.auth.user.info": f"{USER}:{PASSWORD}"}
-    return SchemaRegistryClient({**settings, **({"ssl.ca.location": str(registry.authority)} if registry.authority else {})})
+    return SchemaRegistryClient(
+        {**settings, **({"ssl.ca.location": str(registry.authority)} if registry.authority else {})}
+    )
 
 
 def produce(kafka: str, topic: str, serializers: tuple[Any, Any], first: int = 0) -> None:

@@ -299,7 +299,12 @@ SENTENCES = {
         "contract/test_formats.py::test_bad_messages_do_not_affect_good_ones",
         "contract/test_envelopes.py::test_other_messages_are_rejected",
     ),
-    "A schema registry checks the schema of an output before the first record is written": (
+    "A Protobuf message represents every field of its record, or the worker does not start": (
+        "contract/test_protobuf.py::test_a_worker_refuses_a_record_that_does_not_fit_before_the_first_event",
+        "contract/test_protobuf.py::test_a_record_that_does_not_fit_is_refused_with_fields_and_types",
+    ),
+    "A schema registry checks the schema of an output before the first event": (
+        "integration/test_schema_registry.py::test_an_incompatible_change_is_refused_before_the_first_event",
         "contract/test_registry.py::test_an_incompatible_schema_is_refused_before_the_first_record",
         "contract/test_registry.py::test_an_unregistered_schema_is_refused_before_the_first_record",
     ),

@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from ...processors.declare.codecs import Codec, Message, Payload
+from ...processors.declare.records import Record
 from ...processors.errors import DeclarationError
 from .decoded import value_of
 from .single import FieldsCodec
@@ -51,6 +54,10 @@ class ProtobufCodec(FieldsCodec):
         super().__init__(payload)
         self.mapping = mapping_of(payload, message)
         self.native = self.mapping.native
+
+    def expect(self, record: Record) -> None:
+        """Check that the message can represent a record."""
+        self.mapping.to_bytes(msgspec.to_builtins(record, builtin_types=self.native))
 
     def to_bytes(self, fields: dict[str, Any]) -> bytes:
         """Return the bytes of a message."""
