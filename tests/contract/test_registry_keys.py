@@ -147,6 +147,33 @@ def test_the_latest_schema_of_the_subject_determines_the_bytes(
     assert len(client_of(registry).get_versions("orders-key")) == 2
 
 
+@pytest.mark.parametrize("key", ["2147483648", "07", "x"])
+def test_a_key_that_its_schema_cannot_represent_is_refused(key: str) -> None:
+    """An int of 32 bits, in its canonical form: readers would find another key."""
+    registry = new_registry()
+    client_of(registry).register_schema("orders-key", Schema(json.dumps(RECORD_KEY), "AVRO"))
+
+    with pytest.raises(InvalidKey, match="does not fit its `key_codec`"):
+        category_of(ConfluentAvro(registry), Numbered).encode_keys([key])
+
+
+@pytest.mark.parametrize("part", ["codec", "key_codec"])
+def test_a_refused_schema_of_an_output_stops_a_worker_before_the_first_event(part: str) -> None:
+    """Also if no event is there: the schemas of values and of keys are checked when the worker starts."""
+    refused = ConfluentAvro(new_registry(), register=False)
+    source = ps.Category("source", Order, key="id", event_time="at", buckets=1)
+    target = ps.Category("target", Order, key="id", event_time="at", buckets=1, **{part: refused})  # type: ignore[arg-type]  # by name
+
+    class Copy(ps.Stateless[Order, Order]):
+        reads, writes = source, target
+
+        def process(self, event: Order) -> list[Order]:
+            return [event]
+
+    with pytest.raises(SchemaIncompatible, match="is not registered"):
+        Driver(Copy).run()
+
+
 @pytest.mark.parametrize(
     "schema", [{"type": "record", "name": "K", "fields": [{"name": n, "type": "int"} for n in "ab"]}, "double"]
 )

@@ -305,6 +305,7 @@ SENTENCES = {
     ),
     "A schema registry checks the schema of an output before the first event": (
         "integration/test_schema_registry.py::test_an_incompatible_change_is_refused_before_the_first_event",
+        "contract/test_registry_keys.py::test_a_refused_schema_of_an_output_stops_a_worker_before_the_first_event",
         "contract/test_registry.py::test_an_incompatible_schema_is_refused_before_the_first_record",
         "contract/test_registry.py::test_an_unregistered_schema_is_refused_before_the_first_record",
     ),

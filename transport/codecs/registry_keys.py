@@ -27,6 +27,8 @@ from .registry import (
 )
 from .registry_avro import parsed_schema
 
+_AVRO_INTS = {"int": range(-(2**31), 2**31), "long": range(-(2**63), 2**63)}
+
 
 class KeyType(Protocol):
     """The content of message keys under one schema. Both methods raise ValueError."""
@@ -144,17 +146,19 @@ class AvroKeys(RegistryKeys):
         name = content.get("type") if isinstance(content, dict) else content
         if name not in ("string", "int", "long"):
             raise unsupported(schema)
-        return _AvroKey(parsed, field, is_int=name != "string")
+        return _AvroKey(parsed, field, None if name == "string" else _AVRO_INTS[name])
 
 
 class _AvroKey:
-    def __init__(self, schema: Any, field: str | None, *, is_int: bool) -> None:
+    def __init__(self, schema: Any, field: str | None, ints: range | None) -> None:
         self._schema = schema
         self._field = field
-        self._is_int = is_int
+        self._ints = ints
 
     def encode(self, key: str) -> bytes:
-        content: Any = canonical_int(key) if self._is_int else key
+        content: Any = key if self._ints is None else canonical_int(key)
+        if self._ints is not None and content not in self._ints:
+            raise ValueError(f"it is not in the range of its schema, {self._ints[0]} to {self._ints[-1]}")
         out = BytesIO()
         schemaless_writer(out, self._schema, {self._field: content} if self._field else content)
         return out.getvalue()
