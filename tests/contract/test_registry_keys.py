@@ -20,10 +20,11 @@ from penstock.codecs import (
     SchemaRegistry,
     SubjectStrategy,
 )
-from penstock.errors import DeclarationError
+from penstock.errors import DeclarationError, PenstockError
 from penstock.processors.declare.keys import InvalidKey
 from penstock.testing import Driver
 from penstock.transport.codecs.registry import AVRO, RegistryClient
+from penstock.transport.messages import Outgoing
 
 pytest.importorskip("confluent_kafka.schema_registry.protobuf", reason="needs penstock[registry,protobuf]")
 
@@ -282,3 +283,35 @@ def test_categories_whose_keys_have_different_schema_ids_are_not_joined() -> Non
     driver.send(same[1], [Payment(str(n), 1) for n in range(20)])
 
     assert len(driver.read(processor.writes)) == 20
+
+
+@pytest.mark.parametrize(
+    ("declared", "finding"),
+    [
+        (ConfluentAvro, "the declared key under another schema of the registry"),
+        (
+            lambda registry: ps.KeyCodec.TEXT,
+            r"may be in the format of a schema registry.*declare `key_codec=codecs\.ConfluentAvro\(…\)` on orders",
+        ),
+    ],
+)
+def test_a_key_of_another_format_or_schema_stops_the_worker(declared: Any, finding: str) -> None:
+    """The error names the cause: the schema id is a part of the message key, and so of the bucket."""
+    registry = new_registry()
+    category = category_of(declared(registry))
+
+    class Counting(ps.Stateful[Order, int, Counted]):
+        reads, writes, state = category, (), int
+
+        def process(self, event: Order, state: int | None, context: Any) -> Any:
+            return (state or 0) + 1, []
+
+    other = client_of(registry).register_schema("orders-key", Schema(json.dumps("string"), "AVRO"))
+    client_of(registry).register_schema("orders-key", Schema(json.dumps(RECORD_KEY), "AVRO"))
+    driver = Driver(Counting)
+    keys = [b"\0" + other.to_bytes(4, "big") + bytes([2, digit]) for digit in b"0123456789"]
+    messages = [Outgoing(key, b'{"id":"%c","at":1}' % key[-1]) for key in keys]
+    driver.bus.writer().send("orders", messages)
+
+    with pytest.raises(PenstockError, match=f"(?s).*{finding}"):
+        driver.run()
