@@ -31,7 +31,7 @@ BUCKETS = 4
 EVENTS, USERS = 120, 12
 PROTO = """
 syntax = "proto3";
-package shop;
+package market;
 import "google/protobuf/timestamp.proto";
 message Order { string id = 1; google.protobuf.Timestamp at = 2; int64 cents = 3; string shop = 4; }
 message Total { string id = 1; google.protobuf.Timestamp at = 2; int64 cents = 3; }
@@ -325,6 +325,6 @@ def test_a_java_producer_is_counted_and_a_java_consumer_reads_the_totals(
     last = {key: int(cents) for key, _, _, cents, _ in sorted(lines, key=lambda line: int(line[3]))}
     assert last == {f"k{user[1:]}": total for user, total in truth(EVENTS).items()}
     assert len(lines) == EVENTS
-    assert {(message, key == user) for key, message, user, _, _ in lines} == {("shop.Total", True)}
+    assert {(message, key == user) for key, message, user, _, _ in lines} == {("market.Total", True)}
     control = {key: number for key, number in buckets_of_keys(kafka, f"{prefix}.orders").items() if key}
     assert {key[1:].decode() for key in control} == set(last)
