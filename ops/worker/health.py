@@ -2,8 +2,9 @@
 
     GET /health    200 while the loop runs, 503 before its first turn and when a turn takes too long
     GET /ready     200 while the worker also reads all buckets that it owns, else 503
+    GET /metrics   the metrics of the worker and of its user's code, for Prometheus
 
-Both return a `Health` as JSON. The loop only records its turns, so requests do not slow it down.
+The first two return a `Health` as JSON. The loop only records its turns, so requests do not slow it down.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import NamedTuple
 import msgspec
 
 from ...processors.errors import PenstockError
+from .metrics import Metrics
 from .worker import Worker
 
 DEPLOYMENT_VARIABLE = "PENSTOCK_DEPLOYMENT"
@@ -100,6 +102,7 @@ class LoopMonitor:
     def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
         self._now_s = now_s
         self._last: _LoopState | None = None
+        self._metrics: tuple[str, Metrics] | None = None
 
     def record_turn(self, worker: Worker) -> None:
         """Record a turn of the loop."""
@@ -110,6 +113,11 @@ class LoopMonitor:
             if last is not None and last.buckets == worker.owned and last.settled_since_s is not None:
                 since_s = last.settled_since_s
         self._last = _LoopState(now_s, since_s, worker.owned, worker.metrics.checkpoints)
+        self._metrics = worker.processor_name, worker.metrics
+
+    def metrics(self) -> tuple[str, Metrics] | None:
+        """Return the name of the worker's processor and its metrics; None before the first turn."""
+        return self._metrics
 
     def health(self) -> Health:
         """Return the worker's health."""
@@ -142,13 +150,23 @@ def serve_health(address: Address | None, monitor: LoopMonitor) -> Iterator[None
 
 
 def _http_server(address: Address, monitor: LoopMonitor) -> ThreadingHTTPServer:
+    from .exposition import WorkerCollector, exposition  # noqa: PLC0415 - only for workers with this endpoint
+
+    worker = WorkerCollector(monitor.metrics)
+
     class HealthHandler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            if self.path == "/metrics":
+                self._answer(200, "text/plain; version=0.0.4; charset=utf-8", exposition(worker))
+                return
             health = monitor.health()
             is_well = {"/health": health.turns, "/ready": health.is_ready}.get(self.path)
             body = b"" if is_well is None else msgspec.json.encode(health)
-            self.send_response(404 if is_well is None else 200 if is_well else 503)
-            self.send_header("Content-Type", "application/json")
+            self._answer(404 if is_well is None else 200 if is_well else 503, "application/json", body)
+
+        def _answer(self, status: int, kind: str, body: bytes) -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)

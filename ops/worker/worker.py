@@ -102,6 +102,7 @@ class Worker:
         self._after_turn = after_turn
         self._stopping = False
         self._keeps_place = False
+        self.processor_name = kind.name
         self.metrics = Metrics(lookups=processor.metrics() if isinstance(processor, LookupJoin) else None)
         codecs = Codecs(bus)
         codecs.open([*processor.inputs(), *processor.outputs()])

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import http.client
 from collections.abc import Iterable
+from contextlib import closing
 from typing import Any
 
 import msgspec
 import pytest
+from prometheus_client import Counter
 
 import penstock as ps
 from penstock.ops.dev_services.ports import choose_ports
@@ -15,6 +17,7 @@ from penstock.ops.testing import Driver, InlineExecutor
 from penstock.ops.worker.health import STUCK_S, Address, Health, HealthUnavailable, LoopMonitor, serve_health
 from penstock.ops.worker.worker import Worker, WorkerConfig
 from penstock.state.protocols import MemoryStateFolder
+from penstock.transport.messages import Outgoing
 
 
 class Reading(ps.Record, frozen=True):
@@ -34,6 +37,18 @@ class Count(ps.Stateful):
 
     def process(self, event: Reading, state: Any, context: ps.Context) -> tuple[Any, Iterable[ps.Record]]:
         return (state or 0) + 1, ()
+
+
+CALLS = Counter("test_health_calls", "calls of the code of this test", ["result"])
+
+
+class Counted(Count):
+    """Counts its calls."""
+
+    def process(self, event: Reading, state: Any, context: ps.Context) -> tuple[Any, Iterable[ps.Record]]:
+        """Count the call."""
+        CALLS.labels("ok").inc()
+        return super().process(event, state, context)
 
 
 class Steered:
@@ -91,6 +106,45 @@ def test_a_worker_is_healthy_while_its_loop_runs(monkeypatch: pytest.MonkeyPatch
         assert asked(address, "/health")[0] == 503
 
         assert asked(address, "/other") == (404, None)
+
+
+def metrics_at(address: Address) -> dict[str, float]:
+    """Return the samples that a worker serves."""
+    connection = http.client.HTTPConnection(*address, timeout=10)
+    connection.request("GET", "/metrics")
+    text = connection.getresponse().read().decode()
+    connection.close()
+    lines = [line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#")]
+    return {name: float(value) for name, value in lines}
+
+
+def test_a_worker_serves_its_metrics_and_those_of_the_users_code() -> None:
+    """Any metric of prometheus_client is among them; the counters of the worker have the name of the processor."""
+    driver = Driver(Counted)
+    worker = Worker(
+        Counted(),
+        WorkerConfig(driver.bus, MemoryStateFolder(), "test"),
+        InlineExecutor(),
+        InlineExecutor(),
+        clock=driver.clock,
+    )
+    monitor, address = (
+        LoopMonitor(driver.clock.monotonic_s),
+        Address("127.0.0.1", choose_ports(["health"], {})["health"]),
+    )
+    with serve_health(address, monitor):
+        before = metrics_at(address)
+        with closing(driver.bus.writer()) as writer:
+            writer.send(readings.name, [Outgoing(b"m", b'{"meter": "m", "at": 1}') for _ in range(5)])
+            writer.flush()
+        while worker.metrics.events_in < 5:
+            worker.run_once()
+        monitor.record_turn(worker)
+        after = metrics_at(address)
+
+    assert "penstock_worker_events_in_total" not in before
+    assert after['penstock_worker_events_in_total{processor="counted"}'] == 5
+    assert after['test_health_calls_total{result="ok"}'] == 5
 
 
 def test_an_unavailable_address_is_named() -> None:
