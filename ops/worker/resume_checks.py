@@ -21,6 +21,7 @@ from ...transport.bus import Bus
 from ...transport.errors import CompactedInput, OffsetOutOfRange, TopicRecreated
 from ...transport.messages import Bucket
 from ...transport.tables.maintenance_log import MaintenanceOperation, newest_maintenance
+from ..humanize import counted
 
 _LOG = logging.getLogger("penstock.worker")
 
@@ -148,9 +149,9 @@ def first_available(owner: str, bucket: Bucket, begin: int, start: int, *, from_
         return begin
     if from_earliest:
         _LOG.warning(
-            "%s skipped %s events of %s that have expired on the bus (offsets %s to %s), as requested (`--from-earliest`).",
+            "%s skipped %s of %s that expired on the bus (offsets %s to %s), as requested (`--from-earliest`).",
             owner,
-            f"{start - begin:,}",
+            counted(start - begin, "event"),
             bucket,
             f"{begin:,}",
             f"{start - 1:,}",
@@ -158,7 +159,7 @@ def first_available(owner: str, bucket: Bucket, begin: int, start: int, *, from_
         return start
     raise OffsetOutOfRange(
         f"{owner} must resume at offset {begin:,} of {bucket}, but the bus keeps that bucket only from offset {start:,} on: "
-        f"{start - begin:,} events have expired. Nothing was changed and nothing was skipped. Choose one: restore a newer backup of its state "
+        f"{counted(start - begin, 'event')} expired. Nothing was changed and nothing was skipped. Choose one: restore a newer backup of its state "
         "(`penstock state list`, `penstock state restore`); rename the processor and build its state from the warehouse with `penstock "
         "backfill`; or skip the missing events with `penstock run … --from-earliest`."
     )

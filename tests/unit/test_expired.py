@@ -377,5 +377,5 @@ def test_a_state_before_the_first_retained_event_is_refused(machine: Machine) ->
     expired(machine, Totals)
     machine.bus.start = 61  # type: ignore[attr-defined]
 
-    with pytest.raises(OffsetOutOfRange, match="1 events have expired"):
+    with pytest.raises(OffsetOutOfRange, match="1 event expired"):
         machine.run(Totals)

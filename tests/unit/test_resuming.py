@@ -88,7 +88,7 @@ def test_expired_events_are_skipped_only_with_from_earliest() -> None:
     """Otherwise the error reports their number."""
     assert first_available("p", BUCKET, 7, 5, from_earliest=False) == 7
     assert first_available("p", BUCKET, 5, 1005, from_earliest=True) == 1005
-    with pytest.raises(OffsetOutOfRange, match="1,000 events have expired"):
+    with pytest.raises(OffsetOutOfRange, match="1,000 events expired"):
         first_available("p", BUCKET, 5, 1005, from_earliest=False)
 
 
