@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -183,13 +184,14 @@ def key_text(key: bytes | None) -> str | None:
 def _messages(bus: Bus, name: str, start: str | None, *, follow: bool) -> Iterator[tuple[Bucket, Message]]:
     state = bus.catalog.describe(name)
     unfinished = {Bucket(name, bucket) for bucket in state.ends}
-    reader = bus.scanner([Position(Bucket(name, n), offset) for n, offset in _starts(bus, state, start).items()])
-    while follow or unfinished:
-        polled = reader.poll(0.2)
-        for batch in polled.batches:
-            for message in batch.messages:
-                yield batch.bucket, message
-        unfinished -= {end.bucket for end in polled.ended}
+    starts = _starts(bus, state, start)
+    with closing(bus.scanner([Position(Bucket(name, n), offset) for n, offset in starts.items()])) as scanner:
+        while follow or unfinished:
+            polled = scanner.poll(0.2)
+            for batch in polled.batches:
+                for message in batch.messages:
+                    yield batch.bucket, message
+            unfinished -= {end.bucket for end in polled.ended}
 
 
 def _starts(bus: Bus, state: CategoryState, start: str | None) -> dict[int, int]:

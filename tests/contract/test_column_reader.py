@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -145,11 +147,10 @@ def test_a_batch_in_columns_is_a_sequence_of_messages(kafka: str, kafka_bus: Kaf
         for message in odd_messages(300):
             producer.produce(category, **message | {"partition": 1})
         producer.flush()
-        batches: list[RawBatch] = []
+        batch: RawBatch | None = None
         deadline = time.monotonic() + LIMIT_S
-        while not batches and time.monotonic() < deadline:
-            batches = list(scanner.poll(0.1).batches)
-    [batch] = batches
+        while not (isinstance(batch, ColumnBatch) and len(batch.messages) > 10) and time.monotonic() < deadline:
+            batch = next(iter(scanner.poll(0.1).batches), None)
     assert isinstance(batch, ColumnBatch)
     assert isinstance(batch.messages, MessageColumns)
     messages = [read_of(message) for message in batch.messages]
@@ -271,3 +272,23 @@ def test_every_message_is_the_next_one_through_seeks_pauses_and_rebalances(kafka
     assert sum(ends.values()) == written
     assert {int(message.value or b"") for message in seen} == set(range(written))
     assert in_columns > 1_000
+
+
+@pytest.mark.parametrize("end", ["del scanner", "sys.exit(0)", "raise SystemExit(0)"])
+def test_a_reader_that_nobody_closes_holds_no_process(kafka: str, kafka_bus: KafkaBus, category: str, end: str) -> None:
+    """It is released when it is no longer used, and at the end of its process."""
+    send_one_each(kafka_bus, category)
+    program = f"""
+import sys
+from penstock.transport.kafka import KafkaBus, KafkaSettings
+from penstock.transport.messages import Bucket, Position
+
+def read():
+    scanner = KafkaBus(KafkaSettings({kafka!r})).scanner([Position(Bucket({category!r}, 0), 0)])
+    while not scanner.poll(0.1).batches:
+        pass
+    {end}
+
+read()
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=LIMIT_S)

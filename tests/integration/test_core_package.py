@@ -60,13 +60,15 @@ def test_it_needs_the_dependencies_of_the_whole_but_for_the_batch_side() -> None
 
 
 def test_the_wheel_has_each_file_of_the_package(wheel: Path) -> None:
-    """It contains the tracked files of all folders, those of project templates included."""
+    """It contains the tracked files of all folders, those of project templates included, and the compiled reader of Kafka."""
     command = ["git", "ls-files", "penstock/*", "processors", "transport", "state", "backfill", "ops"]
     tracked = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout.splitlines()
     files = {name if name.startswith("penstock/") else f"penstock/{name}" for name in tracked}
     links = {f"penstock/{folder}" for folder in ("processors", "transport", "state", "backfill", "ops")}
     with zipfile.ZipFile(wheel) as packed:
-        assert {name for name in packed.namelist() if name.startswith("penstock/")} == files - links
+        assert {name for name in packed.namelist() if name.startswith("penstock/")} == files - links | {
+            "penstock/transport/kafka/gather.so"
+        }
 
 
 def test_a_worker_needs_no_batch_side(core: Cli, app: Path, prefix: str) -> None:

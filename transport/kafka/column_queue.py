@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
+from weakref import finalize
 
 import numpy as np
 import numpy.typing as npt
@@ -147,13 +148,16 @@ def _declare(rdkafka: ctypes.CDLL) -> None:
 class ColumnQueue:
     """A queue of fetched messages of one consumer. One thread.
 
+    It is released before the consumer, also if nobody closes it: otherwise the end of the consumer would wait for the queue forever.
+
     Args:
         library: the C libraries.
+        consumer: open.
         handle: the consumer's rd_kafka_t.
         limit: the greatest number of messages of `take`.
     """
 
-    def __init__(self, library: Library, handle: int, limit: int) -> None:
+    def __init__(self, library: Library, consumer: Consumer, handle: int, limit: int) -> None:
         self._gather, self._rdkafka, self._client = library
         self._handle = handle
         self._messages = np.empty(limit, np.uintp)
@@ -164,6 +168,8 @@ class ColumnQueue:
         self._own = self._rdkafka.rd_kafka_queue_get_consumer(handle)
         for queue in filter(None, (self._queue, self._own)):
             self._rdkafka.rd_kafka_queue_io_event_enable(queue, self._wake_write, _WAKE, len(_WAKE))
+        pipe = (self._wake_read, self._wake_write)
+        self._release = finalize(self, _release, self._rdkafka, (self._own, self._queue), pipe, consumer)
 
     def forward(self, buckets: Iterable[Bucket]) -> None:
         """Let the next messages of buckets of the consumer come to this queue. Assigning a bucket to the consumer ends that."""
@@ -223,11 +229,16 @@ class ColumnQueue:
 
     def close(self) -> None:
         """Release the queue; the consumer is still open."""
-        for queue in filter(None, (self._own, self._queue)):
-            self._rdkafka.rd_kafka_queue_io_event_enable(queue, -1, None, 0)
-            self._rdkafka.rd_kafka_queue_destroy(queue)
-        os.close(self._wake_read)
-        os.close(self._wake_write)
+        self._release()
+
+
+def _release(rdkafka: ctypes.CDLL, queues: Iterable[int | None], pipe: Iterable[int], _consumer: Consumer) -> None:
+    """Release the queues of a consumer, which is held until then, and the pipe that they write to."""
+    for queue in filter(None, queues):
+        rdkafka.rd_kafka_queue_io_event_enable(queue, -1, None, 0)
+        rdkafka.rd_kafka_queue_destroy(queue)
+    for end in pipe:
+        os.close(end)
 
 
 class _Gathered:
@@ -313,4 +324,4 @@ def open_column_queue(consumer: Consumer, client_id: str, limit: int) -> ColumnQ
     handle = ctypes.c_void_p.from_address(id(consumer) + object.__basicsize__).value
     if not handle or not library.rdkafka.rd_kafka_name(handle).decode().startswith(f"{client_id}#consumer-"):
         return None
-    return ColumnQueue(library, handle, limit)
+    return ColumnQueue(library, consumer, handle, limit)
