@@ -17,7 +17,7 @@ from ..processors.apps.apps import App, processors_in
 from ..processors.declare.categories import Category
 from ..processors.declare.dead_letters import DeadLetter, dead_letters_of
 from ..processors.declare.processor import Processor
-from ..processors.declare.records import Record
+from ..processors.declare.records import AnyRecord
 from ..processors.declare.tombstones import Tombstone
 from ..processors.errors import DeclarationError, PenstockError
 from ..processors.lifecycle import start
@@ -39,7 +39,7 @@ from .worker.metrics import Metrics
 from .worker.preflight import ends_of
 from .worker.worker import Worker, WorkerConfig
 
-R = TypeVar("R", bound=Record)
+R = TypeVar("R", bound=AnyRecord)
 
 YEAR_2100_MS = 4_102_444_800_000
 IDLE_REPORT_S = 5.0

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Generic, TypeVar, cast, final
 
 from ..processors.declare.categories import AnyCategory, Category
-from ..processors.declare.records import Record
+from ..processors.declare.records import AnyRecord
 from ..processors.declare.routes import To, expect_tombstone
 from ..processors.declare.tombstones import Tombstone
 from ..processors.errors import DeclarationError
@@ -19,7 +19,7 @@ from .codecs.by_category import Codecs, encoded_messages
 from .errors import BusError
 from .kafka import KafkaBus, KafkaSettings
 
-R = TypeVar("R", bound=Record)
+R = TypeVar("R", bound=AnyRecord)
 
 KAFKA_VARIABLE = "PENSTOCK_KAFKA"
 TRANSACTION_LIMIT_S = 60.0
@@ -104,14 +104,14 @@ class Producer(Generic[R]):
         for name, messages in batches:
             self._open_writer().send(name, messages)
 
-    def _split(self, records: tuple[R | Tombstone | To, ...]) -> list[tuple[AnyCategory, list[Record | Tombstone]]]:
-        by_record: dict[type[Record], list[Record | Tombstone]] = {}
+    def _split(self, records: tuple[R | Tombstone | To, ...]) -> list[tuple[AnyCategory, list[AnyRecord | Tombstone]]]:
+        by_record: dict[type[AnyRecord], list[AnyRecord | Tombstone]] = {}
         for given in records:
             category, record = self._addressed(given)
             by_record.setdefault(category.record, []).append(record)
         return [(self._categories[kind], of_kind) for kind, of_kind in by_record.items()]
 
-    def _addressed(self, given: R | Tombstone | To) -> tuple[AnyCategory, Record | Tombstone]:
+    def _addressed(self, given: R | Tombstone | To) -> tuple[AnyCategory, AnyRecord | Tombstone]:
         """Return the category and the record of an argument of `send`."""
         if isinstance(given, To):
             name = getattr(given.category, "name", given.category)

@@ -19,6 +19,7 @@ import msgspec
 from ...processors.declare.aggregator import Aggregator
 from ...processors.declare.categories import AnyCategory
 from ...processors.declare.processor import Processor, as_tuple
+from ...processors.declare.records import fields_of
 from ...processors.monoids import Monoid
 from ...processors.monoids.equality import alike
 
@@ -197,7 +198,7 @@ def estimates_of(category: AnyCategory, aggregator: type[Aggregator]) -> Mapping
     if aggregator.estimates:
         return aggregator.estimates
     own = {category.key, category.times.column}
-    names = [field.encode_name for field in msgspec.structs.fields(category.record) if field.encode_name not in own]
+    names = [name for name in fields_of(category.record) if name not in own]
     return dict.fromkeys(names, aggregator.monoid)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal
 from functools import cached_property
+from operator import attrgetter
 from typing import Any, get_type_hints
 
 import msgspec
@@ -17,7 +18,7 @@ import pyarrow as pa
 from msgspec import inspect as shapes
 
 from ...processors.declare.canonical import conversion_of, decimal_digits
-from ...processors.declare.records import Record, fields_of, plain, primitive, without_null
+from ...processors.declare.records import AnyRecord, fields_of, plain, primitive, without_null
 from ...processors.errors import DeclarationError
 from .layout import DAY_MS, day_of
 
@@ -68,7 +69,7 @@ class Columns:
         DeclarationError: a field has no column type, or a reserved name.
     """
 
-    def __init__(self, record: type[Record]) -> None:
+    def __init__(self, record: type[AnyRecord]) -> None:
         self._record = record
         self._fields = fields_of(record)
         for name in _RESERVED & self._fields.keys():
@@ -84,10 +85,9 @@ class Columns:
         Raises:
             pa.ArrowInvalid, pa.ArrowTypeError, OverflowError: a value does not fit; see `CONVERSION_ERRORS`.
         """
-        values = zip(*map(msgspec.structs.astuple, records), strict=True) if records else [()] * len(self._fields)
         return [
-            pa.array(_lowered(field.type, column), column_type)
-            for field, column, column_type in zip(self._fields.values(), values, self.schema.types, strict=True)
+            pa.array(_lowered(field.type, list(map(attrgetter(field.name), records))), column_type)
+            for field, column_type in zip(self._fields.values(), self.schema.types, strict=True)
         ]
 
     def records(self, batch: pa.RecordBatch) -> list[Any]:
@@ -176,12 +176,12 @@ def _type(record: type, name: str, declared: Any, around: tuple[type, ...]) -> p
             return pa.list_(_type(record, name, shape.item_type, around))
         case shapes.DictType() if isinstance(plain(shape.key_type), shapes.StrType):
             return pa.map_(pa.string(), _type(record, name, shape.value_type, around))
-        case shapes.StructType() if shape.cls in around:
+        case shapes.StructType() | shapes.DataclassType() if shape.cls in around:
             raise DeclarationError(
                 f"{record.__name__}.{name}: a record that contains itself cannot be stored in columns. Declare a "
                 "list of flat records, or do not archive the category."
             )
-        case shapes.StructType():
+        case shapes.StructType() | shapes.DataclassType():
             return pa.struct([_column(shape.cls, field.encode_name, field, around) for field in shape.fields])
         case shapes.DecimalType():
             digits = decimal_digits(declared)
@@ -219,7 +219,7 @@ def _with_pairs(shape: Any, value: Any) -> Any:
             return [_with_pairs(shape.item_type, item) for item in value]
         case shapes.DictType():
             return [(key, _with_pairs(shape.value_type, item)) for key, item in value.items()]
-        case shapes.StructType():
+        case shapes.StructType() | shapes.DataclassType():
             return {field.encode_name: _with_pairs(field.type, value[field.encode_name]) for field in shape.fields}
     return value
 
@@ -234,7 +234,7 @@ def _raised(shape: Any, value: Any) -> Any:
             return [_raised(shape.item_type, item) for item in value]
         case shapes.DictType():
             return {key: _raised(shape.value_type, item) for key, item in value}
-        case shapes.StructType():
+        case shapes.StructType() | shapes.DataclassType():
             fields = {field.encode_name: (field.type, value.get(field.encode_name)) for field in shape.fields}
             return {
                 name: _raised(kind, item)

@@ -12,12 +12,11 @@ from decimal import Context, Decimal, Inexact, InvalidOperation
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
-import msgspec
 from msgspec import inspect as shapes
 
 from ..errors import DeclarationError
 from .record_check import SHOWN, InvalidRecord
-from .records import Record
+from .records import RECORD_SHAPES, AnyRecord, replace_fields
 
 MAX_DIGITS = 38
 """The maximum number of digits of a decimal, as in Spark, Hive and Parquet."""
@@ -101,7 +100,7 @@ class CanonicalForm:
         DeclarationError: a datetime is declared without an offset, or a decimal with invalid digits.
     """
 
-    def __init__(self, record: type[Record]) -> None:
+    def __init__(self, record: type[AnyRecord]) -> None:
         self._record = record
         self._convert = _conversion_of_record(record)
 
@@ -132,7 +131,7 @@ class CanonicalForm:
 
 
 @lru_cache(maxsize=1_000)
-def _conversion_of_record(record: type[Record]) -> _Convert | None:
+def _conversion_of_record(record: type[AnyRecord]) -> _Convert | None:
     return conversion_of(shapes.type_info(record))
 
 
@@ -149,7 +148,7 @@ def _inner(shape: Any, found: set[type]) -> Sequence[Any]:
     match shape:
         case shapes.UnionType():
             inner = shape.types
-        case shapes.StructType():
+        case shapes.StructType() | shapes.DataclassType():
             inner = () if shape.cls in found else tuple(field.type for field in shape.fields)
             found.add(shape.cls)
         case shapes.ListType() | shapes.VarTupleType():
@@ -189,7 +188,7 @@ class _Conversions:
                 convert = _fitting(digits or DecimalDigits())
             case shapes.UnionType():
                 convert = self._union(shape, digits)
-            case shapes.StructType():
+            case shapes.StructType() | shapes.DataclassType():
                 convert = self._struct(shape)
             case _:
                 convert = self._collection(shape)
@@ -219,7 +218,7 @@ class _Conversions:
 
         return convert
 
-    def _struct(self, shape: shapes.StructType) -> _Convert:
+    def _struct(self, shape: shapes.StructType | shapes.DataclassType) -> _Convert:
         if shape.cls in self._structs:
             return self._structs[shape.cls]
         fields: list[tuple[str, str, _Convert]] = []
@@ -235,7 +234,7 @@ class _Conversions:
                     raise
                 if new is not old:
                     changes[name] = new
-            return msgspec.structs.replace(value, **changes) if changes else value
+            return replace_fields(value, changes) if changes else value
 
         self._structs[shape.cls] = convert
         for field in shape.fields:
@@ -258,7 +257,7 @@ _CLASSES: dict[type, type] = {
 def _class_of(shape: Any) -> type | None:
     while isinstance(shape, shapes.Metadata):
         shape = shape.type
-    return shape.cls if isinstance(shape, shapes.StructType) else _CLASSES.get(type(shape))
+    return shape.cls if isinstance(shape, RECORD_SHAPES) else _CLASSES.get(type(shape))
 
 
 def _unchanged(value: Any) -> Any:

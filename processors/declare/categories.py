@@ -20,10 +20,10 @@ from .field_paths import find_field
 from .keys import AnyKeyCodec, KeyCodec, MessageKeys, is_key_codec
 from .metadata import metadata_of
 from .partitioner import AnyPartitioner, Partitioner, bucket_of, buckets_of
-from .records import Record, fields_of, plain
+from .records import AnyRecord, fields_of, plain
 from .tombstones import RowDeletion
 
-R = TypeVar("R", bound=Record)
+R = TypeVar("R", bound=AnyRecord)
 
 CodecName = Literal["json", "avro"]
 ANY_KEY = "0"
@@ -37,7 +37,7 @@ class Category(Generic[R]):
 
     Args:
         name: the name on the bus: letters, digits, `.`, `_` and `-`.
-        record: the type of the records.
+        record: the type of the records: a `Record` or a standard dataclass.
         key: the key field; or a function that returns the key of a record. Events of one key are in one bucket, in order.
         event_time: the field with the event time, an int (milliseconds since 1970, UTC) or a datetime with an offset; the dotted path of a
             field in a nested record; a `TimeField` for other units; or a function that returns the event time of a record.
@@ -147,7 +147,8 @@ class Category(Generic[R]):
             )
 
     def _check_fields(self) -> None:
-        metadata_of(self.record)  # raises for a metadata field of a wrong type
+        record: type[AnyRecord] = self.record
+        metadata_of(record)  # raises for a metadata field of a wrong type
         self.times  # noqa: B018 - reports an unknown field
         if isinstance(self.key, str):
             field = find_field(self.name, "key", self.record, self.key)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from .records import Record
+from .records import AnyRecord
 
 Headers = Sequence[tuple[str, bytes | None]]
 """The headers of a message in order. A name may occur several times."""
@@ -85,7 +85,7 @@ class Payload:
     """
 
     category: str
-    record: type[Record]
+    record: type[AnyRecord]
     event_time: str | None
     key: str | None = None
 

@@ -16,7 +16,7 @@ from ..errors import DeclarationError
 from ..validation import similar_member
 from .field_paths import FieldPath, find_field
 from .record_check import INT_MAX, INT_MIN, SHOWN, InvalidRecord
-from .records import Record
+from .records import AnyRecord
 from .tombstones import RowDeletion
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -75,7 +75,7 @@ class EventTimes:
         DeclarationError: the source is no field of the record, or its type is no time.
     """
 
-    def __init__(self, category: str, record: type[Record], source: EventTimeSource) -> None:
+    def __init__(self, category: str, record: type[AnyRecord], source: EventTimeSource) -> None:
         self._category, self._record, self._source = category, record, source
         self._path: FieldPath | None = None
         self._value: Callable[[Any], Any]
@@ -198,7 +198,7 @@ def _path_of(source: str | TimeField) -> str:
 
 
 def _conversion(
-    category: str, record: type[Record], path: FieldPath, source: str | TimeField
+    category: str, record: type[AnyRecord], path: FieldPath, source: str | TimeField
 ) -> tuple[TimeUnit | None, Callable[[Any], int] | None]:
     """Return the unit of a field, and the conversion of its values to milliseconds; None for no conversion."""
     unit = source.unit if isinstance(source, TimeField) else TimeUnit.MILLISECONDS

@@ -9,7 +9,7 @@ from msgspec import inspect as shapes
 
 from ..errors import DeclarationError
 from ..validation import did_you_mean
-from .records import Record, fields_of, without_null
+from .records import RECORD_SHAPES, AnyRecord, fields_of, without_null
 
 
 class FieldPath(NamedTuple):
@@ -33,7 +33,7 @@ class FieldPath(NamedTuple):
         return ".".join(self.names)
 
 
-def find_field(category: str, role: str, record: type[Record], path: str) -> FieldPath:
+def find_field(category: str, role: str, record: type[AnyRecord], path: str) -> FieldPath:
     """Return a field by its dotted path of Python names or names on the bus.
 
     Args:
@@ -58,7 +58,7 @@ def find_field(category: str, role: str, record: type[Record], path: str) -> Fie
         found.append(field)
         shape, _ = without_null(field.type)
         if number < len(rest) - 1:
-            if not isinstance(shape, shapes.StructType):
+            if not isinstance(shape, RECORD_SHAPES):
                 raise DeclarationError(
                     f"Category {category}: `{role}={path!r}`: {name!r} of {owner} is not a record, so it has no fields. Declare a function of the record."
                 )

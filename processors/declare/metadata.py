@@ -21,7 +21,7 @@ from msgspec import inspect as shapes
 
 from ..errors import DeclarationError
 from .codecs import Payload
-from .records import Record, fields_of, plain, without_null
+from .records import AnyRecord, Record, fields_of, plain, without_null
 
 
 class MessagePart(Enum):
@@ -70,7 +70,7 @@ Source = MessagePart | Header
 
 
 @lru_cache(maxsize=1_000)
-def metadata_of(record: type[Record]) -> dict[str, Source]:
+def metadata_of(record: type[AnyRecord]) -> dict[str, Source]:
     """Return the metadata fields of a record type and their sources, by the fields' names in Python.
 
     Raises:
@@ -92,7 +92,7 @@ def _extras(hint: Any) -> tuple[Any, ...]:
     return get_args(hint)[1:] if get_origin(hint) is Annotated else ()
 
 
-def _expect_type(record: type[Record], field: shapes.Field, source: Source) -> None:
+def _expect_type(record: type[AnyRecord], field: shapes.Field, source: Source) -> None:
     shape = plain(without_null(field.type)[0])
     kinds: tuple[type[shapes.Type], ...]
     if source is MessagePart.KEY:
@@ -124,7 +124,7 @@ def source_name(source: Source) -> str:
     return repr(source) if isinstance(source, Header) else source.value
 
 
-def payload_of(category: str, record: type[Record], event_time: str | None, key: str | None = None) -> Payload:
+def payload_of(category: str, record: type[AnyRecord], event_time: str | None, key: str | None = None) -> Payload:
     """Return the values of a category's messages: its records without metadata fields.
 
     Args:
@@ -140,13 +140,12 @@ def payload_of(category: str, record: type[Record], event_time: str | None, key:
 
 
 @lru_cache(maxsize=1_000)
-def value_type(record: type[Record]) -> type[Record]:
+def value_type(record: type[AnyRecord]) -> type[AnyRecord]:
     """Return a record type without its metadata fields; the record type itself if it has none."""
     metadata = metadata_of(record)
     if not metadata:
         return record
     hints = get_type_hints(record, include_extras=True)
-    config = record.__struct_config__
     fields = [
         (field.name, hints[field.name], _field(field))
         for field in fields_of(record).values()
@@ -160,12 +159,17 @@ def value_type(record: type[Record]) -> type[Record]:
         frozen=True,
         kw_only=True,
         gc=False,
-        omit_defaults=config.omit_defaults,
-        forbid_unknown_fields=config.forbid_unknown_fields,
-        tag=config.tag,
-        tag_field=config.tag_field,
+        **_options_of(record),
     )
-    return cast("type[Record]", values)
+    return cast("type[AnyRecord]", values)
+
+
+def _options_of(record: type[AnyRecord]) -> dict[str, Any]:
+    """Return the options of a struct that determine its encoding; a dataclass has none."""
+    if not issubclass(record, Record):
+        return {}
+    config = record.__struct_config__
+    return {name: getattr(config, name) for name in ("omit_defaults", "forbid_unknown_fields", "tag", "tag_field")}
 
 
 def _field(field: shapes.Field) -> Any:

@@ -18,7 +18,7 @@ from uuid import UUID
 import msgspec
 from msgspec import inspect as shapes
 
-from .records import Record, fields_of
+from .records import RECORD_SHAPES, AnyRecord, fields_of
 
 INT_MIN, INT_MAX = -(2**63), 2**63 - 1
 SHOWN = 500
@@ -45,7 +45,7 @@ class RecordCheck:
         unchecked_field: a field whose integers are checked elsewhere, by its name on the bus.
     """
 
-    def __init__(self, record: type[Record], unchecked_field: str | None = None) -> None:
+    def __init__(self, record: type[AnyRecord], unchecked_field: str | None = None) -> None:
         self._record = record
         self._unchecked_field = unchecked_field
         self._shape = shapes.type_info(record)
@@ -117,7 +117,7 @@ class RecordCheck:
         """Return whether a top-level field accepts any integer: as a float, or because it is checked elsewhere."""
         if place == self._unchecked_field:
             return True
-        fields = self._shape.fields if isinstance(self._shape, shapes.StructType) else ()
+        fields = self._shape.fields if isinstance(self._shape, RECORD_SHAPES) else ()
         return any(field.encode_name == place and _takes_floats(field.type) for field in fields)
 
 
@@ -143,7 +143,7 @@ def _numbers(content: Any, place: str) -> Iterator[tuple[str, Any]]:
 
 
 @lru_cache(maxsize=1_000)
-def _twin_of(record: type[Record], unchecked_field: str | None) -> Any:
+def _twin_of(record: type[AnyRecord], unchecked_field: str | None) -> Any:
     """Return the twin of a record type; None if a field type has no bounded equivalent."""
     try:
         return _Twins(unchecked_field).of(shapes.type_info(record))
@@ -196,6 +196,7 @@ class _Twins:
             shapes.LiteralType: lambda shape: Literal[shape.values],
             shapes.UnionType: self._union,
             shapes.StructType: self._struct,
+            shapes.DataclassType: self._struct,
         }
 
     def _collection(self, shape: Any) -> Any:
@@ -213,11 +214,11 @@ class _Twins:
         return _annotated(collection, {"min_length": shape.min_length, "max_length": shape.max_length})
 
     def _union(self, shape: shapes.UnionType) -> Any:
-        if sum(isinstance(member, shapes.StructType) for member in shape.types) > 1:
+        if sum(isinstance(member, RECORD_SHAPES) for member in shape.types) > 1:
             raise _NotBounded  # tags distinguish the structs, but tags are not attributes
         return Union[tuple(map(self.of, shape.types))]  # noqa: UP007 - of types that are a dynamic type
 
-    def _struct(self, shape: shapes.StructType) -> Any:
+    def _struct(self, shape: shapes.StructType | shapes.DataclassType) -> Any:
         if shape.cls not in self._structs:
             twin = msgspec.defstruct(shape.cls.__name__, [(field.name, Any) for field in shape.fields], gc=False)
             self._structs[shape.cls] = twin
@@ -252,7 +253,7 @@ def _annotated(kind: Any, constraints: dict[str, Any]) -> Any:
     return Annotated[kind, msgspec.Meta(**given)] if given else kind
 
 
-def has_whole_numbers(record: type[Record], unchecked_field: str | None) -> bool:
+def has_whole_numbers(record: type[AnyRecord], unchecked_field: str | None) -> bool:
     """Return whether a record may contain integers besides one field.
 
     Args:
@@ -267,7 +268,7 @@ def has_whole_numbers(record: type[Record], unchecked_field: str | None) -> bool
 
 def _may_contain_int(shape: Any, found: set[type]) -> bool:
     match shape:
-        case shapes.StructType():
+        case shapes.StructType() | shapes.DataclassType():
             inner = [] if shape.cls in found else [field.type for field in shape.fields]
             found.add(shape.cls)
         case shapes.Metadata():

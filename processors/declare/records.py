@@ -5,8 +5,9 @@ One declaration determines the codecs, the columns of the warehouse and the vali
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Annotated, Any, TypeAlias, get_args, get_origin
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, ClassVar, Protocol, TypeAlias, get_args, get_origin
 
 import msgspec
 from msgspec import inspect as shapes
@@ -33,14 +34,25 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     """
 
 
-def fields_of(record: type[Record]) -> dict[str, shapes.Field]:
+class DataclassRecord(Protocol):
+    """An instance of a standard dataclass."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+
+AnyRecord: TypeAlias = Record | DataclassRecord
+"""A record of a category: a `Record` or an instance of a standard dataclass."""
+RECORD_SHAPES = (shapes.StructType, shapes.DataclassType)
+"""The shapes of types with named fields."""
+
+
+def fields_of(record: type[AnyRecord]) -> dict[str, shapes.Field]:
     """Return the fields of a record type in declaration order, by their names on the bus.
 
     Raises:
-        DeclarationError: the type is not a Record, or an annotation cannot be resolved or decoded.
+        DeclarationError: the type is neither a Record nor a dataclass that can be decoded, or an annotation cannot be resolved or decoded.
     """
-    if not _is_record(record):
-        raise DeclarationError(f"{record!r} is not a record type. Derive it from penstock.Record.")
+    _expect_record(record)
     try:
         shape = shapes.type_info(record)
     except (TypeError, NameError) as error:
@@ -48,13 +60,58 @@ def fields_of(record: type[Record]) -> dict[str, shapes.Field]:
             f"The field types of {record.__qualname__} are not supported: {error}. Use int, float, str, bool, bytes, datetime, date, Decimal, UUID, enums, literals, lists, dicts, other records, or "
             "one of these | None."
         ) from error
-    if not isinstance(shape, shapes.StructType):
-        raise DeclarationError(f"{record.__qualname__} is not a record type. Derive it from penstock.Record.")
+    if not isinstance(shape, RECORD_SHAPES):
+        raise DeclarationError(f"{record.__qualname__} is not a record type. {_USE_RECORD}")
     return {field.encode_name: field for field in shape.fields}
 
 
-def _is_record(candidate: object) -> bool:
-    return is_class(candidate) and issubclass(candidate, Record)
+_USE_RECORD = "Derive it from penstock.Record, or declare it as a standard dataclass."
+
+
+def _expect_record(candidate: object) -> None:
+    """Raise DeclarationError for anything but a Record or a dataclass that msgspec decodes as its constructor would."""
+    if is_class(candidate) and issubclass(candidate, Record):
+        return
+    if not is_class(candidate):
+        raise DeclarationError(f"{candidate!r} is not a record type: it is no class. {_USE_RECORD}")
+    reason = _refusal_of(candidate)
+    if reason is not None:
+        raise DeclarationError(f"{candidate.__qualname__} is not a record type: {reason}")
+
+
+def _refusal_of(candidate: type) -> str | None:
+    """Return why a class that is no Record is no record type, and the remedy; None if it is a suitable dataclass."""
+    if hasattr(candidate, "__pydantic_fields__") or hasattr(candidate, "__pydantic_validator__"):
+        return f"its values would not be validated by pydantic, because msgspec decodes messages. {_USE_RECORD}"
+    if not dataclasses.is_dataclass(candidate):
+        return f"it is neither a Record nor a dataclass. {_USE_RECORD}"
+    if "__dataclass_fields__" not in vars(candidate):
+        return "its base is a dataclass, but the class is not. Decorate it with @dataclass, too."
+    if not candidate.__dataclass_params__.init:  # type: ignore[attr-defined]  # typeshed omits it
+        return "its constructor is not the one of dataclasses (`init=False`). Omit `init=False`."
+    computed = [field.name for field in dataclasses.fields(candidate) if not field.init]
+    if computed:
+        return (
+            f"its field {computed[0]!r} is no argument of the constructor (`init=False`), so no message could contain it. "
+            "Declare it as a property."
+        )
+    return None
+
+
+def replace_fields(record: Any, changes: Mapping[str, Any]) -> Any:
+    """Return a copy of a record with other values in some fields, by their names in Python."""
+    if isinstance(record, msgspec.Struct):
+        return msgspec.structs.replace(record, **changes)
+    return dataclasses.replace(record, **changes)
+
+
+def is_mutable_record(candidate: object) -> bool:
+    """Return whether a type is a struct or a dataclass whose instances can change."""
+    if not is_class(candidate):
+        return False
+    if issubclass(candidate, msgspec.Struct):
+        return not candidate.__struct_config__.frozen
+    return dataclasses.is_dataclass(candidate) and not candidate.__dataclass_params__.frozen  # type: ignore[attr-defined]  # typeshed omits it
 
 
 def type_name(kind: Any) -> str:

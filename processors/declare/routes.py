@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import msgspec
-
 from .aggregator import Aggregator
 from .categories import AnyCategory
 from .codecs import LimitedCodec
@@ -16,7 +14,7 @@ from .keys import InvalidKey
 from .metadata import Key, metadata_of, payload_of
 from .processor import Processor, as_tuple
 from .record_check import RecordCheck
-from .records import Record
+from .records import AnyRecord, Record, replace_fields
 from .tombstones import Tombstone
 
 
@@ -69,7 +67,7 @@ class To(Record, frozen=True):
 
     def _with_key(self, category: AnyCategory, key: str) -> Any:
         attribute = category.key_attribute
-        record: type[Record] = category.record
+        record: type[AnyRecord] = category.record
         if attribute is None or metadata_of(record).get(attribute) is not Key:
             place = "a function of the record" if attribute is None else f"the field {category.key!r}"
             raise TypeError(
@@ -77,7 +75,7 @@ class To(Record, frozen=True):
                 f"than the message key. Set the key in the record. Or declare the key as a field with penstock.metadata.Key."
             )
         expect_key(category, key)
-        return msgspec.structs.replace(self.record, **{attribute: int(key) if category.key_is_number else key})
+        return replace_fields(self.record, {attribute: int(key) if category.key_is_number else key})
 
 
 def expect_tombstone(category: AnyCategory, tombstone: Tombstone) -> Tombstone:

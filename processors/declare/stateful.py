@@ -11,13 +11,12 @@ from msgspec import inspect as shapes
 
 from ..errors import DeclarationError
 from ..time.timers import Timer
-from ..validation import is_class
 from .categories import AnyCategory, Category
 from .context import Context
 from .emission import OnLate
 from .method_check import Method, check_methods
 from .processor import ErrorPolicy, KeyedProcessor, key_name
-from .records import foreign_class, type_name
+from .records import foreign_class, is_mutable_record, type_name
 from .semantics import expect_pair
 from .type_parameters import Event, Output, State
 
@@ -159,10 +158,10 @@ class Stateful(KeyedProcessor, Generic[Event, State, Output]):
                 f"Stateful processor {cls.__name__}: its state is a {container.__name__}, which can change after it was "
                 "returned. Declare a frozen Record that contains it, and return a new one for each change."
             )
-        if is_class(cls.state) and issubclass(cls.state, msgspec.Struct) and not cls.state.__struct_config__.frozen:
+        if is_mutable_record(cls.state):
             raise DeclarationError(
                 f"Stateful processor {cls.__name__}: {cls.state.__name__} can change after it was returned. Declare it "
-                f"as `class {cls.state.__name__}(ps.Record, frozen=True)`."
+                f"as `class {cls.state.__name__}(ps.Record, frozen=True)`, or as a dataclass with `@dataclass(frozen=True)`."
             )
         try:
             _expect_encodable(cls.saved_type())

@@ -6,12 +6,12 @@ from typing import Any
 
 from typing_extensions import TypeVar
 
-from .records import Record
+from .records import AnyRecord
 from .tombstones import Tombstone
 
 Event = TypeVar("Event", default=Any)
 """The record of the input; a union if there are several inputs."""
-Output = TypeVar("Output", bound=Record | Tombstone, default=Any)
+Output = TypeVar("Output", bound=AnyRecord | Tombstone, default=Any)
 """The record of the output; a union if there are several outputs, or with `Tombstone`."""
 State = TypeVar("State", default=Any)
 """The state of a key."""

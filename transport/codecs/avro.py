@@ -25,7 +25,7 @@ from ...processors.declare.canonical import decimal_digits
 from ...processors.declare.codecs import Decoded, Message, Payload
 from ...processors.declare.event_times import EPOCH
 from ...processors.declare.record_check import RecordCheck
-from ...processors.declare.records import Record, fields_of, plain, primitive, without_null
+from ...processors.declare.records import RECORD_SHAPES, AnyRecord, fields_of, plain, primitive, without_null
 from ...processors.errors import DeclarationError
 from ..tables.schemas import Schemas, UnknownSchema
 from .decoded import MissingEventTime, UndecodableValue, decode_singly, lacks_event_time, reject_out_of_range, value_of
@@ -49,7 +49,7 @@ NATIVE = (bytes, datetime, date, Decimal, UUID)
 """The types of values that fastavro encodes by their logical types."""
 
 
-def schema_of(record: type[Record]) -> dict[str, Any]:
+def schema_of(record: type[AnyRecord]) -> dict[str, Any]:
     """Return the Avro schema of a record type.
 
     Raises:
@@ -81,13 +81,13 @@ def _field_schema(record: type, name: str, field: shapes.Field, named: set[str])
 def _default(shape: Any, value: Any) -> Any:
     """Return a default as Avro represents it in schemas."""
     kind, _ = without_null(shape)
+    if isinstance(kind, RECORD_SHAPES) and value is not None:
+        return {field.encode_name: _default(field.type, getattr(value, field.name)) for field in kind.fields}
     match value:
         case list() | tuple() if isinstance(kind, (shapes.ListType, shapes.VarTupleType)):
             return [_default(kind.item_type, item) for item in value]
         case dict() if isinstance(kind, shapes.DictType):
             return {key: _default(kind.value_type, item) for key, item in value.items()}
-        case msgspec.Struct() if isinstance(kind, shapes.StructType):
-            return {field.encode_name: _default(field.type, getattr(value, field.name)) for field in kind.fields}
         case datetime() | date() | Decimal():
             return _logical_default(shape, value)
     return msgspec.json.decode(msgspec.json.encode(value))
@@ -119,9 +119,9 @@ def _value_schema(record: type, name: str, declared: Any, shape: Any, named: set
             return {"type": "array", "items": _type_schema(record, name, shape.item_type, named)}
         case shapes.DictType() if isinstance(plain(shape.key_type), shapes.StrType):
             return {"type": "map", "values": _type_schema(record, name, shape.value_type, named)}
-        case shapes.StructType() if shape.cls.__name__ in named:
+        case shapes.StructType() | shapes.DataclassType() if shape.cls.__name__ in named:
             return shape.cls.__name__
-        case shapes.StructType():
+        case shapes.StructType() | shapes.DataclassType():
             return _record_schema(shape.cls, {field.encode_name: field for field in shape.fields}, named)
         case shapes.DecimalType():
             digits = decimal_digits(declared)

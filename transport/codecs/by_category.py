@@ -13,7 +13,7 @@ from ...processors.declare.codecs import Codec, CodecSpec, Message, Payload, hea
 from ...processors.declare.dead_letters import DeadLetter
 from ...processors.declare.keys import InvalidKey
 from ...processors.declare.metadata import metadata_of, payload_of
-from ...processors.declare.records import Record
+from ...processors.declare.records import AnyRecord
 from ...processors.declare.tombstones import Tombstone
 from ..bus import Bus
 from ..messages import Outgoing, outgoing
@@ -61,7 +61,7 @@ class Codecs:
     def _new(self, category: AnyCategory) -> Codec:
         if category.record is DeadLetter:
             return DeadLetterCodec(lambda: self._bus.catalog.message_limit(category.name))
-        record: type[Record] = category.record
+        record: type[AnyRecord] = category.record
         event_time = category.times.field
         key = category.key if isinstance(category.key, str) else None
         codec = self._opened(category.codec, payload_of(category.name, record, event_time, key))

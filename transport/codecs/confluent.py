@@ -15,7 +15,7 @@ from fastavro.types import Schema as AvroSchema
 
 from ...processors.declare.codecs import Codec, Decoded, Message, Payload
 from ...processors.declare.keys import KeyConverter
-from ...processors.declare.records import Record, fields_of
+from ...processors.declare.records import AnyRecord, fields_of
 from ..messages import MessageCopy
 from .avro import NATIVE, UNREADABLE, schema_of
 from .decoded import UndecodableValue, decode_singly
@@ -113,7 +113,7 @@ class AvroValues:
         client: the registry.
     """
 
-    def __init__(self, record: type[Record], client: RegistryClient) -> None:
+    def __init__(self, record: type[AnyRecord], client: RegistryClient) -> None:
         self._record = record
         self._client = client
         self._is_plain = has_plain_fields(record)
@@ -202,7 +202,7 @@ class _ConfluentAvroCodec(FieldsCodec):
         return self._values.read(message)
 
 
-def named_schema(record: type[Record], name: str | None) -> dict[str, Any]:
+def named_schema(record: type[AnyRecord], name: str | None) -> dict[str, Any]:
     """Return the Avro schema of a record type under a full name."""
     schema = schema_of(record)
     if name is None:
@@ -244,7 +244,7 @@ class _ConfluentJsonCodec:
         return Decoded(decoded.events, [at[index] for index in decoded.at], [*unwrapped.bad, *bad])
 
 
-def json_schema(record: type[Record], name: str | None) -> dict[str, Any]:
+def json_schema(record: type[AnyRecord], name: str | None) -> dict[str, Any]:
     """Return the JSON Schema of a record type, with its name as title."""
     schema = msgspec.json.schema(record)
     definitions = dict(schema.get("$defs", {}))

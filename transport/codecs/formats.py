@@ -14,7 +14,7 @@ from msgspec import inspect as shapes
 
 from ...processors.declare.codecs import Codec, Message, Payload
 from ...processors.declare.record_check import InvalidRecord
-from ...processors.declare.records import fields_of, plain, without_null
+from ...processors.declare.records import RECORD_SHAPES, fields_of, plain, without_null
 from ...processors.errors import DeclarationError
 from .decoded import UndecodableValue, value_of
 from .json_codec import JsonCodec
@@ -150,7 +150,7 @@ class _CsvCodec(FieldsCodec):
                     f"{self.payload.category}: the CSV column {name!r} is not a field of {record}, which has the fields {', '.join(fields)}."
                 )
             shape = plain(without_null(fields[name].type)[0])
-            if isinstance(shape, (shapes.CollectionType, shapes.DictType, shapes.StructType)):
+            if isinstance(shape, (shapes.CollectionType, shapes.DictType, *RECORD_SHAPES)):
                 raise DeclarationError(
                     f"{record}.{name}: CSV has no lists, dicts or nested records. Use another codec for {self.payload.category}."
                 )

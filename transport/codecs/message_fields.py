@@ -20,7 +20,7 @@ from ...processors.declare.event_times import EPOCH
 from ...processors.declare.keys import InvalidKey
 from ...processors.declare.metadata import Header, MessagePart, Source, metadata_of, source_name, value_type
 from ...processors.declare.record_check import InvalidRecord
-from ...processors.declare.records import Record, fields_of, plain, without_null
+from ...processors.declare.records import AnyRecord, fields_of, plain, without_null
 from .decoded import MissingEventTime, UndecodableValue
 
 _CREATED, _APPENDED = 1, 2
@@ -40,7 +40,7 @@ class MessageFieldsCodec:
     """
 
     def __init__(
-        self, record: type[Record], event_time: str | None, values: Codec, decode_key: Callable[[bytes], str]
+        self, record: type[AnyRecord], event_time: str | None, values: Codec, decode_key: Callable[[bytes], str]
     ) -> None:
         self._record = record
         self._values = values

@@ -18,7 +18,7 @@ from msgspec import inspect as shapes
 
 from ...processors.declare.event_times import EPOCH
 from ...processors.declare.record_check import InvalidRecord
-from ...processors.declare.records import Record, fields_of, plain, primitive, without_null
+from ...processors.declare.records import RECORD_SHAPES, AnyRecord, fields_of, plain, primitive, without_null
 from ...processors.errors import DeclarationError
 from ...processors.validation import did_you_mean
 from .decoded import UndecodableValue
@@ -114,7 +114,7 @@ class MessageMapping:
     native = (bytes, datetime)
     """The types that plain fields contain as they are."""
 
-    def __init__(self, category: str, record: type[Record], message: type[Message]) -> None:
+    def __init__(self, category: str, record: type[AnyRecord], message: type[Message]) -> None:
         self._category = category
         self._record = record
         self._message = message
@@ -295,7 +295,7 @@ class _Matcher:
         return _Scalar(_float32) if proto.type == _F.TYPE_FLOAT else _Scalar()
 
     def _nested(self, owner: str, shape: Any, descriptor: Descriptor) -> _Nested:
-        if isinstance(shape, shapes.StructType):
+        if isinstance(shape, RECORD_SHAPES):
             fields = self._struct(owner, shape, descriptor)
             return _Nested(fields.fill, fields.read)
         if descriptor.full_name == _TIMESTAMP and isinstance(shape, (shapes.DateTimeType, shapes.IntType)):
@@ -305,7 +305,7 @@ class _Matcher:
             return _Nested(put, get)
         raise _Mismatch
 
-    def _struct(self, owner: str, shape: shapes.StructType, descriptor: Descriptor) -> _Fields:
+    def _struct(self, owner: str, shape: shapes.StructType | shapes.DataclassType, descriptor: Descriptor) -> _Fields:
         key = (shape.cls, descriptor.full_name)
         if key not in self._found:
             self._found[key] = _Fields([], [])  # first, because a record may contain records of its own type
@@ -509,7 +509,7 @@ _NAMES: dict[type, str] = {
 def _named(shape: Any) -> str:
     """Return a type as Python writes it."""
     match shape := plain(shape):
-        case shapes.EnumType() | shapes.StructType():
+        case shapes.EnumType() | shapes.StructType() | shapes.DataclassType():
             return str(shape.cls.__name__)
         case shapes.LiteralType():
             return f"Literal[{', '.join(map(repr, shape.values))}]"

@@ -9,14 +9,14 @@ from fastavro import parse_schema
 from fastavro.types import Schema as AvroSchema
 from msgspec import inspect as shapes
 
-from ...processors.declare.records import Record, fields_of, plain, without_null
+from ...processors.declare.records import AnyRecord, fields_of, plain, without_null
 from .registry import RegistrySchema
 
 _PLAIN_SHAPES = (shapes.BoolType, shapes.IntType, shapes.FloatType, shapes.StrType, shapes.BytesType, shapes.NoneType)
 
 
 def parsed_schema(
-    stored: RegistrySchema, record: type[Record] | None = None, *, plain_types: bool = False
+    stored: RegistrySchema, record: type[AnyRecord] | None = None, *, plain_types: bool = False
 ) -> AvroSchema:
     """Return a schema with its references.
 
@@ -30,7 +30,7 @@ def parsed_schema(
 
 
 def _parsed(
-    stored: RegistrySchema, record: type[Record] | None, named: dict[str, Any], *, plain_types: bool
+    stored: RegistrySchema, record: type[AnyRecord] | None, named: dict[str, Any], *, plain_types: bool
 ) -> AvroSchema:
     for name, referenced in stored.references:
         if name not in named:
@@ -58,7 +58,7 @@ def _without_logical_types(schema: Any) -> Any:
     return schema
 
 
-def _without_unused_logical_types(schema: Any, record: type[Record]) -> Any:
+def _without_unused_logical_types(schema: Any, record: type[AnyRecord]) -> Any:
     """Remove the logical types of the top-level fields that are numbers, strings or bytes in the record type."""
     if not isinstance(schema, dict):
         return schema
@@ -72,7 +72,7 @@ def _without_unused_logical_types(schema: Any, record: type[Record]) -> Any:
     return {**schema, "fields": fields}
 
 
-def has_plain_fields(record: type[Record]) -> bool:
+def has_plain_fields(record: type[AnyRecord]) -> bool:
     """Return whether a record type contains, at every depth, only numbers, booleans, strings and bytes."""
     found: set[type] = set()
     return all(_is_plain(field.type, found) for field in fields_of(record).values())
@@ -87,7 +87,7 @@ def _is_plain(shape: Any, found: set[type]) -> bool:
             return _is_plain(shape.item_type, found)
         case shapes.DictType():
             return _is_plain(shape.value_type, found)
-        case shapes.StructType():
+        case shapes.StructType() | shapes.DataclassType():
             if shape.cls in found:
                 return True
             found.add(shape.cls)
