@@ -100,12 +100,12 @@ def test_the_commands_run_an_app_with_dataclasses(
         before = expected[str(order["customer"])]
         before.append((before[-1] if before else 0) + number + 1)
     *replayed, summary = map(json.loads, cli.ok("replay", "app.py", "--from", "1h ago", "--json").splitlines())
-    shown = cli.ok("category", "tail", f"{prefix}.latest", "--limit", "200")
+    shown = cli.ok("category", "tail", f"{prefix}.latest", "--from", "0", "--no-follow", "--json")
     letters = cli.ok("dead-letters", "show", f"{prefix}.totals", "--last", "3")
 
     found: defaultdict[str, list[int]] = defaultdict(list)
     for line in shown.splitlines():
-        record = json.loads(line[line.index("{") :])
+        record = json.loads(line)["value"]
         found[record["customer"]].append(record["pieces"])
     assert {customer: sorted(pieces) for customer, pieces in found.items()} == expected
     assert summary["summary"]["outputs"] == len(replayed) == 2 * ORDERS
