@@ -149,7 +149,7 @@ def headers_of(codec: Codec, records: Sequence[Any]) -> Sequence[Headers | None]
 class LimitedCodec(Codec, Protocol):
     """A codec whose format has further limits than the record type, such as integers of 32 bits."""
 
-    def expect(self, record: Record) -> None:
+    def expect(self, record: AnyRecord) -> None:
         """Check one record, which fits its type.
 
         Raises:

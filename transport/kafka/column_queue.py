@@ -148,7 +148,7 @@ def _declare(rdkafka: ctypes.CDLL) -> None:
 class ColumnQueue:
     """A queue of fetched messages of one consumer. One thread.
 
-    It is released before the consumer, also if nobody closes it: otherwise the end of the consumer would wait for the queue forever.
+    It is released before the consumer, also if it is not closed: otherwise the end of the consumer would wait for the queue forever.
 
     Args:
         library: the C libraries.
