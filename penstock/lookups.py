@@ -2,6 +2,7 @@
 
 from .processors.lookups import (
     Cached,
+    CategoryTable,
     InvalidRow,
     LookupClient,
     LookupRefused,
@@ -15,6 +16,7 @@ from .state.lookup_sources import CsvTable, ParquetTable, PostgresQuery, Postgre
 
 __all__ = [
     "Cached",
+    "CategoryTable",
     "CsvTable",
     "InvalidRow",
     "LookupClient",

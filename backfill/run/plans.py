@@ -79,7 +79,7 @@ def order_of(processor: type[Processor], asked: Order | None, *, archived: bool 
     Raises:
         BackfillRefused: the processor cannot run in the requested order.
     """
-    _refuse_differences(processor)
+    _refuse_live_only(processor)
     reads_watermark = issubclass(processor, Stateful) and asked is Order.ARRIVAL  # it may read the watermark
     if not (_depends_on_order(processor) or reads_watermark):
         return None
@@ -104,7 +104,14 @@ def order_of(processor: type[Processor], asked: Order | None, *, archived: bool 
     return order
 
 
-def _refuse_differences(processor: type[Processor]) -> None:
+def _refuse_live_only(processor: type[Processor]) -> None:
+    """Refuse what depends on the state of the bus while a stream runs."""
+    for category in processor.side_inputs():
+        raise BackfillRefused(
+            f"{processor.__name__} reads the table of category {category.name}, whose rows are those on the bus when a live event arrives. Nothing was "
+            "started. Join with a penstock.TableJoin, which has the rows of each event's time in backfills, too, or declare a file or a store as the "
+            "source."
+        )
     if issubclass(processor, Aggregator) and processor.emit.differences:
         raise BackfillRefused(
             f"{processor.__name__} writes differences, which depend on the times of the stream's checkpoints. "

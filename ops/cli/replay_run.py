@@ -25,7 +25,7 @@ from ..replay.replay import Plays, Replay, ReplayCallbacks, ShardReplay, one_by_
 from ..replay.saved_test import Gathered, write_test
 from ..replay.shard_replay import ReplayCounts, ShardReplayer
 from ..replay.sinks import LinesFile, ScratchCategories
-from ..worker.preflight import expect_categories, open_processor
+from ..worker.preflight import expect_categories, expect_side_inputs, open_processor
 from .output import note, progress
 from .replay_options import EventOptions, OutputOptions, PlaybackOptions, Selection, set_options, span_options
 from .replay_report import OutputPrinter, show_differences, show_summary
@@ -68,6 +68,7 @@ class ReplayRun:
         """Replay, and return whether the outputs differ from the other version's or the live ones."""
         rate = self.playback.rate
         expect_categories(self.processor, self.processor.inputs(), self.bus)
+        expect_side_inputs(self.processor, self.bus)
         started_s = time.monotonic()
         with interruptible("Outputs were not written."), ExitStack() as resources:
             other_outputs = self._other_outputs(resources)
@@ -106,7 +107,7 @@ class ReplayRun:
 
     def _collect(self, resources: ExitStack, collector: OutputCollector, rate: float | None) -> None:
         """Replay all shards, and collect their outputs."""
-        running = resources.enter_context(ending(open_processor(self.processor)))
+        running = resources.enter_context(ending(open_processor(self.processor, self.bus)))
         source = self.events.open(running, self.bus, self.warehouse, self.webhdfs)
         watermarks = resources.enter_context(past_watermarks(running, self.bus))
         selection = self.selection

@@ -34,6 +34,7 @@ from ...state.backups.inventory import ShardName, read_database
 from ...state.errors import StateError
 from ...state.local.rocksdb import RocksShardState
 from ...transport.bus import Bus
+from ...transport.category_rows import connect_lookup
 from ...transport.codecs.by_category import Codecs, whole_record_json
 from ...transport.codecs.dead_letters import rejected_message
 from ..clock import SystemClock
@@ -115,7 +116,7 @@ def dry_run(processor: type[Processor], letter: DeadLetter, bus: Bus, root: Path
             f"at offset {letter.offset:,} of {letter.category}/{letter.bucket}.",
         )
     try:
-        with _opened(processor) as opened:
+        with _opened(processor, bus) as opened:
             step = _DryRunStep(opened, category, letter, Codecs(bus))
             return _run_with_saved_state(step, ShardName(processor.name, letter.bucket).folder(root))
     except PenstockError as error:
@@ -125,9 +126,10 @@ def dry_run(processor: type[Processor], letter: DeadLetter, bus: Bus, root: Path
 
 
 @contextmanager
-def _opened(processor: type[Processor]) -> Iterator[Processor]:
+def _opened(processor: type[Processor], bus: Bus) -> Iterator[Processor]:
     try:
         opened = processor()
+        connect_lookup(opened, bus)
         start(opened)
     except PenstockError:
         raise

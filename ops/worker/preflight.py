@@ -12,6 +12,7 @@ from ...processors.errors import USER_CODE_ERRORS, PenstockError, ProcessorFaile
 from ...processors.lifecycle import start
 from ...processors.shard.checkpoints import is_remote, reads_again
 from ...transport.bus import Bus
+from ...transport.category_rows import connect_lookup
 from ...transport.category_spec import CategorySpec
 from ...transport.errors import BucketMismatch, CompactedInput, MissingCategory
 from ...transport.internal_topics import create_missing_categories
@@ -46,6 +47,7 @@ def prepare(processor: type[Processor], bus: Bus) -> Processor:
     """
     processor.check()
     expect_categories(processor, (*processor.inputs(), *processor.outputs()), bus)
+    expect_side_inputs(processor, bus)
     _expect_rebuildable(processor, bus)
     _register(processor, bus)
     changelog = changelog_of(processor)
@@ -55,7 +57,7 @@ def prepare(processor: type[Processor], bus: Bus) -> Processor:
     for name in (*written, WATERMARKS.name, REPORTS.name, PROCESSORS.name):
         bus.catalog.message_limit(name)  # a batch that the broker rejects later would end the worker again and again
     warn_about_durability(processor, bus)
-    return open_processor(processor)
+    return open_processor(processor, bus)
 
 
 def _register(processor: type[Processor], bus: Bus) -> None:
@@ -157,14 +159,21 @@ def _buckets(processor: type[Processor], bus: Bus, name: str) -> int:
         ) from error
 
 
-def open_processor(processor: type[Processor]) -> Processor:
-    """Create and open a processor.
+def expect_side_inputs(processor: type[Processor], bus: Bus) -> None:
+    """Raise MissingCategory if a category that a processor reads as a table is not on the bus; its number of buckets may differ."""
+    for category in processor.side_inputs():
+        _buckets(processor, bus, category.name)
+
+
+def open_processor(processor: type[Processor], bus: Bus) -> Processor:
+    """Create and open a processor, whose lookups may read the bus.
 
     Raises:
         ProcessorFailed: its constructor or `open` raised an exception.
     """
     try:
         instance = processor()
+        connect_lookup(instance, bus)
         start(instance)
     except PenstockError:
         raise

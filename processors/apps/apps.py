@@ -61,8 +61,12 @@ class App:
             ) from error
 
     def categories(self) -> list[AnyCategory]:
-        """Return all input and output categories, upstream ones first."""
-        named = {c.name: c for processor in self.processors for c in (*processor.inputs(), *processor.outputs())}
+        """Return all input, side input and output categories, upstream ones first."""
+        named = {
+            category.name: category
+            for processor in self.processors
+            for category in (*processor.inputs(), *processor.side_inputs(), *processor.outputs())
+        }
         return list(named.values())
 
     def processor(self, name: str) -> type[Processor]:

@@ -156,6 +156,11 @@ class Processor(ABC):
         return as_tuple(cls.writes)
 
     @classmethod
+    def side_inputs(cls) -> tuple[AnyCategory, ...]:
+        """Return the categories that each worker reads as a whole, beside its share of the inputs."""
+        return ()
+
+    @classmethod
     def uses_event_time(cls) -> bool:
         """Return whether the behaviour depends on the low watermark."""
         return False

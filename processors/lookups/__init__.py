@@ -6,6 +6,7 @@ The sources that read files and stores are in `state.lookup_sources`.
 """
 
 from .cache import Cached
+from .category_table import CategoryTable
 from .lookup import LookupEnvironment, LookupMetrics, OnUnreachable
 from .lookup_join import LookupJoin, OnMiss
 from .memory_table import MemoryTable
@@ -13,6 +14,7 @@ from .protocols import InvalidRow, LookupClient, LookupRefused, LookupSource, Lo
 
 __all__ = [
     "Cached",
+    "CategoryTable",
     "InvalidRow",
     "LookupClient",
     "LookupEnvironment",

@@ -19,6 +19,7 @@ from ..declare.stateless import Stateless
 from ..declare.type_parameters import Event, Output, Row
 from ..errors import DeclarationError, PenstockError, UserCodeError
 from .cache import Cached
+from .category_table import CategoryTable
 from .lookup import Lookup, LookupEnvironment, LookupMetrics, OnUnreachable, valid_row
 from .protocols import LookupSource
 
@@ -46,7 +47,7 @@ class MissingRow(PenstockError):
 
 
 class LookupJoin(Stateless[Event, Output], Generic[Event, Row, Output]):
-    """Enriches each event with a row from outside the bus: a file, PostgreSQL, Redis or a source of your own.
+    """Enriches each event with a row of a table: a category, a file, PostgreSQL, Redis or a source of your own.
 
     The rows of a batch are fetched in one request. A row is as current as its batch, or as its cache entry. A repeated event may
     therefore be joined with a newer row.
@@ -179,6 +180,11 @@ class LookupJoin(Stateless[Event, Output], Generic[Event, Row, Output]):
         )
 
     @classmethod
+    def side_inputs(cls) -> tuple[AnyCategory, ...]:
+        """Return the category of the source, if it is a `CategoryTable`."""
+        return (cls.source.category,) if isinstance(cls.source, CategoryTable) else ()
+
+    @classmethod
     def check(cls) -> None:
         """Also check the source, `key_of`, `join` and the options."""
         super().check()
@@ -191,8 +197,8 @@ class LookupJoin(Stateless[Event, Output], Generic[Event, Row, Output]):
         )
         if not callable(getattr(getattr(cls, "source", None), "open", None)):
             raise DeclarationError(
-                f"LookupJoin {cls.__name__}: no source of rows. Declare `source = …`: a CsvTable, ParquetTable, PostgresTable, RedisTable "
-                "or MemoryTable, or any LookupSource."
+                f"LookupJoin {cls.__name__}: no source of rows. Declare `source = …`: a CategoryTable, CsvTable, ParquetTable, PostgresTable, "
+                "RedisTable or MemoryTable, or any LookupSource."
             )
         if cls.key_of is LookupJoin.key_of:
             raise DeclarationError(

@@ -114,7 +114,7 @@ def with_deletions(
     deletions, bad = {}, []
     for message in decoded.bad:
         try:
-            key = _deleted_key(message, messages[message.at], category)
+            key = deleted_key(message, messages[message.at], category)
         except InvalidKey as error:
             bad.append(message._replace(reason=str(error)))
             continue
@@ -126,7 +126,7 @@ def with_deletions(
     return Decoded([event for _, event in pairs], [at for at, _ in pairs], bad)
 
 
-def _deleted_key(bad: Undecodable, message: Message, category: AnyCategory) -> str | None:
+def deleted_key(bad: Undecodable, message: Message, category: AnyCategory) -> str | None:
     """Return the key of the row that a message deletes; None if it is no deletion."""
     if bad.deleted_key is not None:
         return bad.deleted_key

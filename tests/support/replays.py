@@ -56,7 +56,10 @@ class ReplayRequest:
         outputs: list[Output] = []
         taking = OutputCollector(self.processor, self.key, [outputs.append], keeps=True)
         numbers = range(self.processor.inputs()[0].buckets) if self.numbers is None else self.numbers
-        with closing(open_processor(self.processor)) as running, past_watermarks(running, self.bus) as upstream:
+        with (
+            closing(open_processor(self.processor, self.bus)) as running,
+            past_watermarks(running, self.bus) as upstream,
+        ):
             past = BusEventSource(running, self.bus) if self.past is None else self.past(running)
             self.prepare(running)
             if self.key is not None:

@@ -38,6 +38,7 @@ from penstock.processors.operators import open_operator
 from penstock.processors.shard.batches import EventRejected
 from penstock.processors.shard.checkpoints import Step as CheckpointStep
 from penstock.processors.user_code import user_traceback
+from penstock.transport.memory import MemoryBus
 
 
 class Request(ps.Record, frozen=True):
@@ -288,7 +289,7 @@ class WithClient(ps.Stateless):
 
 def test_all_methods_and_shards_use_one_loop_which_is_closed_at_the_end() -> None:
     """So a client may be kept."""
-    processor = open_processor(WithClient)
+    processor = open_processor(WithClient, MemoryBus())
     assert isinstance(processor, WithClient)
     with ending(processor):
         for _ in range(2):
@@ -318,7 +319,7 @@ def test_a_loop_is_closed_although_close_raises() -> None:
         async def close(self) -> None:
             raise ValueError("still busy")
 
-    processor = open_processor(Failing)
+    processor = open_processor(Failing, MemoryBus())
     assert isinstance(processor, Failing)
     with pytest.raises(ValueError, match="still busy"):
         end(processor)
@@ -334,7 +335,7 @@ def test_an_exception_in_an_asynchronous_open_is_explained() -> None:
             raise ConnectionError("refused")
 
     with pytest.raises(ProcessorFailed, match="Failing could not be opened: ConnectionError: refused"):
-        open_processor(Failing)
+        open_processor(Failing, MemoryBus())
 
 
 class Interrupted(Async):

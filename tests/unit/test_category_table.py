@@ -1,0 +1,186 @@
+"""Categories as lookup tables: every worker reads all rows, whatever bucket they are in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+import penstock as ps
+from penstock.backfill.errors import BackfillRefused
+from penstock.backfill.run.plans import order_of
+from penstock.ops.testing import Driver
+from penstock.ops.worker.preflight import prepare
+from penstock.processors.errors import DeclarationError
+from penstock.processors.lookups import LookupRefused
+from penstock.transport.category_rows import CHECK_EVERY_S, CategoryRows
+from penstock.transport.category_spec import CategorySpec
+from penstock.transport.codecs.by_category import Codecs, encoded_messages
+from penstock.transport.errors import MissingCategory
+from penstock.transport.memory import MemoryBus
+from penstock.transport.messages import Outgoing
+
+
+class Rate(ps.Record, frozen=True):
+    """The price of a currency in euros."""
+
+    currency: str
+    at: int
+    euros: float
+
+
+class Payment(ps.Record, frozen=True):
+    """A payment, keyed by its number."""
+
+    number: str
+    at: int
+    currency: str
+    amount: float
+
+
+class Converted(ps.Record, frozen=True):
+    """A payment in euros."""
+
+    number: str
+    at: int
+    euros: float | None
+
+
+rates = ps.Category("rates", Rate, key="currency", event_time="at", buckets=3, compacted=True)
+payments = ps.Category("payments", Payment, key="number", event_time="at", buckets=8)
+converted = ps.Category("converted", Converted, key="number", event_time="at", buckets=8)
+SECOND = 1_000
+
+
+class Convert(ps.LookupJoin):
+    """Converts payments with the current rates."""
+
+    reads, writes = payments, converted
+    source = ps.lookups.CategoryTable(rates)
+
+    def key_of(self, event: Payment) -> str:
+        return event.currency
+
+    def join(self, event: Payment, row: Rate | None) -> Iterable[Converted]:
+        yield Converted(event.number, event.at, event.amount * row.euros if row else None)
+
+
+def paid(first: int, currencies: Iterable[str]) -> list[Payment]:
+    return [Payment(f"p{number}", number * SECOND, currency, 10.0) for number, currency in enumerate(currencies, first)]
+
+
+def test_events_of_all_buckets_are_joined_with_the_last_row_of_any_bucket() -> None:
+    """Rows change while the worker runs, and tombstones delete them."""
+    driver = Driver(Convert)
+    driver.send(rates, [Rate("USD", 0, 0.5), Rate("CHF", 0, 1.5), Rate("USD", 1, 0.75), Rate("SEK", 1, 0.125)])
+    driver.send(payments, paid(0, ["USD", "CHF", "SEK", "JPY"] * 10))
+    driver.send(rates, [Rate("USD", 2, 2.0), Rate("JPY", 2, 0.25), ps.Tombstone("CHF")])
+    driver.send(payments, paid(40, ["USD", "CHF", "SEK", "JPY"] * 10))
+
+    first = {"USD": 7.5, "CHF": 15.0, "SEK": 1.25, "JPY": None}
+    second = {"USD": 20.0, "CHF": None, "SEK": 1.25, "JPY": 2.5}
+    currencies = ["USD", "CHF", "SEK", "JPY"] * 10
+    expected = {f"p{number}": first[currency] for number, currency in enumerate(currencies)}
+    expected |= {f"p{number}": second[currency] for number, currency in enumerate(currencies, 40)}
+    assert {event.number: event.euros for event in driver.read(converted)} == expected
+
+
+def test_the_rows_of_a_test_replace_the_category() -> None:
+    """As for any lookup source."""
+    driver = Driver(Convert, sources={Convert: ps.lookups.MemoryTable({"USD": Rate("USD", 0, 3.0)})})
+    driver.send(payments, paid(0, ["USD"]))
+
+    assert [event.euros for event in driver.read(converted)] == [30.0]
+
+
+class World:
+    """A memory bus with the category of rates, and a table of it."""
+
+    def __init__(self) -> None:
+        self.now_ms = 1_700_000_000_000
+        self.now_s = 0.0
+        self.bus = MemoryBus(lambda: self.now_ms)
+        self.bus.create(CategorySpec.of(rates))
+        self.table = CategoryRows(rates, self.bus, lambda: self.now_s)
+
+    def write(self, *outputs: Rate | ps.Tombstone, buckets: int = 3) -> None:
+        """Write records and tombstones a millisecond later than the previous ones."""
+        self.now_ms += 1
+        writer = self.bus.writer()
+        declared = ps.Category("rates", Rate, key="currency", event_time="at", buckets=buckets)
+        writer.send("rates", encoded_messages(declared, Codecs(self.bus).of(declared), outputs))
+        writer.flush()
+
+    def euros(self, *currencies: str) -> dict[str, float]:
+        return {key: row.euros for key, row in self.table.fetch(currencies).items()}
+
+
+def test_a_row_that_moved_to_another_bucket_is_the_later_one() -> None:
+    """Also if its older bucket is read last, and if a tombstone deleted it in its later bucket."""
+    world, keys = World(), [f"c{number}" for number in range(60)]
+    world.write(*(Rate(key, 0, 1.0) for key in keys))
+    assert world.euros(*keys) == dict.fromkeys(keys, 1.0)
+    world.bus.catalog.resize("rates", 7)
+    world.write(*(Rate(key, 1, 2.0) for key in keys[:40]), *map(ps.Tombstone, keys[40:]), buckets=7)
+    world.now_s += CHECK_EVERY_S
+
+    assert world.euros(*keys) == dict.fromkeys(keys[:40], 2.0)
+    assert CategoryRows(rates, world.bus).fetch(keys).keys() == set(keys[:40])
+
+
+def test_the_rows_of_a_recreated_category_replace_the_earlier_ones() -> None:
+    """Rows that the new category lacks are gone."""
+    world = World()
+    world.write(Rate("USD", 0, 1.0), Rate("CHF", 0, 2.0))
+    assert world.euros("USD", "CHF") == {"USD": 1.0, "CHF": 2.0}
+    world.bus.catalog.delete("rates")
+    world.bus.create(CategorySpec.of(rates))
+    world.write(Rate("CHF", 1, 3.0))
+    world.now_s += CHECK_EVERY_S
+
+    assert world.euros("USD", "CHF") == {"CHF": 3.0}
+
+
+def test_messages_that_do_not_decode_are_counted_and_skipped(caplog: pytest.LogCaptureFixture) -> None:
+    """The row before stays in use; the log has the offset and the reason."""
+    world = World()
+    world.write(Rate("USD", 0, 1.0))
+    bucket = rates.bucket_of("USD")
+    for value in (b"\xff{", b'{"currency": "USD", "at": 1}'):
+        writer = world.bus.writer()
+        writer.send("rates", [Outgoing(b"USD", value, bucket)])
+        writer.flush()
+
+    assert world.euros("USD") == {"USD": 1.0}
+    assert world.table.failed_loads == 2
+    assert "2 messages of a table do not decode and were skipped; the first is at offset 1" in caplog.text
+
+
+def test_a_worker_refuses_a_missing_table_before_the_first_event() -> None:
+    """The message has the command that creates it."""
+    bus = MemoryBus()
+    for category in (payments, converted):
+        bus.create(CategorySpec.of(category))
+
+    with pytest.raises(MissingCategory, match=r"Convert needs category rates, .*penstock category create"):
+        prepare(Convert, bus)
+
+
+def test_a_backfill_refuses_the_table_and_names_the_alternatives() -> None:
+    """Its rows would be those at the time of the run."""
+    with pytest.raises(BackfillRefused, match=r"table of category rates.*Nothing was started.*TableJoin"):
+        order_of(Convert, None)
+
+
+@pytest.mark.parametrize("argument", ["rates", None, Rate])
+def test_only_a_category_is_a_table(argument: Any) -> None:
+    """The error names the argument."""
+    with pytest.raises(DeclarationError, match="the argument is no category"):
+        ps.lookups.CategoryTable(argument)
+
+
+def test_a_process_without_a_bus_cannot_open_the_table() -> None:
+    """The message names who can."""
+    with pytest.raises(LookupRefused, match="this process is not connected to it"):
+        ps.lookups.CategoryTable(rates).open()

@@ -1,0 +1,226 @@
+"""The rows of a category that a lookup join declares as its table.
+
+first fetch --read to the end--> rows by key
+later fetch --read new messages--> rows by key
+            --topic recreated or resized--> read again
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+from ..processors.declare.categories import AnyCategory
+from ..processors.declare.codecs import Undecodable
+from ..processors.declare.keys import InvalidKey
+from ..processors.declare.processor import Processor
+from ..processors.lookups import (
+    CategoryTable,
+    LookupEnvironment,
+    LookupJoin,
+    LookupRefused,
+    LookupSource,
+    LookupUnreachable,
+    PreloadedTable,
+)
+from ..processors.shard.batches import deleted_key
+from .bus import Bus, Scanner
+from .category_spec import Topic
+from .codecs.by_category import Codecs
+from .errors import BusError, BusUnreachable, OffsetOutOfRange
+from .messages import Bucket, Position, RawBatch
+
+_LOG = logging.getLogger("penstock.lookups")
+CHECK_EVERY_S = 5.0
+"""The interval at which a table checks that its topic has the same id and number of buckets."""
+READ_WAIT_S = 0.2
+SILENCE_LIMIT_S = 30.0
+"""The time without a message after which reading to the end counts as failed."""
+
+
+def connect_lookup(processor: Processor, bus: Bus) -> None:
+    """Let a lookup join read the category that it declares as its table. Call it before `open`."""
+    if isinstance(processor, LookupJoin):
+        processor.use_environment(LookupEnvironment(connected_source(processor.source, bus)))
+
+
+def connected_source(declared: LookupSource, bus: Bus) -> LookupSource:
+    """Return a source that reads the bus if a category is declared as the table; else the declared source."""
+    return _ConnectedTable(declared, bus) if isinstance(declared, CategoryTable) else declared
+
+
+@dataclass(frozen=True)
+class _ConnectedTable:
+    """A declared table and the bus of its category."""
+
+    table: CategoryTable
+    bus: Bus
+
+    def open(self) -> CategoryRows:
+        return CategoryRows(self.table.category, self.bus)
+
+    def __str__(self) -> str:
+        return str(self.table)
+
+
+class _Version(NamedTuple):
+    """The last record of a key, and its message.
+
+    Args:
+        row: the record; None if the key is deleted.
+        bucket: the bucket of the message.
+        arrival_ms: the timestamp of the message (milliseconds since 1970, UTC).
+    """
+
+    row: Any
+    bucket: int
+    arrival_ms: int
+
+
+class CategoryRows(PreloadedTable):
+    """The last record of each key of a category. One thread; the first `fetch` reads the category.
+
+    After a resize, a key may have records in two buckets. The one that arrived later is its row.
+
+    Args:
+        category: the category.
+        bus: contains it.
+        now_s: a monotonic clock, in seconds.
+    """
+
+    def __init__(self, category: AnyCategory, bus: Bus, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._category = category
+        self._bus = bus
+        self._codec = Codecs(bus).of(category)
+        self._now_s = now_s
+        self._checked_s = 0.0
+        self._topic: Topic | None = None
+        self._scanner: Scanner | None = None
+        self._versions: dict[str, _Version] = {}
+        self._failed_loads = 0
+
+    @property
+    def failed_loads(self) -> int:
+        """The number of messages that do not decode. They are skipped."""
+        return self._failed_loads
+
+    def fetch(self, keys: Sequence[str]) -> dict[str, Any]:
+        """Return the row of each key that has one, as of the last message that has arrived in this process.
+
+        Raises:
+            LookupUnreachable: the category could not be read to its end.
+            LookupRefused: the category is missing, or the bus refuses to read it.
+        """
+        try:
+            if self._scanner is None or self._is_another_topic():
+                self._load()
+            else:
+                self._update(self._scanner)
+        except BusUnreachable as error:
+            raise LookupUnreachable(str(error)) from error
+        except BusError as error:
+            raise LookupRefused(str(error)) from error
+        found = ((key, self._versions.get(key)) for key in keys)
+        return {key: version.row for key, version in found if version is not None and version.row is not None}
+
+    def _is_another_topic(self) -> bool:
+        """Return whether the topic was recreated or resized since it was read. Without an answer of the bus, it counts as the same."""
+        if self._now_s() - self._checked_s < CHECK_EVERY_S:
+            return False
+        self._checked_s = self._now_s()
+        name = self._category.name
+        try:
+            return self._bus.catalog.topics([name]).get(name, self._topic) != self._topic
+        except BusUnreachable as error:
+            _LOG.debug("%s", error)  # the worker's reader reports the outage
+            return False
+
+    def _load(self) -> None:
+        """Read the category to its end. Until then, the earlier rows stay in use."""
+        name = self._category.name
+        state = self._bus.catalog.describe(name)
+        scanner = self._bus.scanner([Position(Bucket(name, number), start) for number, start in state.starts.items()])
+        versions: dict[str, _Version] = {}
+        try:
+            for batch in _to_end(scanner, {Bucket(name, number) for number in state.ends}):
+                self._apply(batch, versions)
+        except BaseException:
+            scanner.close()
+            raise
+        self.close()
+        self._scanner, self._topic, self._checked_s = scanner, Topic(state.topic_id, len(state.ends)), self._now_s()
+        self._versions = {key: version for key, version in versions.items() if version.row is not None}
+        _LOG.info("The table of category %s has %d rows.", name, len(self._versions))
+
+    def _update(self, scanner: Scanner) -> None:
+        """Apply the messages that have arrived since the last call."""
+        try:
+            while batches := scanner.poll(0.0).batches:
+                for batch in batches:
+                    self._apply(batch, self._versions)
+        except OffsetOutOfRange:
+            self._load()  # messages expired before this process read them
+
+    def _apply(self, batch: RawBatch, versions: dict[str, _Version]) -> None:
+        decoded = self._codec.decode(batch.messages)
+        arrivals_ms = batch.arrivals_ms()
+        changes = dict(
+            zip(decoded.at, zip(self._category.keys_of(decoded.events), decoded.events, strict=True), strict=True)
+        )
+        failed = []
+        for bad in decoded.bad:
+            try:
+                key = deleted_key(bad, batch.messages[bad.at], self._category)
+            except InvalidKey:
+                key = None
+            if key is None:
+                failed.append(bad)
+            else:
+                changes[bad.at] = (key, None)
+        for at, (key, row) in sorted(changes.items(), key=itemgetter(0)):
+            version = _Version(row, batch.bucket.number, arrivals_ms[at])
+            before = versions.get(key)
+            if before is None or before.bucket == version.bucket or before.arrival_ms <= version.arrival_ms:
+                versions[key] = version
+        if failed:
+            self._report(batch, failed)
+
+    def _report(self, batch: RawBatch, failed: Sequence[Undecodable]) -> None:
+        self._failed_loads += len(failed)
+        _LOG.warning(
+            "%s: %d messages of a table do not decode and were skipped; the first is at offset %d: %s",
+            batch.bucket,
+            len(failed),
+            batch.offsets()[failed[0].at],
+            failed[0].reason,
+        )
+
+    def close(self) -> None:
+        """Stop reading. May be repeated."""
+        if self._scanner is not None:
+            self._scanner.close()
+            self._scanner = None
+
+
+def _to_end(scanner: Scanner, unfinished: set[Bucket]) -> Iterator[RawBatch]:
+    """Yield the messages of buckets up to their ends.
+
+    Raises:
+        BusUnreachable: the bus sent nothing for `SILENCE_LIMIT_S`.
+    """
+    last_progress_s = time.monotonic()
+    while unfinished:
+        polled = scanner.poll(READ_WAIT_S)
+        if polled.batches or polled.ended:
+            last_progress_s = time.monotonic()
+        elif time.monotonic() - last_progress_s > SILENCE_LIMIT_S:
+            raise BusUnreachable(
+                f"The table {min(unfinished).category} was not read to its end: the bus sent nothing for {SILENCE_LIMIT_S:.0f} s. Check that the "
+                "brokers are up."
+            )
+        yield from polled.batches
+        unfinished -= {end.bucket for end in polled.ended}
