@@ -26,7 +26,7 @@ from ..processors.operators import merge_of
 from ..processors.shard.checkpoints import Gap, Step, steps_of
 from ..processors.time.idleness import IdleTimeout
 from ..state.protocols import MemoryStateFolder
-from ..transport.category_rows import connected_source
+from ..transport.category_rows import connect_lookup
 from ..transport.category_spec import CategorySpec
 from ..transport.codecs.by_category import Codecs, decode_outputs, encoded_messages
 from ..transport.internal_topics import create_missing_categories
@@ -105,8 +105,10 @@ class Driver:
         self._create_categories()
         for processor in self._processors.values():
             if isinstance(processor, LookupJoin):
-                source = (sources or {}).get(type(processor)) or connected_source(processor.source, self.bus)
-                processor.use_environment(LookupEnvironment(source, self.clock.monotonic_s, self.clock.advance))
+                processor.use_environment(LookupEnvironment(None, self.clock.monotonic_s, self.clock.advance))
+                connect_lookup(processor, self.bus)
+                if type(processor) in (sources or {}):
+                    processor.use_source((sources or {})[type(processor)])
             start(processor)
 
     def _create_categories(self) -> None:

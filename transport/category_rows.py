@@ -20,10 +20,8 @@ from ..processors.declare.keys import InvalidKey
 from ..processors.declare.processor import Processor
 from ..processors.lookups import (
     CategoryTable,
-    LookupEnvironment,
     LookupJoin,
     LookupRefused,
-    LookupSource,
     LookupUnreachable,
     PreloadedTable,
 )
@@ -44,13 +42,8 @@ SILENCE_LIMIT_S = 30.0
 
 def connect_lookup(processor: Processor, bus: Bus) -> None:
     """Let a lookup join read the category that it declares as its table. Call it before `open`."""
-    if isinstance(processor, LookupJoin):
-        processor.use_environment(LookupEnvironment(connected_source(processor.source, bus)))
-
-
-def connected_source(declared: LookupSource, bus: Bus) -> LookupSource:
-    """Return a source that reads the bus if a category is declared as the table; else the declared source."""
-    return _ConnectedTable(declared, bus) if isinstance(declared, CategoryTable) else declared
+    if isinstance(processor, LookupJoin) and isinstance(processor.source, CategoryTable):
+        processor.use_source(_ConnectedTable(processor.source, bus))
 
 
 @dataclass(frozen=True)
@@ -61,7 +54,7 @@ class _ConnectedTable:
     bus: Bus
 
     def open(self) -> CategoryRows:
-        return CategoryRows(self.table.category, self.bus)
+        return CategoryRows(self.table.category, self.bus, time.monotonic)
 
     def __str__(self) -> str:
         return str(self.table)
@@ -92,7 +85,7 @@ class CategoryRows(PreloadedTable):
         now_s: a monotonic clock, in seconds.
     """
 
-    def __init__(self, category: AnyCategory, bus: Bus, now_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, category: AnyCategory, bus: Bus, now_s: Callable[[], float]) -> None:
         self._category = category
         self._bus = bus
         self._codec = Codecs(bus).of(category)

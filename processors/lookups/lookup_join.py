@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from enum import Enum
 from functools import cached_property
 from typing import Any, ClassVar, Generic, final
@@ -105,6 +106,10 @@ class LookupJoin(Stateless[Event, Output], Generic[Event, Row, Output]):
     def use_environment(self, environment: LookupEnvironment) -> None:
         """Replace the source and the clock. Call it before `open`."""
         self._environment = environment
+
+    def use_source(self, source: LookupSource) -> None:
+        """Replace the source only. Call it before `open`."""
+        self._environment = replace(self._environment, source=source)
 
     def open(self) -> None:
         """Open the source. An override must call `super().open()`."""

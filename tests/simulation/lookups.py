@@ -1,4 +1,4 @@
-"""A simulated lookup source: its rows change with time, and it is sometimes unreachable."""
+"""Simulated lookup sources, whose rows change with time: one that is sometimes unreachable, and a category."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ from support.kinds import Row
 
 import penstock as ps
 from penstock.processors.lookups.lookup import LookupEnvironment
+from penstock.transport.codecs.by_category import Codecs
+from penstock.transport.messages import Outgoing
+
+from .nodes import NUMBERED_ROWS, NumberedRow
 
 if TYPE_CHECKING:
     from .world import World
@@ -26,6 +30,28 @@ def number_of(key: str, at_s: float) -> int | None:
     if key in {"k0", "k1"} or (key == "k3" and at_s >= APPEARS_S):
         return int(at_s / VERSION_S)
     return None
+
+
+class TableWriter:
+    """Writes the rows to a category as they change, for workers that read it as a table.
+
+    Args:
+        world: the simulated world.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._codec = Codecs(world.bus).of(NUMBERED_ROWS)
+        self._written: dict[str, int] = {}
+
+    def write_due(self) -> None:
+        """Write the rows that have changed since the last call."""
+        for key in ("k0", "k1", "k3"):
+            number = number_of(key, self._world.clock.monotonic_s())
+            if number is not None and number != self._written.get(key):
+                self._written[key] = number
+                value = self._codec.encode([NumberedRow(key, self._world.clock.now_ms(), number)])[0]
+                self._world.bus.append(NUMBERED_ROWS.name, Outgoing(key.encode(), value))
 
 
 class SimulatedRows:

@@ -50,6 +50,12 @@ MUTANTS: dict[str, Mutant] = {
         60,
         repaired_faults.unanswered_batches_are_skipped,
     ),
+    "tables are used before they are read": Mutant(
+        "Events are joined with no row, although their rows are in the category.",
+        "lookups",
+        150,
+        repaired_faults.tables_are_used_before_they_are_read,
+    ),
     "former keys stay": Mutant(
         "Repartitioned records stay in their old buckets.", "spread", 20, repaired_faults.former_keys_stay
     ),

@@ -82,6 +82,23 @@ class _Remembering(_Lookup):
     cache = ps.lookups.Cached(ttl=timedelta(seconds=FRESH_S), missing_ttl=timedelta(seconds=FRESH_S))
 
 
+class NumberedRow(ps.Record, frozen=True):
+    """A row of the table that workers read from the bus."""
+
+    key: str
+    at: int
+    number: int
+
+
+NUMBERED_ROWS = ps.Category("numbered_rows", NumberedRow, key="key", event_time="at", buckets=2, compacted=True)
+
+
+class _Broadcast(_Lookup):
+    """Joins with the rows of a category."""
+
+    source = ps.lookups.CategoryTable(NUMBERED_ROWS)
+
+
 class _Deleting(_Stateful):
     """Writes a tombstone after the total of each event."""
 
@@ -104,6 +121,7 @@ KINDS = {
     "latest as of": Kind(_LatestAsOf, Joined, _TABLE),
     "lookup": Kind(_Lookup, Joined),
     "remembering": Kind(_Remembering, Joined),
+    "broadcast": Kind(_Broadcast, Joined),
 }
 PASS_THROUGH = ("stateless", "rekeyed", "repartition")
 """Kinds whose outputs other processors may read."""
@@ -193,7 +211,7 @@ def _reading(base: type[ps.Processor], inputs: tuple[ps.Category[ps.Record], ...
 
 def pairs_of(kind: str) -> tuple[tuple[ps.Semantics, ps.Semantics], ...]:
     """Return the pairs of semantics of a kind."""
-    if kind in PASS_THROUGH or kind in {"asynchronous", "lookup", "remembering"}:
+    if kind in PASS_THROUGH or kind in {"asynchronous", "lookup", "remembering", "broadcast"}:
         return ((LEAST, LEAST), (MOST, MOST), (EXACT, EXACT))
     if kind in {"merging", "random", "forgetting"}:
         return ((EXACT, EXACT),)  # weaker semantics could not be checked from outside

@@ -38,6 +38,7 @@ from penstock.processors.operators import (
 )
 from penstock.processors.shard import checkpoints, key_check
 from penstock.processors.time import timer_schedule, timers
+from penstock.transport import category_rows
 from penstock.transport import changelog as log_category
 
 from . import backing_up
@@ -124,6 +125,7 @@ def patched_library(scheduler: Scheduler, seed: int) -> Iterator[None]:
         (transaction_sweeper, "Thread", SimulatedThread.of(scheduler)),
         (backups, "Event", lambda: SimulatedEvent(scheduler)),
         (backups, "time", SimpleNamespace(monotonic=lambda: scheduler.now_ms / 1000)),
+        (category_rows, "time", SimpleNamespace(monotonic=lambda: scheduler.now_ms / 1000)),
         (backups, "InterruptibleFileStore", lambda backups, _: backups),
         (backups, "shard_folder", backing_up.shard_of),
         (backups, "current", backing_up.database_of),

@@ -219,7 +219,7 @@ PROFILES = {
             "lookups",
             (single,),
             (FaultKind.ROWS, FaultKind.ROWS, *_DEATHS, *_STALLS, FaultKind.BROKERS),
-            kinds=("lookup", "remembering"),
+            kinds=("lookup", "remembering", "broadcast"),
             outages_s=(2.0, 60.0),
         ),
         Profile("spread", (repartitioned,), _ALL, buckets=(1, 2, 3, 5)),

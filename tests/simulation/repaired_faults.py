@@ -31,6 +31,7 @@ from penstock.processors.shard.shard import Shard
 from penstock.processors.time.idleness import IdleDetector
 from penstock.processors.time.shard_time import ShardTime
 from penstock.state.remote.protocols import ShardVersion, Write
+from penstock.transport import category_rows
 from penstock.transport.internal_topics import create_missing_categories
 from penstock.transport.memory.writers import MemoryTransactionalWriter
 from penstock.transport.messages import Outgoing
@@ -184,6 +185,11 @@ def rows_go_when_they_are_read() -> AbstractContextManager[object]:
 def unanswered_batches_are_skipped() -> AbstractContextManager[object]:
     """Continue after a batch whose lookups fail."""
     return patch.object(Worker, "_read_again", lambda *_: None)
+
+
+def tables_are_used_before_they_are_read() -> AbstractContextManager[object]:
+    """Join events before the table's category is read to its end."""
+    return patch.object(category_rows, "_to_end", lambda *_: ())
 
 
 def former_keys_stay() -> AbstractContextManager[object]:

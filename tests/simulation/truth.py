@@ -41,7 +41,7 @@ BY_EVENT = (
     "forgetting",
 )
 """Kinds with an output for each event."""
-LOOKUPS = ("lookup", "remembering")
+LOOKUPS = ("lookup", "remembering", "broadcast")
 
 
 def expect_guarantees(world: World) -> None:

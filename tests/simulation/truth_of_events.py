@@ -113,11 +113,16 @@ def _expect_no_row_back(found: Mapping[int, int | None], rows: Sequence[Event], 
 def expect_looked_up(
     subject: Subject, outputs: Outputs, events: Sequence[Event], sent_s: Mapping[int, float], end_s: float
 ) -> None:
-    """Compare looked-up rows with the rows that existed when an event arrived or later, or that were cached then."""
+    """Compare looked-up rows with the rows that existed when an event arrived or later, or that were cached then.
+
+    Rows of a category may be late, but not those that were in it before the first worker started.
+    """
     expect_each_event(subject.output, outputs, events)
     for output in outputs:
         key, answer = output["key"], output["answer"]
-        from_s = sent_s[output["number"]] - (FRESH_S if subject.kind == "remembering" else 0)
+        from_s = 0.0 if subject.kind == "broadcast" else sent_s[output["number"]]
+        if subject.kind == "remembering":
+            from_s -= FRESH_S
         earliest, latest = number_of(key, from_s), number_of(key, end_s)
         if answer is None:
             assert earliest is None, f"{output} has no row, and its key had one"

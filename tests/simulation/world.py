@@ -23,7 +23,7 @@ from .archiving import expect_archived, expect_no_gaps
 from .backing_up import SimulatedBackupStore
 from .evidence import digest, expect_read
 from .fault_injector import FaultInjector
-from .lookups import SimulatedRows
+from .lookups import SimulatedRows, TableWriter
 from .machines import Machines
 from .network import Brokers
 from .patches import patched_library
@@ -83,6 +83,7 @@ class World:
         self.backup_store = SimulatedBackupStore()
         self.store = Store()
         self.rows = SimulatedRows(self)
+        self.table_writer: TableWriter | None = None
         self.warehouse = MemoryWarehouse()
         self.machines = Machines(self)
         self.injector = FaultInjector(self)
@@ -116,6 +117,9 @@ class World:
 
     def _create_categories(self) -> None:
         categories = (c for processor in self.processors.values() for c in (*processor.inputs(), *processor.outputs()))
+        for processor in self.processors.values():
+            for category in processor.side_inputs():
+                self.bus.create(CategorySpec.of(category))
         for category in {category.name: category for category in categories}.values():
             self.bus.create(CategorySpec.of(category))
             self.cluster.topic(category.name).uses_arrival_time = (
@@ -125,6 +129,8 @@ class World:
         for processor in self.processors.values():
             if issubclass(processor, ps.LookupJoin):
                 processor._environment = self.rows.environment()
+            if processor.side_inputs():
+                self.table_writer = TableWriter(self)
 
     def _heal(self) -> None:
         self.injector.heal()
@@ -135,6 +141,8 @@ class World:
     def _turn(self, seconds: float) -> None:
         """Start due machines, then advance the time."""
         self.injector.arm()
+        if self.table_writer is not None:
+            self.table_writer.write_due()
         self.machines.start_due()
         self.scheduler.sleep(seconds)
         if self.scheduler.failures:

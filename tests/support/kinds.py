@@ -292,7 +292,7 @@ class _Repartition(ps.Repartition):
 class _Lookup(ps.LookupJoin):
     """Joins each event with the row of its key."""
 
-    source = ps.lookups.MemoryTable(ROWS)
+    source: ClassVar[ps.lookups.LookupSource] = ps.lookups.MemoryTable(ROWS)
 
     def key_of(self, event: Event) -> str:
         return event.key

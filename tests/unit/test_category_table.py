@@ -126,7 +126,7 @@ def test_a_row_that_moved_to_another_bucket_is_the_later_one() -> None:
     world.now_s += CHECK_EVERY_S
 
     assert world.euros(*keys) == dict.fromkeys(keys[:40], 2.0)
-    assert CategoryRows(rates, world.bus).fetch(keys).keys() == set(keys[:40])
+    assert CategoryRows(rates, world.bus, lambda: 0.0).fetch(keys).keys() == set(keys[:40])
 
 
 def test_the_rows_of_a_recreated_category_replace_the_earlier_ones() -> None:
