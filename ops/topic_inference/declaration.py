@@ -1,28 +1,24 @@
 """Python code that declares a topic: its records and its category.
 
-sample --JSON shapes--> record classes
-       --times-------> event time
-       --keys--------> key, key codec, partitioner
+sample --format--> contents --shapes--> record classes
+                            --times---> event time
+                            --keys----> key, key codec, partitioner
 """
 
 from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-import msgspec
-
-from ...processors.declare.codecs import Message
-from ...processors.declare.keys import KeyCodec
-from ...processors.declare.partitioner import Partitioner
-from ...processors.errors import PenstockError
 from ..humanize import counted
+from .avro_shape import RECURSIVE
 from .event_time_choice import TimeCandidate, time_candidates
-from .json_shape import JsonShape
+from .formats import RecognisedTopic, recognise
 from .key_choice import KeyChoice, choose_key
+from .registries import NamedRegistry
+from .shape import Shape, merged
 from .topic_sample import TopicSample
 
 _SCALARS = {
@@ -32,64 +28,37 @@ _SCALARS = {
     frozenset({"int", "float"}): "float",
     frozenset({"datetime"}): "datetime",
     frozenset({"uuid"}): "UUID",
+    frozenset({"date"}): "date",
+    frozenset({"decimal"}): "Decimal",
+    frozenset({"bytes"}): "bytes",
 }
 _TEXTS = {"str", "datetime", "naive", "uuid"}
 _IMPORTS = {
     "datetime": "from datetime import datetime",
+    "date": "from datetime import date",
+    "Decimal": "from decimal import Decimal",
     "UUID": "from uuid import UUID",
     "Annotated": "from typing import Annotated",
 }
 _KEY_FIELD, _TIME_FIELD = "message_key", "message_time"
 
 
-class TopicNotInferable(PenstockError):
-    """The messages of a topic have no format from which a record can be inferred."""
-
-
-def declaration_of(sample: TopicSample) -> str:
+def declaration_of(sample: TopicSample, registry: NamedRegistry | None = None) -> str:
     """Return a Python module that declares the topic.
 
+    Args:
+        sample: its messages.
+        registry: the schema registry of the topic, if there is one.
+
     Raises:
-        TopicNotInferable: the topic is empty, or its messages are not JSON objects.
+        TopicNotInferable: the topic is empty, or its messages have a format that cannot be recognised.
+        RegistryUnreachable: the registry does not answer.
     """
-    messages, contents = _contents(sample)
-    shape = JsonShape()
-    for content in contents:
-        shape.add(content)
-    key = choose_key(messages, contents, sample.spec.buckets)
-    times = time_candidates(contents, [message.timestamp()[1] for message in messages])
-    return _Module(sample, shape, key, times).code()
-
-
-def _contents(sample: TopicSample) -> tuple[list[Message], list[Mapping[str, Any]]]:
-    """Return the messages that are JSON objects, and their contents."""
-    name = sample.spec.name
-    if not sample.messages:
-        raise TopicNotInferable(f"{name} contains no message, so nothing can be inferred. Try again when it has some.")
-    found, reason = [], ""
-    for message in sample.messages:
-        value = message.value()
-        if value is None:
-            continue  # a tombstone
-        try:
-            content = msgspec.json.decode(value)
-        except msgspec.DecodeError as error:
-            reason = reason or f"{_start_of(value)}: {error}"
-            continue
-        if isinstance(content, dict):
-            found.append((message, content))
-        else:
-            reason = reason or f"{_start_of(value)} is no object"
-    if not found:
-        raise TopicNotInferable(
-            f"The messages of {name} are not JSON objects ({reason or 'they have no values'}). Nothing was inferred. For other formats, declare the "
-            "record and a codec of penstock.codecs."
-        )
-    return [message for message, _ in found], [content for _, content in found]
-
-
-def _start_of(value: bytes) -> str:
-    return repr(value[:40])
+    found = recognise(sample, registry)
+    key = choose_key(found, sample.spec.buckets)
+    times = time_candidates(found.contents, [message.timestamp()[1] for message in found.messages])
+    times.sort(key=lambda candidate: candidate.path != found.time_path)
+    return _Module(sample, found, key, times).code()
 
 
 @dataclass(frozen=True)
@@ -109,13 +78,13 @@ class _Module:
 
     Args:
         sample: the sample.
-        shape: the shape of the values.
+        topic: the format and the content of its messages.
         key: their key.
         times: their possible event times.
     """
 
     sample: TopicSample
-    shape: JsonShape
+    topic: RecognisedTopic
     key: KeyChoice
     times: Sequence[TimeCandidate]
     classes: dict[str, list[str]] = field(default_factory=dict)
@@ -124,15 +93,17 @@ class _Module:
     def code(self) -> str:
         """Return the code."""
         topic = self.sample.spec.name
-        record = self._class(_class_name(topic), self.shape, own_fields=list(self._message_fields()))
+        record = self._class(_class_name(topic), self.topic.shape, own_fields=list(self._message_fields()))
         arguments = [_Argument(f'"{topic}"'), _Argument(record), *self._arguments()]
         category = "\n".join(map(str, arguments))
         classes = "\n\n\n".join("\n".join(lines) for lines in self.classes.values())
         head = f'"""The topic {topic}, inferred from {counted(len(self.sample.messages), "message")}. Check types, key and event time."""'
-        standard = "\n".join(sorted(self.imports - {"import msgspec"}))
+        self.imports.update(self.topic.format.imports)
+        standard = "\n".join(_import_lines(self.imports - {"import msgspec"}))
         third = "\n".join([*sorted(self.imports & {"import msgspec"}), "import penstock as ps"])
         imports = f"{standard}\n\n{third}" if standard else third
-        return f"{head}\n\n{imports}\n\n\n{classes}\n\n\n{_variable(topic)} = ps.Category(\n{category}\n)\n"
+        setup = f"{self.topic.format.setup}\n\n\n" if self.topic.format.setup else ""
+        return f"{head}\n\n{imports}\n\n\n{setup}{classes}\n\n\n{_variable(topic)} = ps.Category(\n{category}\n)\n"
 
     def _message_fields(self) -> Iterator[str]:
         """Yield the fields that messages contain outside of their values."""
@@ -151,13 +122,15 @@ class _Module:
         yield self._retention_argument()
 
     def _key_argument(self) -> _Argument:
-        names = _identifiers(self.shape.fields)
+        names = _identifiers(self.topic.shape.fields)
         found = f"the message key of {self.key.keyed:,} of {counted(self.key.messages, 'message')}"
         if self.key.field is not None:
             return _Argument(f'key="{names[self.key.field]}"', found)
         if self.key.keyed:
             return _Argument(f'key="{_KEY_FIELD}"', f"no field equals {found}")
-        scalars = (names[name] for name, shape in self.shape.fields.items() if shape.not_null <= {"str", "int", "uuid"})
+        scalars = (
+            names[name] for name, shape in self.topic.shape.fields.items() if shape.not_null <= {"str", "int", "uuid"}
+        )
         return _Argument(f'key="{next(scalars, "")}"', "a guess: no message has a key")
 
     def _time_argument(self) -> _Argument:
@@ -172,21 +145,23 @@ class _Module:
 
     def _attributes(self, path: Sequence[str]) -> Iterator[str]:
         """Yield the Python names of a path."""
-        shape = self.shape
+        shape = self.topic.shape
         for name in path:
             yield _identifiers(shape.fields)[name]
             shape = shape.fields[name]
 
     def _placement(self) -> Iterator[_Argument]:
-        if self.key.codec is not KeyCodec.TEXT:
-            yield _Argument(f"key_codec=ps.KeyCodec.{self.key.codec.name}")
+        if self.topic.format.codec:
+            yield _Argument(f"codec={self.topic.format.codec}", self.topic.format.comment)
+        if self.key.codec:
+            yield _Argument(f"key_codec={self.key.codec}")
         if self.key.partitioner is None:
             reason = (
                 "no known partitioner explains the placement" if self.key.keyed else "messages without keys are spread"
             )
             yield _Argument("partitioner=None", f"{reason}; stateful processors need a ps.Repartition")
-        elif self.key.partitioner is not Partitioner.MURMUR2:
-            yield _Argument(f"partitioner=ps.Partitioner.{self.key.partitioner.name}")
+        elif self.key.partitioner:
+            yield _Argument(f"partitioner={self.key.partitioner}")
 
     def _retention_argument(self) -> _Argument:
         retention = self.sample.spec.retention
@@ -197,7 +172,7 @@ class _Module:
         length = f"seconds={retention.total_seconds():g}" if rest else f"days={days:g}"
         return _Argument(f"retention=timedelta({length})")
 
-    def _class(self, name: str, shape: JsonShape, own_fields: Sequence[str] = ()) -> str:
+    def _class(self, name: str, shape: Shape, own_fields: Sequence[str] = ()) -> str:
         """Add the class of an object's shape, after the classes of its fields; return its name."""
         while name in self.classes:
             name += "_"
@@ -208,7 +183,8 @@ class _Module:
             if kind is None:
                 left_out.append(f"    # {field_name} is left out: {_mixture(inner)}")
                 continue
-            is_optional = inner.count < shape.kinds["object"] or "null" in inner.kinds
+            is_key = shape is self.topic.shape and field_name == self.key.field
+            is_optional = not is_key and (inner.count < shape.kinds["object"] or "null" in inner.kinds)
             python_name = names[field_name]
             self.imports.update([] if python_name == field_name else ["import msgspec"])
             line = _field_line(field_name, python_name, kind, is_optional=is_optional)
@@ -217,7 +193,7 @@ class _Module:
         self.classes[name] = [f"class {name}(ps.Record, frozen=True):", *fields, *left_out]
         return name
 
-    def _type(self, name: str, shape: JsonShape) -> str | None:
+    def _type(self, name: str, shape: Shape) -> str | None:
         """Return the type of a field; None if a record cannot have it."""
         kinds = shape.not_null
         if kinds in _SCALARS:
@@ -226,32 +202,32 @@ class _Module:
             return found
         if kinds and kinds <= _TEXTS:
             return "str"
-        if kinds == {"list"} and shape.items is not None:
+        if kinds in ({"list"}, {"map"}) and shape.items is not None:
             item = self._optional(self._type(name, shape.items), shape.items)
-            return item and f"list[{item}]"
+            return item and (f"list[{item}]" if kinds == {"list"} else f"dict[str, {item}]")
         if kinds == {"object"}:
             return self._map(name, shape) if shape.is_map else self._class(name, shape)
         return None
 
-    def _map(self, name: str, shape: JsonShape) -> str | None:
-        values = JsonShape()
+    def _map(self, name: str, shape: Shape) -> str | None:
+        values = Shape()
         for inner in shape.fields.values():
-            values = _merged(values, inner)
+            values = merged(values, inner)
         item = self._optional(self._type(name, values), values)
         return item and f"dict[str, {item}]"
 
     @staticmethod
-    def _optional(kind: str | None, shape: JsonShape) -> str | None:
+    def _optional(kind: str | None, shape: Shape) -> str | None:
         return f"{kind} | None" if kind and "null" in shape.kinds else kind
 
 
-def _merged(one: JsonShape, other: JsonShape) -> JsonShape:
-    """Return the shape of the values of both."""
-    kinds = {kind: one.kinds.get(kind, 0) + other.kinds.get(kind, 0) for kind in one.kinds | other.kinds}
-    items = _merged(one.items or JsonShape(), other.items or JsonShape()) if one.items or other.items else None
-    names = one.fields | other.fields
-    fields = {name: _merged(one.fields.get(name, JsonShape()), other.fields.get(name, JsonShape())) for name in names}
-    return JsonShape(one.count + other.count, kinds, items, fields, [*one.examples, *other.examples])
+def _import_lines(imports: Collection[str]) -> list[str]:
+    """Return sorted lines of imports, one for each module."""
+    names: dict[str, list[str]] = {}
+    for line in sorted(imports):
+        module, _, name = line.partition(" import ")
+        names.setdefault(module, []).extend([name] if name else [])
+    return [f"{module} import {', '.join(found)}" if found else module for module, found in names.items()]
 
 
 def _field_line(name: str, python_name: str, kind: str, *, is_optional: bool) -> str:
@@ -263,10 +239,12 @@ def _field_line(name: str, python_name: str, kind: str, *, is_optional: bool) ->
     return f"    {python_name}: {kind}{optional}{' = None' if is_optional else ''}"
 
 
-def _mixture(shape: JsonShape) -> str:
+def _mixture(shape: Shape) -> str:
     """Return why a place has no type."""
     if not shape.not_null:
         return "it is always null"
+    if RECURSIVE in shape.kinds:
+        return "it contains itself"
     if shape.not_null == {"list"}:
         return "its lists are empty, or of mixed types"
     shares = ", ".join(f"{kind} in {number:,}" for kind, number in sorted(shape.kinds.items(), key=lambda one: -one[1]))

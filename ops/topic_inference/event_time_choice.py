@@ -8,7 +8,7 @@ from datetime import datetime
 from statistics import median
 from typing import Any
 
-from .json_shape import time_in
+from .shape import time_in
 
 _UNITS = {"SECONDS": 1_000.0, "MILLISECONDS": 1.0, "MICROSECONDS": 1e-3, "NANOSECONDS": 1e-6}
 """Milliseconds in each unit."""
@@ -55,7 +55,9 @@ def time_candidates(contents: Sequence[Mapping[str, Any]], arrivals_ms: Sequence
 def _candidates(path: tuple[str, ...], values: Sequence[Any], arrivals_ms: Sequence[int]) -> Iterator[TimeCandidate]:
     words = path[-1].lower()
     is_named = any(words == name or words.endswith(name) or words.startswith(f"{name}_") for name in _NAMES)
-    times = [time_in(value) if isinstance(value, str) else None for value in values]
+    times = [
+        time_in(value) if isinstance(value, str) else value if isinstance(value, datetime) else None for value in values
+    ]
     if all(time is not None and time.tzinfo is not None for time in times):
         distances = [
             abs(_ms(time) - arrived) for time, arrived in zip(times, arrivals_ms, strict=True) if time is not None

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from ...processors.declare.codecs import Message
-from ...processors.declare.keys import InvalidKey, KeyCodec, MessageKeys
+import msgspec
+
+from ...processors.declare.keys import InvalidKey, KeyCodec, KeyConverter, MessageKeys
 from ...processors.declare.partitioner import Partitioner, buckets_of
+from ...transport.codecs.confluent import ConfluentAvro, ConfluentJson
+from ...transport.codecs.debezium import DebeziumKeys
+from ...transport.codecs.decoded import UndecodableValue
+from .formats import RecognisedTopic, key_bytes
 
 CODECS = (KeyCodec.TEXT, KeyCodec.INT64, KeyCodec.INT32, KeyCodec.JSON)
 
@@ -19,62 +24,138 @@ class KeyChoice:
 
     Args:
         field: the field that is the key; None if no field is.
-        codec: how the bytes of message keys represent it.
-        partitioner: the partitioner that explains the bucket of every message; None if none does.
+        codec: the code of the key codec; empty for text.
+        partitioner: the code of the partitioner that explains the bucket of every message; empty for murmur2, None if none does.
         keyed: the number of messages with a key.
         messages: the number of messages.
     """
 
     field: str | None
-    codec: KeyCodec
-    partitioner: Partitioner | None
+    codec: str
+    partitioner: str | None
     keyed: int
     messages: int
 
 
-def choose_key(messages: Sequence[Message], contents: Sequence[Mapping[str, Any]], buckets: int) -> KeyChoice:
+class _KeyForm(NamedTuple):
+    """A way in which message keys represent a field.
+
+    Args:
+        codec: its code, as in `KeyChoice`.
+        is_key: whether a message key represents the value of a field.
+    """
+
+    codec: str
+    is_key: Callable[[Any, bytes], bool]
+
+
+def choose_key(topic: RecognisedTopic, buckets: int) -> KeyChoice:
     """Return the key that all messages with a key agree on.
 
     Args:
-        messages: the messages.
-        contents: the decoded value of each.
+        topic: the messages.
         buckets: the number of buckets of the topic.
     """
-    keyed = [
-        (message, content) for message, content in zip(messages, contents, strict=True) if message.key() is not None
-    ]
-    keys = [message.key() or b"" for message, _ in keyed]
-    partitioner = _partitioner(keys, [message.partition() for message, _ in keyed], buckets)
+    keyed = list(key_bytes(topic))
+    keys, numbers = [key for key, _, _ in keyed], [message.partition() for _, message, _ in keyed]
+    counts = len(keyed), len(topic.messages)
+    if topic.format.is_debezium and (column := _column_of(keys)) is not None:
+        return KeyChoice(column, "", _placed_by_column(column, keys, numbers, buckets), *counts)
+    partitioner = _partitioner(keys, numbers, buckets)
+    for form in _forms(topic, keys):
+        for name in keyed[0][2]:
+            if all(form.is_key(content.get(name), key) for key, _, content in keyed):
+                return KeyChoice(name, form.codec, partitioner, *counts)
+    return KeyChoice(None, _codec_of(keys), partitioner, *counts)
+
+
+def _forms(topic: RecognisedTopic, keys: Sequence[bytes]) -> Iterator[_KeyForm]:
+    if not keys:
+        return
     for codec in CODECS:
-        for name in keyed[0][1] if keyed else ():
-            if all(_is_key(content.get(name), key, codec) for key, (_, content) in zip(keys, keyed, strict=True)):
-                return KeyChoice(name, codec, partitioner, len(keyed), len(messages))
-    return KeyChoice(None, _codec_of(keys), partitioner, len(keyed), len(messages))
+        yield _KeyForm("" if codec is KeyCodec.TEXT else f"ps.KeyCodec.{codec.name}", _plain_form(codec))
+    if topic.registry is not None and topic.format.key_codec:
+        registry = topic.registry.registry
+        for code, spec in (
+            ("ps.codecs.ConfluentAvro(registry)", ConfluentAvro(registry)),
+            ("ps.codecs.ConfluentJson(registry)", ConfluentJson(registry)),
+        ):
+            for is_number in (False, True):
+                yield _KeyForm(
+                    code, _registry_form(spec.open_keys(topic.name, is_number=is_number), is_number=is_number)
+                )
 
 
-def _partitioner(keys: Sequence[bytes], buckets_found: Sequence[int], buckets: int) -> Partitioner | None:
-    if not keys or buckets == 1:
-        return Partitioner.MURMUR2 if keys else None
-    explaining = (one for one in Partitioner if buckets_of(keys, buckets, one) == list(buckets_found))
-    return next(explaining, None)
+def _plain_form(codec: KeyCodec) -> Callable[[Any, bytes], bool]:
+    def is_key(value: Any, key: bytes) -> bool:
+        if not isinstance(value, (str, int)) or isinstance(value, bool):
+            return False
+        is_number = isinstance(value, int)
+        if not is_number and codec in {KeyCodec.INT32, KeyCodec.INT64}:
+            return False
+        try:
+            return MessageKeys("", codec, is_number).encode([str(value)]) == [key]
+        except InvalidKey:
+            return False
+
+    return is_key
 
 
-def _is_key(value: Any, key: bytes, codec: KeyCodec) -> bool:
-    if not isinstance(value, (str, int)) or isinstance(value, bool):
-        return False
-    is_number = isinstance(value, int)
-    if not is_number and codec in {KeyCodec.INT32, KeyCodec.INT64}:
-        return False
-    try:
-        return MessageKeys("", codec, is_number).encode([str(value)]) == [key]
-    except InvalidKey:
-        return False
+def _registry_form(keys: KeyConverter, *, is_number: bool) -> Callable[[Any, bytes], bool]:
+    def is_key(value: Any, key: bytes) -> bool:
+        if not isinstance(value, int if is_number else str) or isinstance(value, bool):
+            return False
+        try:
+            return keys.decode(key) == str(value)
+        except (UndecodableValue, ValueError, msgspec.DecodeError):
+            return False
+
+    return is_key
 
 
-def _codec_of(keys: Sequence[bytes]) -> KeyCodec:
+def _column_of(keys: Sequence[bytes]) -> str | None:
+    """Return the only column of Debezium's JSON keys; None if they have several or another format."""
+    columns = set()
+    for key in keys:
+        try:
+            content = msgspec.json.decode(key)
+        except msgspec.DecodeError:
+            return None
+        if isinstance(content, dict) and content.keys() == {"schema", "payload"}:
+            content = content["payload"]
+        columns.add(tuple(content) if isinstance(content, dict) else ())
+    [names] = columns if len(columns) == 1 else [()]
+    return names[0] if len(names) == 1 else None
+
+
+def _placed_by_column(column: str, keys: Sequence[bytes], numbers: Sequence[int], buckets: int) -> str | None:
+    """Return the code of Debezium's partitioner if it explains the buckets of all messages."""
+    values = [msgspec.json.decode(key).get(column) for key in keys]
+    if not all(isinstance(value, (str, int)) for value in values):
+        return None  # the schema is part of the key
+    is_text = isinstance(values[0], str)
+    place = DebeziumKeys(column, is_text)
+    if [place(str(value).encode(), buckets) for value in values] != list(numbers):
+        return None
+    return f'ps.codecs.DebeziumKeys("{column}"{", is_text=True" if is_text else ""})'
+
+
+def _partitioner(keys: Sequence[bytes], numbers: Sequence[int], buckets: int) -> str | None:
+    if not keys:
+        return None
+    explaining = (
+        partitioner
+        for partitioner in Partitioner
+        if buckets == 1 or buckets_of(keys, buckets, partitioner) == list(numbers)
+    )
+    found = next(explaining, None)
+    return None if found is None else "" if found is Partitioner.MURMUR2 else f"ps.Partitioner.{found.name}"
+
+
+def _codec_of(keys: Sequence[bytes]) -> str:
     try:
         for key in keys:
             key.decode()
     except UnicodeDecodeError:
-        return KeyCodec.BYTES
-    return KeyCodec.TEXT
+        return "ps.KeyCodec.BYTES"
+    return ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
@@ -328,3 +329,46 @@ def test_a_java_producer_is_counted_and_a_java_consumer_reads_the_totals(
     assert {(message, key == user) for key, message, user, _, _ in lines} == {("market.Total", True)}
     control = {key: number for key, number in buckets_of_keys(kafka, f"{prefix}.orders").items() if key}
     assert {key[1:].decode() for key in control} == set(last)
+
+
+COUNTING = """
+import penstock as ps
+from inferred import *
+
+class Sum(ps.Record, frozen=True):
+    id: str
+    at: ps.EventTime
+    cents: int
+
+class Sums(ps.Stateful[{record}, int, Sum]):
+    name = "{prefix}.sums"
+    reads = {category}
+    writes = ps.Category("{prefix}.sums", Sum, key="id", event_time="at", buckets=4)
+    state = int
+    def process(self, event, state, context):
+        after = (state or 0) + event.cents
+        return after, [Sum(event.id, context.event_time, after)]
+"""
+
+
+@pytest.mark.parametrize("kind", ["avro", "json"])
+def test_an_inferred_declaration_counts_the_messages_of_a_registry(
+    kind: str, penstock: Cli, kafka: str, prefix: str, registry: RegistryServer, shop: Any
+) -> None:
+    """`category infer` prints a module that a processor imports; it contains no password."""
+    write_value, write_key, _, _ = KINDS[kind].clients(client_of(registry), shop)
+    penstock.ok("category", "create", f"{prefix}.orders", "--buckets", "4")
+    produce(kafka, f"{prefix}.orders", (write_value, write_key))
+    server = ("--registry", registry.url, "--registry-user", USER, "--registry-ca", str(registry.authority))
+    penstock.environment["PENSTOCK_REGISTRY_PASSWORD"] = PASSWORD
+
+    code = penstock.ok("category", "infer", f"{prefix}.orders", *server)
+    (penstock.folder / "inferred.py").write_text(code)
+    record, category = code.split("class ")[-1].split("(")[0], code.split(" = ps.Category(")[0].split()[-1]
+    app = COUNTING.replace("{record}", record).replace("{category}", category).replace("{prefix}", prefix)
+    (penstock.folder / "counting.py").write_text(app)
+    penstock.ok("run", "counting.py", "--until-end", "--create")
+
+    assert PASSWORD not in code
+    sums = [json.loads(value or b"") for _, _, value in plain.messages(kafka, f"{prefix}.sums")]
+    assert {one["id"]: one["cents"] for one in sums} == truth(EVENTS)

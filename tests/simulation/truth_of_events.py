@@ -115,7 +115,7 @@ def expect_looked_up(
 ) -> None:
     """Compare looked-up rows with the rows that existed when an event arrived or later, or that were cached then.
 
-    Rows of a category may be late, but not those that were in it before the first worker started.
+    Rows of a category may be late, except for rows that were in it before the first worker started.
     """
     expect_each_event(subject.output, outputs, events)
     for output in outputs:

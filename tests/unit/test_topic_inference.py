@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from datetime import datetime, timedelta, timezone
+from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import msgspec
 import pytest
+from confluent_kafka.schema_registry import Schema
+from fastavro import parse_schema, schemaless_writer
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
-from penstock.ops.topic_inference import TopicSample, declaration_of, read_sample
-from penstock.ops.topic_inference.declaration import TopicNotInferable
+from penstock.ops.topic_inference import NamedRegistry, TopicSample, declaration_of, read_sample
+from penstock.ops.topic_inference.formats import TopicNotInferable
 from penstock.processors.declare.categories import AnyCategory, Category
 from penstock.processors.declare.partitioner import Partitioner, bucket_of
 from penstock.transport.category_spec import CategorySpec
 from penstock.transport.codecs.by_category import Codecs
+from penstock.transport.codecs.registry import SchemaRegistry, _client_of, prefix_of
 from penstock.transport.memory import MemoryBus
 from penstock.transport.messages import MessageCopy, Outgoing
 
@@ -27,16 +32,18 @@ ARRIVED_MS = 1_780_000_000_000
 SPEC = CategorySpec("user-orders", 4, timedelta(days=7))
 
 
-def message(content: Any, key: bytes | None = None, bucket: int = 0) -> MessageCopy:
-    """Return a JSON message."""
+def message(content: Any, key: bytes | None = None, bucket: int = 0, headers: Any = None) -> MessageCopy:
+    """Return a message with a JSON value, or with these bytes."""
     value = content if isinstance(content, bytes) else json.dumps(content).encode()
-    return MessageCopy(value, key, bucket, timestamp=(2, ARRIVED_MS))
+    return MessageCopy(value, key, bucket, timestamp=(2, ARRIVED_MS), headers=headers)
 
 
-def inferred(messages: Sequence[MessageCopy], spec: CategorySpec = SPEC) -> AnyCategory:
+def inferred(
+    messages: Sequence[MessageCopy], spec: CategorySpec = SPEC, registry: NamedRegistry | None = None
+) -> AnyCategory:
     """Run the inferred module, and return its category."""
     names: dict[str, Any] = {"__name__": "inferred"}
-    code = declaration_of(TopicSample(spec, messages))
+    code = declaration_of(TopicSample(spec, messages), registry)
     exec(compile(code, "inferred.py", "exec", dont_inherit=True), names)  # noqa: S102 - the code under test
     [category] = [value for value in names.values() if isinstance(value, Category)]
     return category
@@ -170,10 +177,17 @@ def test_a_key_outside_of_the_value_becomes_a_field() -> None:
     assert category.keys_of(events_of(category, messages)) == [f"u{n}" for n in range(9)]
 
 
-@pytest.mark.parametrize("value", [b"\x00\x00\x00\x00\x01abc", b"plain text", b"[1, 2]"])
-def test_other_formats_are_refused_with_an_example(value: bytes) -> None:
-    """The error shows the beginning of a message."""
-    with pytest.raises(TopicNotInferable, match="user-orders are not JSON objects"):
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (b"\x00\x00\x00\x00\x01abc", "schema registry .schema 1.*--registry"),
+        (b"\xff\xfe\x00binary", "no format that can be recognised: the first begins with"),
+        (b"[1, 2]", "no format that can be recognised: the first begins with"),
+    ],
+)
+def test_other_formats_are_refused_with_an_example(value: bytes, reason: str) -> None:
+    """The error shows the beginning of a message, or the option that is missing."""
+    with pytest.raises(TopicNotInferable, match=reason):
         declaration_of(TopicSample(SPEC, [message(value)]))
 
 
@@ -225,3 +239,240 @@ user_orders = ps.Category(
 )
 '''
     )
+
+
+def test_message_pack_is_recognised() -> None:
+    """With times and bytes of MessagePack itself."""
+    at = datetime(2026, 5, 28, 20, 26, 40, tzinfo=timezone.utc)
+    messages = [
+        message(msgspec.msgpack.encode({"user": f"u{n}", "at": at, "raw": b"\xff", "n": n}), f"u{n}".encode())
+        for n in range(3)
+    ]
+    category = inferred(messages, CategorySpec("t", 1))
+    events = events_of(category, messages)
+
+    assert [(one.user, one.at, one.raw, one.n) for one in events] == [(f"u{n}", at, b"\xff", n) for n in range(3)]
+    assert category.keys_of(events) == ["u0", "u1", "u2"]
+    assert category.event_times_of(events) == [ARRIVED_MS] * 3
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
+def test_lines_of_csv_are_recognised(separator: str) -> None:
+    """Columns have the types of all their values; an empty value makes a column optional."""
+    lines = [["u1", "7", "1.5", str(ARRIVED_MS), ""], ["u2", "8", "2", str(ARRIVED_MS + 1), "x"]]
+    messages = [message(separator.join(line).encode(), line[0].encode()) for line in lines]
+    category = inferred(messages, CategorySpec("t", 1))
+    events = events_of(category, messages)
+
+    assert [(one.column1, one.column2, one.column3, one.column5) for one in events] == [
+        ("u1", 7, 1.5, None),
+        ("u2", 8, 2.0, "x"),
+    ]
+    assert category.keys_of(events) == ["u1", "u2"]
+    assert category.event_times_of(events) == [ARRIVED_MS, ARRIVED_MS + 1]
+
+
+def test_texts_are_recognised() -> None:
+    """The whole value is one field; key and time are those of the message."""
+    messages = [message(text.encode(), b"host1") for text in ("GET /", "a, b", "one\ntwo", "2026-05-28T20:26:40Z")]
+    category = inferred(messages, CategorySpec("t", 1))
+    events = events_of(category, messages)
+
+    assert [one.text for one in events] == ["GET /", "a, b", "one\ntwo", "2026-05-28T20:26:40Z"]
+    assert category.keys_of(events) == ["host1"] * 4
+    assert category.event_times_of(events) == [ARRIVED_MS] * 4
+
+
+@pytest.mark.parametrize("mode", ["binary", "structured"])
+def test_cloud_events_are_recognised(mode: str) -> None:
+    """Attributes that differ become fields; the attribute `time` is the event time."""
+    messages = []
+    for n in range(3):
+        attributes = {"specversion": "1.0", "id": f"e{n}", "source": "/shop", "type": "order", "subject": f"o{n}"}
+        attributes["time"] = "2026-05-28T20:26:40Z"
+        key, data = f"o{n}".encode(), {"cents": n}
+        if mode == "binary":
+            headers = [(f"ce_{name}", text.encode()) for name, text in attributes.items()]
+            messages.append(message(data, key, headers=[("content-type", b"application/json"), *headers]))
+        else:
+            headers = [("content-type", b"application/cloudevents+json; charset=UTF-8")]
+            messages.append(message({**attributes, "data": data}, key, headers=headers))
+    category = inferred(messages, CategorySpec("t", 1))
+    events = events_of(category, messages)
+
+    assert [(one.event_id, one.cents) for one in events] == [("e0", 0), ("e1", 1), ("e2", 2)]
+    assert category.keys_of(events) == ["o0", "o1", "o2"]
+    assert category.event_times_of(events) == [ARRIVED_MS] * 3
+    assert Codecs(MemoryBus()).of(category).encode(events)
+
+
+def change(number: int, operation: str, before: Any, after: Any) -> dict[str, Any]:
+    """Return the envelope of a change."""
+    source = {"table": "customers", "ts_ms": ARRIVED_MS - number, "lsn": number}
+    return {"before": before, "after": after, "source": source, "op": operation, "ts_ms": ARRIVED_MS}
+
+
+@pytest.mark.parametrize("kind", ["number", "text"])
+def test_changes_of_debezium_are_recognised(kind: str) -> None:
+    """A record is a row; its key is the column of the message key, and its time that of the change in the database."""
+    messages = []
+    for n in range(1, 20):
+        column = n if kind == "number" else f"c{n}"
+        key = json.dumps({"id": column}, separators=(",", ":")).encode()
+        row = {"id": column, "email": None if n % 3 else f"{n}@example", "created": 19_000 + n}
+        messages.append(message(change(n, "c", None, row), key, bucket_of(key, 4)))
+    deletion = message(change(1, "d", {"id": 1}, None), messages[0].key(), messages[0].partition())
+    category = inferred([*messages, deletion])
+    events = events_of(category, messages)
+
+    assert category.keys_of(events) == [str(n) if kind == "number" else f"c{n}" for n in range(1, 20)]
+    assert category.event_times_of(events) == [ARRIVED_MS - n for n in range(1, 20)]
+    assert [category.bucket_of(key) for key in category.keys_of(events)] == [one.partition() for one in messages]
+    assert [one.email for one in events] == [None if n % 3 else f"{n}@example" for n in range(1, 20)]
+
+
+def test_changes_with_schemas_are_recognised() -> None:
+    """Their keys contain schemas, so no partitioner is claimed."""
+    key = json.dumps({"schema": {"type": "struct"}, "payload": {"id": 1}}).encode()
+    wrapped = message({"schema": {"type": "struct"}, "payload": change(1, "c", None, {"id": 1, "name": "Ann"})}, key, 3)
+    category = inferred([wrapped])
+
+    [event] = events_of(category, [wrapped])
+    assert (event.name, category.keys_of([event]), category.partitioner) == ("Ann", ["1"], None)
+
+
+AVRO_ORDER = {
+    "type": "record",
+    "name": "Order",
+    "namespace": "com.shop",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "placed", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "coupon", "type": ["null", "string"], "default": None},
+        {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}},
+        {"name": "day", "type": {"type": "int", "logicalType": "date"}},
+        {"name": "state", "type": {"type": "enum", "name": "State", "symbols": ["OPEN", "PAID"]}},
+        {"name": "before", "type": ["null", "State"], "default": None},
+        {"name": "tags", "type": {"type": "map", "values": "string"}},
+        {
+            "name": "items",
+            "type": {
+                "type": "array",
+                "items": {"type": "record", "name": "Item", "fields": [{"name": "article", "type": "string"}]},
+            },
+        },
+        {"name": "either", "type": ["int", "string"]},
+        {"name": "next", "type": ["null", "Order"], "default": None},
+    ],
+}
+
+
+def registered(subject: str, schema: Any, language: str, name: str) -> tuple[NamedRegistry, int]:
+    """Return a registry in memory, and the id of a schema in it."""
+    registry = SchemaRegistry(f"mock://{name}")
+    text = schema if isinstance(schema, str) else json.dumps(schema)
+    return NamedRegistry(registry), _client_of(registry).register_schema(subject, Schema(text, language))
+
+
+def avro_message(schema: Any, schema_id: int, content: Any, key: bytes | None = None, bucket: int = 0) -> MessageCopy:
+    out = BytesIO()
+    schemaless_writer(out, parse_schema(schema), content)
+    return message(prefix_of(schema_id) + out.getvalue(), key, bucket)
+
+
+def test_avro_with_a_registry_is_recognised() -> None:
+    """Types come from the schema: a field is optional if the schema says so, although no message lacks it."""
+    registry, schema_id = registered("t-value", AVRO_ORDER, "AVRO", "infer-avro")
+    keys = [n.to_bytes(8, "big") for n in range(1, 4)]
+    at = datetime(2026, 5, 28, 20, 26, 40, tzinfo=timezone.utc)
+    order = {"placed": at, "coupon": "x", "price": Decimal("1.50"), "day": date(2026, 1, 2), "state": "PAID"}
+    order |= {"before": "OPEN", "tags": {"a": "b"}, "items": [{"article": "tea"}], "either": 3, "next": None}
+    messages = [
+        avro_message(AVRO_ORDER, schema_id, {**order, "id": n}, key, bucket_of(key, 4)) for n, key in enumerate(keys, 1)
+    ]
+    category = inferred(messages, registry=registry)
+    events = events_of(category, messages)
+    [plain] = events_of(category, [avro_message(AVRO_ORDER, schema_id, {**order, "id": 9, "coupon": None})])
+
+    first = events[0]
+    assert (first.placed, first.coupon, plain.coupon, first.price) == (at, "x", None, Decimal("1.5"))
+    assert (first.day, first.state, first.before, first.tags) == (date(2026, 1, 2), "PAID", "OPEN", {"a": "b"})
+    assert [item.article for item in first.items] == ["tea"]
+    assert category.keys_of(events) == ["1", "2", "3"]
+    assert category.event_times_of(events) == [ARRIVED_MS] * 3
+    code = declaration_of(TopicSample(SPEC, messages), registry)
+    assert "either is left out: its values have several types" in code
+    assert "next is left out: it contains itself" in code
+    assert 'registry = ps.codecs.SchemaRegistry("mock://infer-avro")' in code
+
+
+def test_json_with_a_registry_is_recognised() -> None:
+    """A field that the schema does not require is optional, although no message lacks it; keys have the format, too."""
+    schema = {
+        "title": "Visit",
+        "type": "object",
+        "properties": {"user": {"type": "string"}, "page": {"type": "string"}},
+    }
+    schema["required"] = ["user"]
+    registry, schema_id = registered("t-value", schema, "JSON", "infer-json")
+    _, key_id = registered("user-orders-key", {"type": "string"}, "JSON", "infer-json")
+    keys = [prefix_of(key_id) + json.dumps(f"u{n}").encode() for n in range(9)]
+    messages = [
+        message(prefix_of(schema_id) + json.dumps({"user": f"u{n}", "page": "/"}).encode(), key, bucket_of(key, 4))
+        for n, key in enumerate(keys)
+    ]
+    category = inferred(messages, registry=registry)
+    [without] = events_of(category, [message(prefix_of(schema_id) + b'{"user": "ann"}', keys[0])])
+
+    assert without.page is None
+    assert category.keys_of(events_of(category, messages)) == [f"u{n}" for n in range(9)]
+    assert [category.bucket_of(f"u{n}") for n in range(9)] == [one.partition() for one in messages]
+
+
+def test_changes_of_debezium_in_avro_are_recognised() -> None:
+    """Rows have the types of the schema; keys in Avro have their codec."""
+    row: dict[str, Any] = {"type": "record", "name": "Value", "fields": [{"name": "id", "type": "int"}]}
+    row["fields"] += [{"name": "email", "type": ["null", "string"], "default": None}]
+    source = {"type": "record", "name": "Source", "fields": [{"name": "ts_ms", "type": "long"}]}
+    fields = [{"name": "before", "type": ["null", row], "default": None}, {"name": "after", "type": ["null", "Value"]}]
+    fields += [{"name": "source", "type": source}, {"name": "op", "type": "string"}]
+    schema = {"type": "record", "name": "Envelope", "fields": fields}
+    key_schema = {"type": "record", "name": "Key", "fields": [{"name": "id", "type": "int"}]}
+    registry, schema_id = registered("user-orders-value", schema, "AVRO", "infer-changes")
+    _, key_id = registered("user-orders-key", key_schema, "AVRO", "infer-changes")
+    messages = []
+    for n in range(1, 9):
+        out = BytesIO()
+        schemaless_writer(out, parse_schema(key_schema), {"id": n})
+        key = prefix_of(key_id) + out.getvalue()
+        content = {"before": None, "after": {"id": n, "email": "x"}, "source": {"ts_ms": ARRIVED_MS - n}, "op": "c"}
+        messages.append(avro_message(schema, schema_id, content, key, bucket_of(key, 4)))
+    category = inferred(messages, registry=registry)
+    events = events_of(category, messages)
+
+    assert [(one.id, one.email) for one in events] == [(n, "x") for n in range(1, 9)]
+    assert category.event_times_of(events) == [ARRIVED_MS - n for n in range(1, 9)]
+    assert [category.bucket_of(key) for key in category.keys_of(events)] == [one.partition() for one in messages]
+    assert "email: str | None = None" in declaration_of(TopicSample(SPEC, messages), registry)
+
+
+def test_protobuf_with_a_registry_is_refused_with_the_next_step() -> None:
+    """The message class must be generated."""
+    registry, schema_id = registered(
+        "t-value", 'syntax = "proto3"; message A { int32 x = 1; }', "PROTOBUF", "infer-proto"
+    )
+
+    with pytest.raises(TopicNotInferable, match=r"PROTOBUF.*protoc.*ConfluentProtobuf"):
+        declaration_of(TopicSample(SPEC, [message(prefix_of(schema_id) + b"\x00\x08\x01")]), registry)
+
+
+def test_a_key_is_required_although_the_schema_permits_null() -> None:
+    """A message without it does not decode."""
+    schema = {"title": "Visit", "type": "object", "properties": {"user": {"type": "string"}}}
+    registry, schema_id = registered("t-value", schema, "JSON", "infer-optional-key")
+    visit = message(prefix_of(schema_id) + b'{"user": "ann"}', b"ann", bucket_of(b"ann", 4))
+    category = inferred([visit], registry=registry)
+
+    assert category.keys_of(events_of(category, [visit])) == ["ann"]
+    [bad] = Codecs(MemoryBus()).of(category).decode([message(prefix_of(schema_id) + b"{}", b"ann")]).bad
+    assert "user" in bad.reason

@@ -182,6 +182,18 @@ class RegistryClient:
                     raise
         return self._by_id[schema_id]
 
+    def language_of(self, schema_id: int | str) -> str:
+        """Return the language of a schema: AVRO, JSON or PROTOBUF.
+
+        Raises:
+            RegistryUnreachable: the registry does not answer, or has no such schema.
+        """
+        with self._translated(f"Schema {schema_id} was not fetched"):
+            try:
+                return str(self._fetched(schema_id).schema_type or AVRO.name)
+            except self._errors() as error:
+                raise self._unreachable(f"Schema {schema_id} was not fetched", error) from error
+
     def _fetched(self, schema_id: int | str) -> Schema:
         if isinstance(schema_id, int):
             return self._client.get_schema(schema_id, fmt=self._kind.text_format)

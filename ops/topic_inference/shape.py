@@ -1,10 +1,11 @@
-"""The types of JSON values, inferred from examples."""
+"""The types of values, inferred from examples."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import date, datetime
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
@@ -15,22 +16,22 @@ _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 
 
 @dataclass
-class JsonShape:
-    """The values of one place in JSON documents. Add examples with `add`.
+class Shape:
+    """The values of one place in documents, such as JSON. Add examples with `add`.
 
     Attributes:
         count: the number of values.
-        kinds: how many values there are of each kind: null, bool, int, big, float, str, list, object; and of the special strings datetime,
-            naive (a datetime without offset) and uuid.
-        items: the items of lists.
+        kinds: how many values there are of each kind: null, bool, int, big (beyond 64 bits), float, decimal, str, bytes, date, list, object and
+            map; and of the special strings datetime, naive (a datetime without offset) and uuid.
+        items: the items of lists, or the values of maps.
         fields: the values by name, of objects.
         examples: the first few scalars.
     """
 
     count: int = 0
     kinds: dict[str, int] = field(default_factory=dict)
-    items: JsonShape | None = None
-    fields: dict[str, JsonShape] = field(default_factory=dict)
+    items: Shape | None = None
+    fields: dict[str, Shape] = field(default_factory=dict)
     examples: list[Any] = field(default_factory=list)
 
     def add(self, value: Any) -> None:
@@ -39,14 +40,18 @@ class JsonShape:
         kind = kind_of(value)
         self.kinds[kind] = self.kinds.get(kind, 0) + 1
         if kind == "list":
-            self.items = self.items or JsonShape()
+            self.items = self.items or Shape()
             for item in value:
                 self.items.add(item)
         elif kind == "object":
             for name, inner in value.items():
-                self.fields.setdefault(name, JsonShape()).add(inner)
+                self.fields.setdefault(name, Shape()).add(inner)
         elif len(self.examples) < _EXAMPLES:
             self.examples.append(value)
+
+    def make_optional(self) -> None:
+        """Let the place be empty, although no example is."""
+        self.kinds.setdefault("null", 0)
 
     @property
     def not_null(self) -> frozenset[str]:
@@ -61,16 +66,29 @@ class JsonShape:
 
 
 _EXAMPLES = 20
-_KINDS = {type(None): "null", bool: "bool", int: "int", float: "float", list: "list", dict: "object"}
+_KINDS = {
+    type(None): "null",
+    bool: "bool",
+    int: "int",
+    float: "float",
+    Decimal: "decimal",
+    bytes: "bytes",
+    date: "date",
+    UUID: "uuid",
+    list: "list",
+    dict: "object",
+}
 
 
 def kind_of(value: Any) -> str:
-    """Return the kind of a value, as in `JsonShape.kinds`."""
+    """Return the kind of a value, as in `Shape.kinds`."""
     if isinstance(value, str):
         return _kind_of_text(value)
     if type(value) is int and not INT_MIN <= value <= INT_MAX:
         return "big"
-    return _KINDS[type(value)]
+    if isinstance(value, datetime):
+        return "naive" if value.tzinfo is None else "datetime"
+    return _KINDS.get(type(value), type(value).__name__)
 
 
 def _kind_of_text(text: str) -> str:
@@ -90,3 +108,12 @@ def time_in(text: str) -> datetime | None:
         return datetime.fromisoformat(text.replace("Z", "+00:00"))
     except ValueError:
         return None
+
+
+def merged(one: Shape, other: Shape) -> Shape:
+    """Return the shape of the values of both."""
+    kinds = {kind: one.kinds.get(kind, 0) + other.kinds.get(kind, 0) for kind in one.kinds | other.kinds}
+    items = merged(one.items or Shape(), other.items or Shape()) if one.items or other.items else None
+    names = one.fields | other.fields
+    fields = {name: merged(one.fields.get(name, Shape()), other.fields.get(name, Shape())) for name in names}
+    return Shape(one.count + other.count, kinds, items, fields, [*one.examples, *other.examples])
