@@ -46,9 +46,10 @@ day: $(READY)
 
 # Most tests wait (for services, Spark, group sessions), so several files run at once; the tests of a file share services.
 # The order of files is kept: slow files are among the first.
+# A test that hangs fails with the stack of each thread.
 test: $(READY)
-	$(BIN)/python -m pytest $(or $(TESTS),--durations 25 -n 3 --dist loadfile --no-loadscope-reorder tests --ignore=tests/faults --ignore=tests/soak)
-	$(if $(TESTS),,$(BIN)/python -m pytest -n 4 tests/faults)
+	$(BIN)/python -m pytest --timeout 1200 $(or $(TESTS),--durations 25 -n 3 --dist loadfile --no-loadscope-reorder tests --ignore=tests/faults --ignore=tests/soak)
+	$(if $(TESTS),,$(BIN)/python -m pytest --timeout 1200 -n 4 tests/faults)
 
 # Every kind in every gap of every row on a real Kafka; `make test` runs a part that covers each gap and each kind.
 test-gaps: $(READY)

@@ -354,8 +354,13 @@ class Interrupted(Async):
         return []
 
 
-def test_an_interrupt_cancels_the_calls_and_names_the_awaited_line() -> None:
+def test_an_interrupt_cancels_the_calls_and_names_the_awaited_line(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The calls can release their resources, and the loop can be closed."""
+    monkeypatch.setattr(Interrupted, "ended", [])
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a process in the background may ignore it
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
     processor = Interrupted()
     with ending(processor), pytest.raises(KeyboardInterrupt) as raised:
         fed(processor, sent("a", "b", "c", "d"))

@@ -11,9 +11,10 @@ from penstock.ops.cli.signals import NOT_SAVED, SAME_SIGNAL_S
 
 LIMIT_S = 60.0
 PROGRAM = """
-import sys, threading
+import signal, sys, threading
 from penstock.ops.cli.signals import exit_within, stop_on_signals
 
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # with nohup, it would stay ignored
 stopped = threading.Event()
 with exit_within(float(sys.argv[1]), "Nothing is lost."), stop_on_signals(stopped.set):
     print("ready", flush=True)
