@@ -118,50 +118,36 @@ def test_the_sql_of_a_page_compiles(page: Path) -> None:
         assert compile_app(SqlText(page.name, block), __name__).processors
 
 
-def commands_in(text: str) -> set[tuple[str, ...]]:
-    """Return the penstock commands that a page names, without arguments."""
-    named = re.findall(
-        r"penstock((?: (?:dev|category|dead-letters|archive|state|watermark|config|alerts))? [a-z]+)", text
-    )
-    return {tuple(words.split()) for words in named if words.split()[0] in COMMANDS}
-
-
-COMMANDS = {
-    "new",
-    "run",
-    "dashboard",
-    "dev",
-    "category",
-    "dead-letters",
-    "archive",
-    "backfill",
-    "compare",
-    "state",
-    "query",
-    "status",
-    "watermark",
-    "config",
-    "graph",
-    "metrics",
-    "alerts",
-    "deploy",
-    "undeploy",
-    "deployments",
-    "rollback",
-    "scale",
-    "autoscale",
-    "replay",
-    "reset",
-}
+def commands_in(text: str) -> dict[tuple[str, ...], set[str]]:
+    """Return the penstock commands that a page names, with their options."""
+    existing = commands_of(get_command(app))
+    found: dict[tuple[str, ...], set[str]] = {}
+    for rest in re.findall(r"\bpenstock ([a-z][^`\n#|;&]*)", re.sub(r'"[^"\n]*"', "TEXT", text)):
+        words = tuple(rest.split())
+        command = next((words[:length] for length in (2, 1) if words[:length] in existing), None)
+        if command is not None:
+            found.setdefault(command, set()).update(re.findall(r"(?<=\s)--[a-z][a-z-]*", rest))
+    return found
 
 
 @pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda page: page.stem)
 def test_every_command_on_a_page_exists(page: Path) -> None:
-    """Its help has an example."""
-    for words in commands_in(page.read_text(encoding="utf-8")):
-        done = CliRunner().invoke(app, [*words, "--help"])
+    """It has the options of the page, and its help has an example."""
+    for words, options in commands_in(page.read_text(encoding="utf-8")).items():
+        done = CliRunner().invoke(app, [*words, "--help"], env={"COLUMNS": "300"})
         assert done.exit_code == 0, words
         assert "Example:" in done.output, words
+        assert options <= set(re.findall(r"--[a-z][a-z-]*", done.output)), words
+
+
+def test_the_tasks_have_unique_names_and_a_link() -> None:
+    """There are at least forty; each links to the page with the details."""
+    text = (ROOT / "docs" / "howto.md").read_text(encoding="utf-8")
+    _, *tasks = re.split(r"^### ", text, flags=re.MULTILINE)
+    names = [task.partition("\n")[0] for task in tasks]
+
+    assert len(set(names)) == len(names) >= 40
+    assert [name for name, task in zip(names, tasks, strict=True) if ".md" not in task] == []
 
 
 @pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda page: page.stem)
