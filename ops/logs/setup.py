@@ -78,11 +78,18 @@ class _AddFields(logging.Filter):
 @contextmanager
 def with_log_fields(**fields: str) -> Iterator[None]:
     """Add fields to each line that this process writes within the context, on all threads."""
-    add_fields, handlers = _AddFields(fields), logging.getLogger().handlers[:]
+    with with_log_filter(_AddFields(fields)):
+        yield
+
+
+@contextmanager
+def with_log_filter(added: logging.Filter) -> Iterator[None]:
+    """Apply a filter to each line that this process writes within the context, on all threads."""
+    handlers = logging.getLogger().handlers[:]
     for handler in handlers:
-        handler.addFilter(add_fields)
+        handler.addFilter(added)
     try:
         yield
     finally:
         for handler in handlers:
-            handler.removeFilter(add_fields)
+            handler.removeFilter(added)

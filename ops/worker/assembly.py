@@ -20,7 +20,8 @@ from ...state.local.folder import RocksStateFolder
 from ...state.protocols import StateFolder
 from ...state.remote import compactor_of, remote_states
 from ...transport.bus import Bus
-from ..logs.setup import with_log_fields
+from ..logs.event_fields import EventFields
+from ..logs.setup import with_log_fields, with_log_filter
 from .backup_protocol import NoBackups
 from .backups import WorkerBackups
 from .identity import worker_identity
@@ -79,6 +80,7 @@ def assemble_worker(
     with (
         worker_identity(environment.state, processor.name) as identity,
         with_log_fields(processor=processor.name, worker=identity.name),
+        with_log_filter(EventFields()),
         ThreadPoolExecutor(OPENING_THREADS) as threads,
         ThreadPoolExecutor(1) as saver,
         ThreadPoolExecutor(1) as requests,

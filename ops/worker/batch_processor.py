@@ -24,6 +24,7 @@ from ...processors.shard.key_diagnosis import MisplacedEvent
 from ...transport.codecs.by_category import Codecs
 from ...transport.messages import Bucket, RawBatch
 from ..clock import Clock
+from ..logs.event_fields import event_fields
 from .checkpoint_scheduler import CheckpointScheduler
 from .dead_letter_guard import DeadLetterGuard
 from .metrics import Metrics
@@ -145,7 +146,8 @@ class BatchProcessor:
     ) -> tuple[StepResult, list[RejectedEvent]]:
         began_s = self._clock.monotonic_s()
         try:
-            fed = shard.feed(category, accepted)
+            with event_fields(batch, accepted, category):
+                fed = shard.feed(category, accepted)
         except Halted as error:
             # At the first message, since no earlier event of the batch was rejected yet.
             raise self._stop_at(shard, batch, 0, str(error)) from error

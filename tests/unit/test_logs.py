@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import sys
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 
+import penstock as ps
 from penstock.ops.cli import main
 from penstock.ops.cli.output import note, print_error
-from penstock.ops.logs.setup import LogFormat, LogLevel, configure_logging, with_log_fields
+from penstock.ops.logs.event_fields import EventFields
+from penstock.ops.logs.setup import LogFormat, LogLevel, configure_logging, with_log_fields, with_log_filter
+from penstock.ops.testing import Driver
 from penstock.processors.errors import PenstockError
 from penstock.transport.kafka import KafkaSettings
 
@@ -147,3 +152,92 @@ def test_an_unwritable_folder_is_named_without_a_stack_trace(
     assert exit_.value.code == 1
     assert "File exists. The command stopped" in error
     assert "Traceback" not in error
+
+
+class Reading(ps.Record, frozen=True):
+    """A reading of a meter."""
+
+    meter: str
+    at: ps.EventTime
+
+
+readings = ps.Category("readings", Reading, key="meter", event_time="at", buckets=2)
+copies = ps.Category("copies", Reading, key="meter", event_time="at", buckets=2)
+LOG = logging.getLogger("shop.meters")
+READINGS = [Reading(f"m{number % 3}", number) for number in range(20)]
+
+
+def helper(event: Reading) -> None:
+    """Log in a function that `process` calls."""
+    LOG.warning("reading %d", event.at)
+
+
+class Logging(ps.Stateless[Reading, Reading]):
+    """Logs some events."""
+
+    reads, writes = readings, copies
+
+    def process(self, event: Reading) -> list[Reading]:
+        if event.at % 7 == 0:
+            helper(event)
+        return []
+
+
+class LoggingAsync(ps.Stateless[Reading, Reading]):
+    """Logs in concurrent calls."""
+
+    reads, writes = readings, copies
+
+    async def process(self, event: Reading) -> list[Reading]:
+        await asyncio.sleep(0)
+        if event.at % 7 == 0:
+            await asyncio.sleep(0)
+            helper(event)
+        return []
+
+
+class LoggingState(ps.Stateful[Reading, int, Reading]):
+    """Logs some events, and in timers."""
+
+    reads, writes, state = readings, copies, int
+    watermark = ps.watermarks.BoundedOutOfOrderness(timedelta(0))
+
+    def process(self, event: Reading, state: int | None, context: ps.Context) -> tuple[int, list[Reading]]:
+        if event.at % 7 == 0:
+            helper(event)
+        if event.at == 1:
+            context.timer(4)
+        return 1, []
+
+    def on_timer(self, timer: ps.Timer, state: int, context: ps.Context) -> tuple[int, list[Reading]]:
+        LOG.warning("timer")
+        return state, []
+
+
+@pytest.mark.parametrize("processor", [Logging, LoggingAsync, LoggingState])
+def test_a_line_of_user_code_contains_the_event(
+    processor: type[ps.Processor], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its bucket, offset and key, also in functions that the processor calls; timers have the key."""
+    configure_logging(LogFormat.JSON, LogLevel.WARNING)
+    driver = Driver(processor)
+    with with_log_filter(EventFields()):
+        driver.send(readings, READINGS)
+        LOG.warning("outside")
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    offsets: dict[int, int] = {}
+    expected = set()
+    for reading in READINGS:
+        bucket = readings.bucket_of(reading.meter)
+        offset = offsets[bucket] = offsets.get(bucket, -1) + 1
+        if reading.at % 7 == 0:
+            expected.add((f"reading {reading.at}", f"readings/{bucket}", offset, reading.meter))
+
+    found = {
+        (line["message"], line["bucket"], line["offset"], line["key"]) for line in lines if "reading" in line["message"]
+    }
+    assert found == expected
+    timers = [line for line in lines if line["message"] == "timer"]
+    assert [line["key"] for line in timers] == (["m1"] if processor is LoggingState else [])
+    [outside] = [line for line in lines if line["message"] == "outside"]
+    assert not {"bucket", "offset", "key"} & outside.keys()

@@ -1,0 +1,85 @@
+"""The event that user code processes when it writes a log line.
+
+A worker processes thousands of events at a time, and most log nothing. So nothing is recorded for each event: a log line searches its
+stack for a method of the user's code whose argument is an event of the present batch.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from types import FrameType
+from typing import Any
+
+from ...processors.declare.categories import AnyCategory
+from ...processors.declare.context import Context
+from ...processors.shard.batches import AcceptedBatch
+from ...processors.user_code import is_user_file
+from ...transport.messages import RawBatch
+
+_BATCHES: dict[int, _Batch] = {}
+"""The batch that each thread processes."""
+
+
+@contextmanager
+def event_fields(batch: RawBatch, accepted: AcceptedBatch, category: AnyCategory) -> Iterator[None]:
+    """Let log lines of this thread contain the bucket, offset and key of an event, while a batch is processed."""
+    thread = threading.get_ident()
+    _BATCHES[thread] = _Batch(batch, accepted, category)
+    try:
+        yield
+    finally:
+        del _BATCHES[thread]
+
+
+class EventFields(logging.Filter):
+    """Adds the fields of the processed event to each line of user code; the key only, for timers and windows."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Add the fields, and accept the line."""
+        batch = _BATCHES.get(threading.get_ident())
+        for name, value in _fields(sys._getframe(1), batch).items():  # noqa: SLF001 - the documented way to the stack
+            record.__dict__.setdefault(name, value)
+        return True
+
+
+class _Batch:
+    def __init__(self, batch: RawBatch, accepted: AcceptedBatch, category: AnyCategory) -> None:
+        self._batch = batch
+        self._accepted = accepted
+        self._category = category
+
+    @cached_property
+    def _indexes(self) -> dict[int, int]:
+        return {id(event): at for at, event in enumerate(self._accepted.events)}
+
+    @cached_property
+    def _offsets(self) -> Sequence[int]:
+        return self._batch.offsets()
+
+    def fields(self, argument: Any) -> dict[str, Any]:
+        """Return the fields of an event of the batch; empty for another object."""
+        at = self._indexes.get(id(argument))
+        if at is None:
+            return {}
+        [key] = self._category.keys_of([argument])
+        return {"bucket": str(self._batch.bucket), "offset": self._offsets[self._accepted.at[at]], "key": key}
+
+
+def _fields(frame: FrameType | None, batch: _Batch | None) -> dict[str, Any]:
+    """Return the fields of the innermost event or context that a method of user code has as an argument."""
+    while frame is not None:
+        code = frame.f_code
+        if is_user_file(code.co_filename):
+            arguments = [frame.f_locals.get(name) for name in code.co_varnames[: code.co_argcount]]
+            found = next(filter(None, map(batch.fields, arguments)), {}) if batch is not None else {}
+            keys = ({"key": argument.key} for argument in arguments if isinstance(argument, Context))
+            found = found or next(keys, {})
+            if found:
+                return found
+        frame = frame.f_back
+    return {}
