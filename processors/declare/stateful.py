@@ -18,6 +18,7 @@ from .method_check import Method, check_methods
 from .processor import ErrorPolicy, KeyedProcessor, key_name
 from .records import foreign_class, is_mutable_record, type_name
 from .semantics import expect_pair
+from .tombstones import expect_own_process
 from .type_parameters import Event, Output, State
 
 _BY = " by "
@@ -38,6 +39,8 @@ class Stateful(KeyedProcessor, Generic[Event, State, Output]):
         state: the type of the state of a key: a frozen Record, or an immutable value such as an int, a str or a tuple.
         ordered: whether to buffer events until the low watermark passes them, and process them in the order of event time. Events with
             equal times then arrive in a fixed order, so outputs depend on the events alone.
+        tombstones: whether `process` receives a message with a key and a null value, as a `Tombstone`; its event time is the message's
+            timestamp. Otherwise, it does not decode.
         late: for ordered processors, what to do with late events: `OnLate.DROP`, or a category of the input's record type.
 
     Examples:
@@ -60,6 +63,7 @@ class Stateful(KeyedProcessor, Generic[Event, State, Output]):
     buffers_events: ClassVar[bool] = False
     """Whether the state contains only events, whose values were validated on reading. True for joins."""
     ordered: ClassVar[bool] = False
+    tombstones: ClassVar[bool] = False
     late: ClassVar[OnLate | AnyCategory] = OnLate.DROP
 
     @abstractmethod
@@ -89,6 +93,11 @@ class Stateful(KeyedProcessor, Generic[Event, State, Output]):
         raise DeclarationError(
             f"{type(self).__name__} does not define `on_timer`; it was called for {timer}, {state!r}, {context}."
         )
+
+    @classmethod
+    def reads_tombstones(cls, category: AnyCategory) -> bool:  # noqa: ARG003 - of any input
+        """Return whether the class declares it."""
+        return cls.tombstones
 
     @classmethod
     def routes_outputs(cls) -> bool:
@@ -145,6 +154,7 @@ class Stateful(KeyedProcessor, Generic[Event, State, Output]):
     def check(cls) -> None:
         """Also check semantics, the methods, and that the state is immutable and can be saved."""
         super().check()
+        expect_own_process(cls)
         check_methods(cls, _METHODS)
         expect_pair(f"Stateful processor {cls.__name__}", cls.state_semantics, cls.output_semantics)
         if not hasattr(cls, "state"):
@@ -190,6 +200,11 @@ def _check_order(cls: type[Stateful]) -> None:
         raise DeclarationError(
             f"Stateful processor {cls.__name__} processes events in order of arrival, so no event is late. Declare `ordered = True`, or "
             "check `context.late`."
+        )
+    if cls.tombstones and isinstance(cls.late, Category):
+        raise DeclarationError(
+            f"Stateful processor {cls.__name__}: a late tombstone is no record of {cls.late.name}. Nothing was read. Declare `late = "
+            "penstock.OnLate.DROP`, or `tombstones = False`."
         )
     if cls.ordered and cls.on_error is ErrorPolicy.DEAD_LETTER:
         raise DeclarationError(

@@ -13,6 +13,7 @@ from ..event_loop import EventLoop, Outcome
 from .categories import AnyCategory
 from .method_check import Method, check_methods, is_async
 from .processor import Processor, expect_columns
+from .tombstones import expect_own_process, with_tombstones
 from .type_parameters import Event, Output
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ class Stateless(Processor, Generic[Event, Output]):
     Class attributes:
         columns: the fields that `process_columns` needs. Default: all. Backfills read no other columns.
         concurrency: the greatest number of concurrent calls of an `async def process`.
+        tombstones: whether `process` receives a message with a key and a null value, as a `Tombstone`. Otherwise, it does not decode.
 
     Examples:
         >>> import penstock as ps
@@ -44,6 +46,7 @@ class Stateless(Processor, Generic[Event, Output]):
 
     columns: ClassVar[tuple[str, ...] | None] = None
     concurrency: ClassVar[int] = 100
+    tombstones: ClassVar[bool] = False
 
     @abstractmethod
     def process(self, event: Event) -> Iterable[Output] | Awaitable[Iterable[Output]] | AsyncIterable[Output]:
@@ -67,6 +70,11 @@ class Stateless(Processor, Generic[Event, Output]):
         )
 
     @classmethod
+    def reads_tombstones(cls, category: AnyCategory) -> bool:  # noqa: ARG003 - of any input
+        """Return whether the class declares it."""
+        return cls.tombstones
+
+    @classmethod
     def routes_outputs(cls) -> bool:
         """Return True."""
         return True
@@ -80,6 +88,7 @@ class Stateless(Processor, Generic[Event, Output]):
     def check(cls) -> None:
         """Also check the columns and `process`."""
         super().check()
+        expect_own_process(cls)
         check_methods(cls, {"process": Method(("event",), "[…]", may_yield=True, may_be_async=True)})
         if cls.concurrency < 1:
             raise DeclarationError(
@@ -107,8 +116,8 @@ class Stateless(Processor, Generic[Event, Output]):
             Deferred: retry the batch later.
             Halted: the batch cannot be processed.
         """
-        process: Callable[[Event], Any] = self.process
-        if not is_async(process):
+        process: Callable[[Event], Any] = with_tombstones(self.process) if self.tombstones else self.process
+        if not is_async(self.process):
             return process
         outcomes = self._event_loop.outcomes(
             process,

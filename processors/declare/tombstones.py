@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+
+from ..errors import DeclarationError
 
 if TYPE_CHECKING:
     from .categories import AnyCategory
@@ -35,8 +38,32 @@ class Tombstone(msgspec.Struct, frozen=True, gc=False):
     key: str
 
 
+def expect_own_process(processor: type) -> None:
+    """Check that the method that receives tombstones is user code.
+
+    Raises:
+        DeclarationError: it belongs to a processor of Penstock, such as a join, which needs the fields of a record.
+    """
+    declared: Any = processor
+    if declared.tombstones and declared.process.__module__.partition(".")[0] == __name__.partition(".")[0]:
+        base = next(one for one in processor.__mro__ if "process" in vars(one))
+        raise DeclarationError(
+            f"{processor.__name__}: a {base.__name__} needs the fields of a record, which a tombstone lacks. Nothing was read. Declare `tombstones = "
+            "False`, or process the tombstones in a Stateless or Stateful of your own."
+        )
+
+
+def with_tombstones(process: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method of user code that receives deletions as `Tombstone`."""
+
+    def call(event: Any, *arguments: Any) -> Any:
+        return process(Tombstone(event.deleted_key) if type(event) is RowDeletion else event, *arguments)
+
+    return call
+
+
 class RowDeletion:
-    """A tombstone that a table reads: it deletes the row of its key.
+    """A tombstone that a processor reads. In a table, it deletes the row of its key.
 
     It has the key and the event time under the field names of the category, and no other field.
 

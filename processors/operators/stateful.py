@@ -12,6 +12,7 @@ from ..declare.context import Context, Request
 from ..declare.processor import ErrorPolicy
 from ..declare.routes import Routes
 from ..declare.stateful import Stateful
+from ..declare.tombstones import with_tombstones
 from ..errors import USER_CODE_ERRORS, ProcessorFailed
 from ..keyed_state.changes import Changes, StateReader
 from ..time.shard_time import OrderedTime, ShardTime
@@ -33,6 +34,7 @@ class StatefulOperator:
 
     def __init__(self, processor: Stateful, saved: StateReader, time: ShardTime | OrderedTime | None = None) -> None:
         self._processor = processor
+        self._process = with_tombstones(processor.process) if processor.tombstones else processor.process
         self._name = type(processor).__name__
         self._saved = saved
         self._decode = msgspec.msgpack.Decoder(processor.saved_type()).decode
@@ -54,7 +56,7 @@ class StatefulOperator:
         lows = self.time.observe(category.name, times).tolist()
         outputs: list[Any] = []
         rejected: list[Rejected] = []
-        process, states, changed = self._processor.process, self._states, self._changed
+        process, states, changed = self._process, self._states, self._changed
         timers, requests = self._timers.get(Clock.EVENT), self._requests()
         low_ms, self._dropped = before_ms, 0
         for at, (key, time, event) in enumerate(zip(keys, times, events, strict=True)):

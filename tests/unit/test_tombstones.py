@@ -17,7 +17,7 @@ from penstock.ops.replay.live_outputs import Replayed, compare_with_live
 from penstock.ops.replay.outputs import OutputRecord, as_record, line_of
 from penstock.ops.worker.output_writer import OutputRefused
 from penstock.processors.declare.routes import Routes
-from penstock.processors.errors import ProcessorFailed
+from penstock.processors.errors import DeclarationError, ProcessorFailed
 from penstock.processors.shard.checkpoints import Step, steps_of
 from penstock.testing import Crash, Driver
 from penstock.transport.messages import Bucket
@@ -308,3 +308,152 @@ def test_a_backfill_refuses_tombstones() -> None:
             ProcessorFailed, match="returned a tombstone of the key 'ann', and batch output contains only"
         ):
             list(rows.batches([Presence("ann", 1), tombstone]))
+
+
+class Balance(ps.Record, frozen=True):
+    """The number of records of a user since the last deletion."""
+
+    user: str
+    at: ps.EventTime
+    records: int
+
+
+balances = ps.Category("balances", Balance, key="user", event_time="at", buckets=2)
+copies = ps.Category("copies", Presence, key="user", event_time="since", buckets=2)
+
+
+class Balances(ps.Stateful[Presence | ps.Tombstone, int, Balance]):
+    """Counts records, and starts anew after a deletion."""
+
+    reads, writes, state, tombstones = present, balances, int, True
+    output_semantics = ps.Semantics.EXACTLY_ONCE
+    compaction_safe = True
+
+    def process(
+        self, event: Presence | ps.Tombstone, state: int | None, context: ps.Context
+    ) -> tuple[int | None, list[Balance]]:
+        if isinstance(event, ps.Tombstone):
+            assert event.key == context.key
+            return None, [Balance(context.key, context.event_time, -(state or 0))]
+        return (state or 0) + 1, [Balance(context.key, event.since, (state or 0) + 1)]
+
+
+class OrderedBalances(Balances):
+    """The same, in order of event time."""
+
+    name, ordered = "ordered_balances", True
+    writes = ps.Category("ordered", Balance, key="user", event_time="at", buckets=2)
+    watermark = ps.watermarks.BoundedOutOfOrderness(timedelta(seconds=1))
+
+
+class Copies(ps.Stateless[Presence | ps.Tombstone, Presence | ps.Tombstone]):
+    """Copies records and tombstones."""
+
+    reads, writes, tombstones = present, copies, True
+
+    def process(self, event: Presence | ps.Tombstone) -> list[Presence | ps.Tombstone]:
+        return [event]
+
+
+class AsyncCopies(Copies):
+    """The same, with concurrent calls."""
+
+    name, writes = "async_copies", ps.Category("async_copies", Presence, key="user", event_time="since", buckets=2)
+
+    async def process(self, event: Presence | ps.Tombstone) -> list[Presence | ps.Tombstone]:  # type: ignore[override]  # another colour
+        return [event]
+
+
+ROWS: list[Presence | ps.Tombstone] = [
+    *(Presence(user, 1) for user in "abc"),
+    ps.Tombstone("a"),
+    Presence("b", 2),
+    ps.Tombstone("b"),
+    ps.Tombstone("b"),
+    Presence("a", 3),
+]
+
+
+@pytest.mark.parametrize("step", [None, *(step for step in steps_of(Balances))])
+def test_a_stateful_processor_receives_the_tombstones_that_it_declares(step: Step | None) -> None:
+    """In order with the records of their key, once despite crashes."""
+    driver = Driver(Balances)
+    crash = [] if step is None else [Crash(before=step)]
+    driver.send(present, [*ROWS[:5], *crash, *ROWS[5:]])
+    found: dict[str, list[int]] = {}
+    for balance in driver.read(balances):
+        found.setdefault(balance.user, []).append(balance.records)
+
+    assert found == {"a": [1, -1, 1], "b": [1, 2, -2, 0], "c": [1]}
+    assert driver.dead_letters(Balances) == []
+
+
+def test_an_ordered_processor_receives_tombstones_at_their_timestamps() -> None:
+    """After the records, whose event times are earlier."""
+    driver = Driver(OrderedBalances)
+    driver.send(present, [Presence("b", 2), Presence("b", 1), Presence("c", 1), ps.Tombstone("b"), ps.Tombstone("a")])
+    driver.advance(60)
+    driver.send(present, [ps.Tombstone(f"later{number}") for number in range(20)])
+    found: dict[str, list[int]] = {}
+    for balance in driver.read(OrderedBalances.writes):
+        found.setdefault(balance.user, []).append(balance.records)
+
+    assert {user: found.get(user) for user in "abc"} == {"a": [0], "b": [1, 2, -2], "c": [1]}
+
+
+@pytest.mark.parametrize("processor", [Copies, AsyncCopies])
+def test_a_stateless_processor_forwards_tombstones(processor: type[Copies]) -> None:
+    """As records of their key."""
+    driver = Driver(processor)
+    driver.send(present, ROWS)
+
+    by_user: dict[str, list[Any]] = {}
+    for row in driver.read(processor.writes):
+        by_user.setdefault(row.key if isinstance(row, ps.Tombstone) else row.user, []).append(row)
+    assert by_user == {
+        user: [row for row in ROWS if (row.key if isinstance(row, ps.Tombstone) else row.user) == user]
+        for user in "abc"
+    }
+
+
+def test_other_processors_reject_tombstones() -> None:
+    """As messages that do not decode."""
+
+    class Deaf(Copies):
+        name, tombstones = "deaf", False
+
+    driver = Driver(Deaf)
+    driver.send(present, ROWS)
+
+    assert len(driver.dead_letters(Deaf)) == 3
+
+
+def test_tombstones_are_refused_where_they_have_no_meaning() -> None:
+    """In a repartition, joins, windows, and with a category of late events."""
+
+    class Rekeyed(ps.Repartition):
+        reads, tombstones = present, True
+        writes = ps.Category("rekeyed", Presence, key="since", event_time="since", buckets=2)
+
+    class Looked(ps.LookupJoin):
+        reads, writes, tombstones = present, copies, True
+        source = ps.lookups.MemoryTable({})
+
+        def key_of(self, event: Presence) -> str:
+            return event.user
+
+        def join(self, event: Presence, row: Any) -> list[Presence]:
+            return [event]
+
+    class Late(OrderedBalances):
+        late = ps.Category("late_rows", Presence, key="user", event_time="since", buckets=2)
+
+    class Joined(ps.TableJoin):
+        table, stream, writes, tombstones = present, purchases, sales, True
+
+        def join(self, event: Purchase, row: Presence | None, context: ps.Context) -> list[Sale]:
+            return []
+
+    for processor in (Rekeyed, Looked, Joined, Late):
+        with pytest.raises(DeclarationError, match="tombstone"):
+            processor.check()
