@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -15,8 +15,10 @@ import typer
 
 from ...processors.apps.app_modules import names_app
 from ...processors.apps.apps import AppName
+from ...processors.declare.categories import AnyCategory
 from ...processors.declare.codecs import Message
 from ...processors.declare.dead_letters import dead_letters_of
+from ...processors.declare.tombstones import Tombstone
 from ...processors.errors import PenstockError
 from ...processors.time.timestamp_validation import nearest_datetime
 from ...transport.bus import Bus
@@ -212,10 +214,13 @@ def send(
     file: Annotated[
         Path | None, typer.Argument(help="JSON lines; the default is standard input.", show_default=False)
     ] = None,
+    tombstones: Annotated[
+        bool, typer.Option("--tombstones", help="Each line is a key; write a tombstone, which deletes it.")
+    ] = False,
     kafka: Kafka = None,
     folder: Folder = DEFAULT_FOLDER,
 ) -> None:
-    """Write JSON lines to a category. Records are checked, keyed and encoded as declared.
+    """Write JSON lines, or tombstones, to a category. Records are checked, keyed and encoded as declared.
 
     Example: penstock category send flights --app examples/flights/app.py flights.jsonl
     """
@@ -226,14 +231,31 @@ def send(
     bus = connect(kafka, folder)
     # The partitioner needs the present number of buckets.
     category = replace(declared[name], buckets=bus.catalog.describe(name).spec.buckets)
+    outputs = _tombstones(lines) if tombstones else _records(category, lines)
+    writer = bus.writer()
+    writer.send(name, encoded_messages(category, Codecs(bus).of(category), outputs))
+    writer.flush()
+    note(f"Wrote {counted(len(outputs), 'tombstone' if tombstones else 'record')} to {name}.")
+
+
+def _records(category: AnyCategory, lines: Sequence[bytes]) -> Sequence[Any]:
+    """Return the records of JSON lines."""
     decoded = whole_record_json(category).decode(list(map(MessageCopy, lines)))
     if decoded.bad:
         at, reason, *_ = decoded.bad[0]
         raise PenstockError(f"Line {at + 1} is not a {category.record.__name__}: {reason}. Nothing was written.")
-    writer = bus.writer()
-    writer.send(name, encoded_messages(category, Codecs(bus).of(category), decoded.events))
-    writer.flush()
-    note(f"Wrote {counted(len(decoded.events), 'record')} to {name}.")
+    return decoded.events
+
+
+def _tombstones(lines: Sequence[bytes]) -> Sequence[Tombstone]:
+    """Return a tombstone for the key in each line."""
+    try:
+        keys = [line.decode() for line in lines]
+    except UnicodeDecodeError as error:
+        raise PenstockError(f"A line is not UTF-8: {error}. Each line must be a key. Nothing was written.") from error
+    if "" in keys:
+        raise PenstockError(f"Line {keys.index('') + 1} is empty. Each line must be a key. Nothing was written.")
+    return [Tombstone(key) for key in keys]
 
 
 def _content(file: Path) -> bytes:

@@ -67,3 +67,26 @@ def test_a_plain_client_reads_the_keys_and_null_values(
         assert [deletes for _, deletes in of_key] == [login % 3 == 0 for login in range(1, LOGINS + 1)]
         assert len({number for number, _ in of_key}) == 1
     assert len({number for of_key in found.values() for number, _ in of_key}) == 3
+
+
+def test_a_command_writes_tombstones_for_keys(cli: Cli, kafka: str, prefix: str) -> None:
+    """As a processor writes them; a key that does not fit is refused, and nothing is written."""
+    text = APP
+    for name, replaced in (
+        ("prefix", prefix),
+        ("semantics", "EXACTLY_ONCE"),
+        ("codec", "json"),
+        ("state", "EXACTLY_ONCE"),
+    ):
+        text = text.replace("{" + name + "}", replaced)
+    (cli.folder / "app.py").write_text(text)
+    cli.ok("category", "create", "app.py")
+    send = ("category", "send", f"{prefix}.active", "--app", "app.py", "--tombstones")
+    refusals = [cli(*send, stdin=keys) for keys in ("7\nx7\n", "7\n\n8\n")]
+    cli.ok(*send, stdin="7\n8\n")
+
+    assert [refused.returncode for refused in refusals] == [1, 1]
+    assert "x7" in refusals[0].stderr
+    assert "Line 2 is empty" in refusals[1].stderr
+    written = plain.messages(kafka, f"{prefix}.active")
+    assert sorted((key, value) for _, key, value in written) == [(n.to_bytes(8, "big"), None) for n in (7, 8)]
