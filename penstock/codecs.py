@@ -6,7 +6,7 @@ from .transport.codecs.confluent import ConfluentAvro, ConfluentJson
 from .transport.codecs.confluent_protobuf import ConfluentProtobuf
 from .transport.codecs.debezium import Debezium, DebeziumKeys
 from .transport.codecs.decoded import UndecodableValue, value_of
-from .transport.codecs.formats import Bytes, Csv, Json, MessagePack, Text
+from .transport.codecs.formats import Bytes, Csv, Json, JsonArray, MessagePack, Text
 from .transport.codecs.protobuf import Protobuf
 from .transport.codecs.registry import RegistryUnreachable, SchemaIncompatible, SchemaRegistry, SubjectStrategy
 from .transport.codecs.single import FieldsCodec
@@ -27,6 +27,7 @@ __all__ = [
     "FieldsCodec",
     "HeaderCodec",
     "Json",
+    "JsonArray",
     "Message",
     "MessagePack",
     "Payload",

@@ -2,6 +2,7 @@
 
 messages --schema ids-----> registry: Avro, JSON
          --JSON objects---> JSON, changes of Debezium, CloudEvents
+         --JSON arrays----> records with a list
          --maps-----------> MessagePack
          --lines of text--> CSV, text
 """
@@ -102,7 +103,7 @@ def recognise(sample: TopicSample, registry: NamedRegistry | None) -> Recognised
     framed = _framed(messages)
     if framed is not None:
         return _with_changes(_of_registry(name, messages, framed, registry))
-    for decode in (_json_objects, _message_pack, _lines):
+    for decode in (_json_objects, _json_arrays, _message_pack, _lines):
         found = decode(name, messages)
         if found is not None:
             return found
@@ -208,6 +209,17 @@ def _json_objects(name: str, messages: Sequence[Message]) -> RecognisedTopic | N
     if all(content.keys() == {"schema", "payload"} for content in contents):
         contents = [content["payload"] or {} for content in contents]
     return _with_changes(RecognisedTopic(name, Format(), found, contents, _shape_of(contents)))
+
+
+def _json_arrays(name: str, messages: Sequence[Message]) -> RecognisedTopic | None:
+    """Return JSON arrays as records with one list field."""
+    decoded = [(message, _json(message.value() or b"")) for message in messages]
+    pairs = [(message, {"rows": content}) for message, content in decoded if isinstance(content, list)]
+    if not pairs:
+        return None
+    contents = [content for _, content in pairs]
+    declared = Format("ps.codecs.JsonArray()", "let a ps.Stateless yield the elements of `rows`")
+    return RecognisedTopic(name, declared, [message for message, _ in pairs], contents, _shape_of(contents))
 
 
 def _with_changes(topic: RecognisedTopic) -> RecognisedTopic:
@@ -318,8 +330,6 @@ def _message_pack(name: str, messages: Sequence[Message]) -> RecognisedTopic | N
 
 def _lines(name: str, messages: Sequence[Message]) -> RecognisedTopic | None:
     """Return lines of CSV, or texts."""
-    if all(isinstance(_json(message.value() or b""), list) for message in messages):
-        return None
     try:
         texts = [(message.value() or b"").decode() for message in messages]
     except UnicodeDecodeError:

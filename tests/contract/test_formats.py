@@ -71,6 +71,21 @@ class Line(ps.Record, frozen=True):
     at: Annotated[int, ps.metadata.Timestamp]
 
 
+class Element(ps.Record, frozen=True):
+    """An element of an array."""
+
+    id: str
+    at: int
+
+
+class Elements(ps.Record, frozen=True):
+    """An array."""
+
+    rows: list[Element]
+    received: Annotated[int, ps.metadata.Timestamp]
+    gateway: Annotated[str, ps.metadata.Key] = ""
+
+
 class Image(ps.Record, frozen=True):
     """A value that is bytes."""
 
@@ -194,9 +209,33 @@ def test_the_whole_value_may_be_text_or_bytes() -> None:
     assert images.decode([MessageCopy(b"\xff\x00", b"h", timestamp=(1, 5))]).events == [Image(b"\xff\x00", "h", 5)]
 
 
+def test_an_array_is_a_record_with_a_list() -> None:
+    """A processor yields the elements; an object is no array, and an element of another type makes the message undecodable."""
+    arrays = ps.Category(
+        "arrays", Elements, key="gateway", event_time="received", codec=ps.codecs.JsonArray(), buckets=1
+    )
+    elements = ps.Category("elements", Element, key="id", event_time="at", buckets=2)
+
+    class Explode(ps.Stateless[Elements, Element]):
+        reads, writes = arrays, elements
+
+        def process(self, event: Elements) -> list[Element]:
+            return event.rows
+
+    codec = Codecs(MemoryBus()).of(arrays)
+    assert codec.encode([Elements([Element("a", 1)], 0, "g"), Elements([], 0, "g")]) == [b'[{"id":"a","at":1}]', b"[]"]
+    driver = Driver(Explode)
+    driver.send(arrays, [b'[{"id":"a","at":1},{"id":"b","at":2}]', b'{"id":"a"}', b'[{"id":3,"at":1}]', b"[]"])
+    assert sorted(element.id for element in driver.read(elements)) == ["a", "b"]
+    reasons = [letter.reason for letter in driver.dead_letters(Explode)]
+    assert ["not an array" in reason for reason in reasons] == [True, False]
+    assert "rows" in reasons[1]
+
+
 @pytest.mark.parametrize(
     ("spec", "record", "reason"),
     [
+        (ps.codecs.JsonArray(), Line, "exactly one list field"),
         (ps.codecs.Text(), Flat, "exactly one str field"),
         (ps.codecs.Bytes(), Line, "exactly one bytes field"),
         (ps.codecs.Csv(), Nested, "Nested.many"),

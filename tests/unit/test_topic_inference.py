@@ -182,7 +182,6 @@ def test_a_key_outside_of_the_value_becomes_a_field() -> None:
     [
         (b"\x00\x00\x00\x00\x01abc", "schema registry .schema 1.*--registry"),
         (b"\xff\xfe\x00binary", "no format that can be recognised: the first begins with"),
-        (b"[1, 2]", "no format that can be recognised: the first begins with"),
     ],
 )
 def test_other_formats_are_refused_with_an_example(value: bytes, reason: str) -> None:
@@ -476,3 +475,16 @@ def test_a_key_is_required_although_the_schema_permits_null() -> None:
     assert category.keys_of(events_of(category, [visit])) == ["ann"]
     [bad] = Codecs(MemoryBus()).of(category).decode([message(prefix_of(schema_id) + b"{}", b"ann")]).bad
     assert "user" in bad.reason
+
+
+def test_json_arrays_are_recognised() -> None:
+    """A record has the elements as a list; key and time are those of the message."""
+    messages = [
+        message([{"sensor": f"s{n}", "celsius": 0.5 * n}, {"sensor": "x", "celsius": 1}], b"gw") for n in range(3)
+    ]
+    category = inferred(messages, CategorySpec("t", 1))
+    events = events_of(category, messages)
+
+    assert [[row.sensor for row in event.rows] for event in events] == [["s0", "x"], ["s1", "x"], ["s2", "x"]]
+    assert category.keys_of(events) == ["gw"] * 3
+    assert category.event_times_of(events) == [ARRIVED_MS] * 3

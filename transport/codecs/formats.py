@@ -37,6 +37,18 @@ class Json:
 
 
 @dataclass(frozen=True)
+class JsonArray:
+    """JSON: one array for each message, which is the record's only list field. Its other fields are metadata fields.
+
+    A processor yields the elements as records of their own.
+    """
+
+    def open(self, payload: Payload) -> Codec:
+        """Return the codec."""
+        return _ArrayCodec(payload, _only_field(payload, shapes.ListType, "list"))
+
+
+@dataclass(frozen=True)
 class Text:
     """UTF-8 text: the whole value is the record's only `str` field. Its other fields are metadata fields."""
 
@@ -112,6 +124,25 @@ class _WholeValue(FieldsCodec):
             return {self._field: value.decode() if self._is_text else value}
         except UnicodeDecodeError as error:
             raise UndecodableValue(f"not UTF-8: {error}") from error
+
+
+class _ArrayCodec(FieldsCodec):
+    native = ()
+
+    def __init__(self, payload: Payload, field: str) -> None:
+        super().__init__(payload)
+        self._field = field
+        self._encode = msgspec.json.Encoder().encode
+        self._decode = msgspec.json.Decoder().decode
+
+    def to_bytes(self, fields: dict[str, Any]) -> bytes:
+        return self._encode(fields[self._field])
+
+    def to_fields(self, message: Message) -> Mapping[str, Any]:
+        content = self._decode(value_of(message))
+        if not isinstance(content, list):
+            raise UndecodableValue(f"a JSON {type(content).__name__}, not an array")
+        return {self._field: content}
 
 
 class _MessagePackCodec(FieldsCodec):
