@@ -274,6 +274,28 @@ def test_an_unregistered_schema_is_refused_before_the_first_record(registry: Sch
     assert codec_of(kind(registry, register=False)).encode([ORDER]) == [value]
 
 
+def test_json_is_written_with_the_latest_schema_if_declared(registry: SchemaRegistry) -> None:
+    """A schema that lacks a field of the record, or requires another one, is refused."""
+    codec_of(ConfluentJson(registry)).encode([ORDER])
+    client = client_of(registry)
+    own = client.get_latest_version("orders-value")
+    changed = {**json.loads(own.schema.schema_str), "description": "changed elsewhere"}
+    latest = client.register_schema("orders-value", Schema(json.dumps(changed), "JSON"))
+
+    [value] = codec_of(ConfluentJson(registry, latest=True)).encode([ORDER])
+    assert value[:5] == b"\0" + latest.to_bytes(4, "big")
+    assert latest != own.schema_id
+    for properties, required, reason in (
+        ({"id": {}}, [], "has no field"),
+        (changed["properties"] | {"vat": {}}, ["vat"], "requires vat, which"),
+    ):
+        unfit = {**changed, "properties": properties, "required": required}
+        client.delete_subject("orders-value")
+        client.register_schema("orders-value", Schema(json.dumps(unfit), "JSON"))
+        with pytest.raises(SchemaIncompatible, match=reason):
+            codec_of(ConfluentJson(registry, latest=True)).encode([ORDER])
+
+
 def test_records_are_written_with_the_latest_schema_if_declared(registry: SchemaRegistry) -> None:
     """Additional fields of the schema have their defaults; a field that it lacks is an error, not a loss."""
     codec_of(ConfluentAvro(registry), OldOrder).encode([OldOrder("a", 1, 2)])

@@ -87,12 +87,14 @@ class ConfluentJson:
         subjects: how the registry names the schema of a topic.
         name: the title of the schema; by default the name of the class.
         register: whether to register a schema that the registry lacks. Otherwise an error precedes the first record.
+        latest: whether to write with the latest schema of the subject instead of the record type's own schema.
     """
 
     registry: SchemaRegistry
     subjects: SubjectStrategy = SubjectStrategy.TOPIC
     name: str | None = None
     register: bool = True
+    latest: bool = False
 
     def open(self, payload: Payload) -> Codec:
         """Return the codec."""
@@ -223,7 +225,26 @@ class _ConfluentJsonCodec:
         """The bytes before each value. Raises SchemaIncompatible before the first record is written."""
         schema = json_schema(self._payload.record, self._spec.name)
         subject = self._spec.subjects.subject(self._payload.category, schema["title"])
-        return prefix_of(self._client.id_of(subject, json_schema_of(schema), register=self._spec.register))
+        if not self._spec.latest:
+            return prefix_of(self._client.id_of(subject, json_schema_of(schema), register=self._spec.register))
+        schema_id, stored = self._client.latest(subject)
+        self._expect_same_fields(subject, json.loads(stored.text))
+        return prefix_of(schema_id)
+
+    def _expect_same_fields(self, subject: str, schema: Any) -> None:
+        """Raise SchemaIncompatible if the schema lacks a field, or requires one that records lack."""
+        fields = fields_of(self._payload.record)
+        lost = [name for name in fields if name not in schema.get("properties", {})]
+        missing = [name for name in schema.get("required", ()) if name not in fields]
+        if lost or missing:
+            record = self._payload.record.__name__
+            reasons = [
+                *([f"has no field {', '.join(lost)}"] if lost else []),
+                *([f"requires {', '.join(missing)}, which {record} lacks"] if missing else []),
+            ]
+            raise SchemaIncompatible(
+                f"The latest schema of {subject} {' and '.join(reasons)}. Nothing was written. Register a schema that fits, or change {record}."
+            )
 
     def prepare(self) -> None:
         """Find or register the schema."""
