@@ -2,20 +2,23 @@
 
 SELECT … WHERE …     --> a stateless processor
 SELECT … GROUP BY …  --> an aggregator, perhaps after a stateless processor that regroups its input
+WITH …, FROM (…)     --> processors with internal categories
+… UNION ALL …        --> a stateless processor for each branch, which write the same category
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
 from ..declare.processor import Processor
 from ..declare.stateless import Stateless
 from .errors import SqlText
-from .expressions import Program
+from .expressions import Compiled, Program, position_of
 from .grouping import grouped
+from .inner_queries import branches, inner_queries, united, within
 from .queries import Query, constructor
 from .relations import Relation
 from .statements import CreateApplication, CreateInput, CreateTable, Statement, parse_statements
@@ -81,28 +84,80 @@ class _Compiler:
             self._add_query(statement)
 
     def _add_query(self, statement: CreateTable) -> None:
-        query = Query.of(self._text, self._module, statement, self.relations)
-        processors, output = grouped(query) if query.is_grouped else _filtered(query)
+        self.relations[statement.name] = self._result(statement, self.relations)
+
+    def _result(self, statement: CreateTable, relations: Mapping[str, Relation]) -> Relation:
+        """Add the processors of a query; return the table of its results.
+
+        Raises:
+            SqlRefused: the query is invalid or unsupported.
+        """
+        named = dict(relations)
+        for name, inner in inner_queries(self._text, statement.query):
+            if name in named:
+                raise self._text.refusal(
+                    position_of(inner), f"There is already a table {name}.", "Choose another name."
+                )
+            named[name] = replace(self._result(within(statement, name, inner), named), name=name)
+        queries = [
+            Query.of(self._text, self._module, replace(statement, query=branch), named)
+            for branch in branches(self._text, statement.query)
+        ]
+        if len(queries) == 1 and queries[0].is_grouped:
+            processors, output = grouped(queries[0])
+        else:
+            processors, output = _filtered(queries)
         self.processors += processors
-        self.relations[statement.name] = output
+        return output
 
 
-def _filtered(query: Query) -> tuple[list[type[Processor]], Relation]:
-    """Return the processor of a query without aggregates, and the table of its results."""
+def _filtered(queries: Sequence[Query]) -> tuple[list[type[Processor]], Relation]:
+    """Return the processors of queries without aggregates, one for each branch of a UNION ALL, and the table of their results."""
+    first = queries[0]
+    for query in queries:
+        _expect_no_window(query)
+    programs = [Program(query.text, query.source) for query in queries]
+    compiled = [
+        [program.compile(node) for _, node in query.columns] for query, program in zip(queries, programs, strict=True)
+    ]
+    columns = united(queries, compiled)
+    kept = {node.name: name for name, node in reversed(first.columns) if isinstance(node, exp.Column)}
+    key = kept.get(str(first.source.category.key))
+    if len(queries) > 1 and key is not None and columns[key].nullable:
+        key = None
+    output = first.output(columns, kept.get(first.source.time), key)
+    at = list(columns).index(output.category.times.field or "")
+    output = replace(output, has_watermarks=output.has_watermarks and all(query.keeps_time(at) for query in queries))
+    processors = [
+        _branch(query, program, output, dict(zip(columns, values, strict=True)), number)
+        for number, (query, program, values) in enumerate(zip(queries, programs, compiled, strict=True), 1)
+    ]
+    return processors, output
+
+
+def _expect_no_window(query: Query) -> None:
     statement = query.statement
+    if query.is_grouped:
+        raise query.text.refusal(
+            position_of(query.select),
+            "A branch of UNION ALL has aggregates.",
+            "Name it first: WITH name AS (SELECT …).",
+        )
     if statement.window is not None or statement.emit is not None or "late" in statement.settings:
         raise query.text.refusal(
             statement.position,
             "A query without aggregates has no windows.",
             "Remove the window, EMIT or late; or add an aggregate.",
         )
-    program = Program(query.text, query.source)
-    columns = {name: program.compile(node) for name, node in query.columns}
-    kept = {node.name: name for name, node in reversed(query.columns) if isinstance(node, exp.Column)}
-    key = query.source.category.key
-    output = query.output(columns, kept.get(query.source.time), kept.get(key) if isinstance(key, str) else None)
-    written = f"return ({constructor(program, output, columns)},)"
+
+
+def _branch(
+    query: Query, program: Program, output: Relation, columns: Mapping[str, Compiled], number: int
+) -> type[Processor]:
+    """Return the processor of a query without aggregates, or of a branch of a UNION ALL, whose first has the number 1."""
     condition = query.condition(program)
+    written = f"return ({constructor(program, output, columns)},)"
     body = [written] if condition is None else [f"if {condition}:", f"    {written}", "return ()"]
     process = program.function("process", "self, event", body)
-    return [query.processor(Stateless, query.source, output, {"process": process})], output
+    name = output.name if number == 1 else f"{output.name}_{number}"
+    return query.processor(Stateless, query.source, replace(output, name=name), {"process": process})

@@ -319,7 +319,11 @@ def _timing(query: Query, group: _Group) -> dict[str, Any]:
     """Return when results are written, and what happens to late events."""
     emit, late = query.statement.emit, query.statement.settings.get("late")
     if isinstance(group.window, GlobalWindow) and emit is Emit.ON_WINDOW_CLOSE:
-        raise query.text.refusal(query.statement.position, "EMIT ON WINDOW CLOSE needs a window.", _WINDOW_EXAMPLE)
+        raise query.text.refusal(
+            position_of(query.select),
+            "EMIT ON WINDOW CLOSE, and a query inside another one, needs a window: without one, results are never complete.",
+            _WINDOW_EXAMPLE,
+        )
     if isinstance(group.window, Session) and emit is Emit.CHANGES:
         raise query.text.refusal(
             query.statement.position,

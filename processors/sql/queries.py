@@ -79,6 +79,11 @@ class Query:
             is_aggregate(each) for _, node in self.columns for each in node.walk()
         )
 
+    def keeps_time(self, at: int) -> bool:
+        """Return whether a column of the result, by index, is the event time of the source."""
+        _, node = self.columns[at]
+        return isinstance(node, exp.Column) and node.name == self.source.time
+
     def condition(self, program: Program) -> str | None:
         """Return the code of its WHERE; None without one."""
         where = self.select.args.get("where")
@@ -182,7 +187,7 @@ def _source(text: SqlText, select: exp.Select, relations: Mapping[str, Relation]
     table = clause.this
     if not isinstance(table, exp.Table):
         raise text.refusal(
-            position_of(table), "Queries in FROM are not supported.", "Create a table for the inner query."
+            position_of(table), "This is not supported in FROM.", "Name a table, or a query: (SELECT …) AS name."
         )
     found = relations.get(table.name)
     if found is None:

@@ -59,6 +59,32 @@ CASES = {
         "WHERE page IS NOT NULL GROUP BY 1, 2, start HAVING sum(weight) IS NOT NULL",
         ("size", "customer", "window_start"),
     ),
+    "a named query": Case(
+        "WITH heavy AS (SELECT seen, customer, weight * 2 AS twice FROM views WHERE weight > 0), rich AS (SELECT * FROM heavy WHERE twice > 4) "
+        "SELECT customer, sum(rich.twice) AS total FROM rich GROUP BY customer",
+        "SELECT customer, sum(weight * 2)::bigint AS total, max(seen) AS seen FROM views WHERE weight > 2 GROUP BY customer",
+        ("customer",),
+    ),
+    "a query in FROM": Case(
+        "SELECT page, count(*) AS views, window_start FROM (SELECT seen, upper(page) AS page FROM views WHERE page IS NOT NULL) AS upper_pages "
+        "GROUP BY page, tumble(seen, interval '1 minute')",
+        "SELECT upper(page) AS page, count(*) AS views, seen // 60000 * 60000 AS window_start FROM views WHERE page IS NOT NULL "
+        "GROUP BY upper(page), seen // 60000 * 60000",
+        ("page", "window_start"),
+    ),
+    "branches": Case(
+        "SELECT seen, customer, weight FROM views WHERE weight > 3 UNION ALL SELECT seen, page, 0 FROM views WHERE page IS NOT NULL "
+        "UNION ALL (SELECT seen, 'none', weight FROM views WHERE weight IS NULL)",
+        "SELECT seen, customer, weight FROM views WHERE weight > 3 UNION ALL SELECT seen, page, 0 FROM views WHERE page IS NOT NULL "
+        "UNION ALL SELECT seen, 'none', weight FROM views WHERE weight IS NULL",
+    ),
+    "aggregates of branches": Case(
+        "WITH all_texts AS (SELECT seen, customer AS name FROM views UNION ALL SELECT seen, page FROM views WHERE page IS NOT NULL) "
+        "SELECT name, count(*) AS found FROM all_texts GROUP BY name",
+        "SELECT name, count(*) AS found, max(seen) AS seen FROM (SELECT seen, customer AS name FROM views "
+        "UNION ALL SELECT seen, page FROM views WHERE page IS NOT NULL) GROUP BY name",
+        ("name",),
+    ),
     "no group": Case(
         "SELECT count(*) AS views, avg(milliseconds) AS mean, max(weight) IS NULL AS light FROM views WHERE customer = 'ann'",
         "SELECT count(*) AS views, avg(milliseconds) AS mean, max(weight) IS NULL AS light, max(seen) AS seen FROM views WHERE customer = 'ann' "

@@ -166,14 +166,44 @@ def test_a_division_by_zero_is_an_error_of_the_event() -> None:
             "JOINS is not supported",
         ),
         (
-            f"{EVENTS}\nCREATE TABLE t AS SELECT seen FROM events UNION ALL SELECT seen FROM events;",
+            f"{EVENTS}\nCREATE TABLE t AS SELECT seen FROM events UNION SELECT seen FROM events;",
             "line 2",
-            "UNION is not supported",
+            "UNION is not supported: it would compare all events",
+        ),
+        (
+            f"{EVENTS}\nCREATE TABLE t AS SELECT seen, name FROM events UNION ALL SELECT seen, number FROM events;",
+            "line 2, column 72",
+            "Column name is bigint here, and text in the first branch",
+        ),
+        (
+            f"{EVENTS}\nCREATE TABLE t AS SELECT seen, name FROM events UNION ALL SELECT seen FROM events;",
+            "line 2",
+            "another number of columns (1) than the first one (2)",
+        ),
+        (
+            f"{EVENTS}\nCREATE TABLE t AS SELECT seen, name FROM events UNION ALL SELECT max(seen), name FROM events GROUP BY name;",
+            "line 2",
+            "A branch of UNION ALL has aggregates",
+        ),
+        (
+            f"{EVENTS}\nCREATE TABLE t AS WITH a AS (SELECT name, count(*) AS n FROM events GROUP BY name) SELECT * FROM a;",
+            "line 2",
+            "a query inside another one, needs a window",
+        ),
+        (
+            f"{EVENTS}\nCREATE TABLE t AS WITH events AS (SELECT * FROM events) SELECT * FROM events;",
+            "line 2",
+            "There is already a table events",
+        ),
+        (
+            f"{EVENTS}\nCREATE TABLE t AS WITH RECURSIVE a AS (SELECT * FROM events) SELECT * FROM a;",
+            "line 2",
+            "WITH RECURSIVE is not supported",
         ),
         (
             f"{EVENTS}\nCREATE TABLE t AS SELECT seen FROM (SELECT * FROM events);",
             "line 2",
-            "Queries in FROM are not supported",
+            "A query in FROM needs a name",
         ),
         (
             f"{EVENTS}\nCREATE TABLE t AS SELECT seen FROM events WHERE count(*) > 3;",
@@ -249,3 +279,22 @@ def test_invalid_statements_are_refused_with_their_place(text: str, place: str, 
     assert source == text.split("\n")[int(number) - 1]
     column = int(lines[0].split("column ")[1].partition(":")[0])
     assert lines[3].index("^") - lines[2].index(" | ") - 3 == column - 1
+
+
+def test_an_inner_aggregate_is_written_once_when_its_window_is_complete() -> None:
+    """So that the outer query counts each group once, although events arrive in several batches."""
+    app = compiled(
+        f"{EVENTS}CREATE TABLE sizes WITH (semantics = 'exactly once', out_of_orderness = '0 seconds') AS "
+        "WITH per_name AS (SELECT name, window_start, count(*) AS n FROM events GROUP BY name, tumble(seen, interval '1 second')) "
+        "SELECT n, count(*) AS names FROM per_name GROUP BY n;"
+    )
+    driver = Driver(app.processors)
+    events = app.relations["events"].category
+    for batch in ([(1, "a"), (2, "b")], [(3, "a"), (4, "c")], [(5_000, "a"), (5_001, "b"), (5_002, "c"), (5_003, "d")]):
+        driver.send(events, [events.record(seen=seen, name=name, number=None, share=None) for seen, name in batch])
+    found = {each.n: each.names for each in driver.read(app.relations["sizes"].category)}
+    names = [category.name for processor in app.processors for category in processor.outputs()]
+
+    assert found == {2: 1, 1: 2}
+    assert names == ["sizes.per_name", "sizes.grouped", "sizes"]
+    assert {processor.output_semantics for processor in app.processors} == {ps.Semantics.EXACTLY_ONCE}
