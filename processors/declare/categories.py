@@ -59,7 +59,8 @@ class Category(Generic[R]):
     Fields have their Python name or their name on the bus. Afterwards, `key` is the name on the bus.
 
     Examples:
-        >>> class Click(Record, frozen=True):
+        >>> import penstock as ps
+        >>> class Click(ps.Record, frozen=True):
         ...     user: str
         ...     at: int
         >>> Category("clicks", Click, key="user", event_time="at", retention=timedelta(days=30))

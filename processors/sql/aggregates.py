@@ -9,9 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from sqlglot import exp
 
-from ..monoids import Count, Distinct, First, Last, Max, Mean, Min, Monoid, Quantiles, Sum
+from ..monoids import Count, Distinct, First, Last, Max, Mean, Min, Monoid, Quantiles, Sum, TopKeys
 from ..validation import did_you_mean
 from .expressions import Compiled, Program
 from .types import SqlType
@@ -97,7 +98,7 @@ class Aggregate:
     nullable: bool
 
 
-_STORED = {
+STORED = {
     SqlType.BOOLEAN: ("{0}", "{0}"),
     SqlType.BIGINT: ("{0}", "{0}"),
     SqlType.DOUBLE: ("{0}", "{0}"),
@@ -107,6 +108,31 @@ _STORED = {
     SqlType.DATE: ("{0}.toordinal()", "date_of_ordinal({0})"),
 }
 """The code of a value in a partial and back, by type."""
+
+
+class Ranked(exp.Expression, exp.AggFunc):
+    """The items with the largest sums of weights, as JSON. Created from a query's `topk`; no text of SQL contains it."""
+
+    arg_types = {"this": True, "weight": True, "most": True}  # noqa: RUF012 - as sqlglot declares it
+
+
+class RankedItems(OfValues):
+    """The k items with the largest sums. An observation is the JSON of an array: the values of the item, then the weight."""
+
+    def lift(self, observation: Any) -> Any:
+        """Return a partial of one item."""
+        return super().lift(observation and _weighted(observation))
+
+    def fold(self, accumulator: Any, observation: Any) -> Any:
+        """Add the weight of an item."""
+        return super().fold(accumulator, observation and _weighted(observation))
+
+
+def _weighted(observation: str) -> dict[str, Any]:
+    *item, weight = msgspec.json.decode(observation)
+    return {msgspec.json.encode(item).decode(): weight}
+
+
 _SELECTIONS: dict[type[exp.Expr], type[Monoid[Any]]] = {
     exp.Min: Min,
     exp.Max: Max,
@@ -147,7 +173,7 @@ def compile_aggregate(program: Program, node: exp.Expr) -> Aggregate:
 
 
 def _known(call: exp.Expr) -> str:
-    names = ["count", "sum", "avg", "min", "max", "first", "last", "approx_count_distinct", "approx_quantile"]
+    names = ["count", "sum", "avg", "min", "max", "first", "last", "approx_count_distinct", "approx_quantile", "topk"]
     return f"The aggregates are {', '.join(names)}.{did_you_mean(_name(call), names)}"
 
 
@@ -207,9 +233,9 @@ def _selection(program: Program, call: exp.Expr) -> Aggregate:
     """Compile min, max, first or last: one of the values."""
     _expect_arguments(program, call, {"this"})
     chosen = program.compile(call.this)
-    if chosen.type not in _STORED:
+    if chosen.type not in STORED:
         raise program.refused(call.this, f"{_name(call)} is not defined for {chosen.type.value}.")
-    store, load = _STORED[chosen.type]
+    store, load = STORED[chosen.type]
     observation = program.strict(store, [chosen], chosen.type)
     value = f"(None if {{0}} is None else {load})"
     return Aggregate(OfValues(_SELECTIONS[type(call)]()), observation, value, chosen.type, nullable=chosen.nullable)
@@ -218,9 +244,9 @@ def _selection(program: Program, call: exp.Expr) -> Aggregate:
 def _distinct(program: Program, call: exp.ApproxDistinct) -> Aggregate:
     _expect_arguments(program, call, {"this"})
     counted = program.compile(call.this)
-    if counted.type not in _STORED:
+    if counted.type not in STORED:
         raise program.refused(call.this, f"approx_count_distinct is not defined for {counted.type.value}.")
-    observation = program.strict(_STORED[counted.type][0], [counted], counted.type)
+    observation = program.strict(STORED[counted.type][0], [counted], counted.type)
     return Aggregate(
         OfValues(Distinct()), observation, "(0 if {0} is None else round({0}.estimate))", SqlType.BIGINT, nullable=False
     )
@@ -238,6 +264,31 @@ def _quantile(program: Program, call: exp.ApproxQuantile) -> Aggregate:
     )
 
 
+def _ranked(program: Program, call: Ranked) -> Aggregate:
+    parts = []
+    for node in call.this.expressions:
+        item = program.compile(node)
+        if item.type not in STORED or item.type is SqlType.BYTES:
+            raise program.refused(node, f"topk cannot rank items of type {item.type.value}.", "Add a cast.")
+        parts.append(program.strict(STORED[item.type][0], [item], item.type).code)
+    weight = program.compile(call.args["weight"])
+    if weight.type not in (SqlType.BIGINT, SqlType.DOUBLE):
+        raise program.refused(
+            call.args["weight"],
+            f"topk needs a bigint or a double precision as weight, and this is of type {weight.type.value}.",
+            "Add a cast.",
+        )
+    name = program.temporary()
+    observation = f"(None if ({name} := {weight.code}) is None else json_text([{', '.join(parts)}, {name}]))"
+    return Aggregate(
+        RankedItems(TopKeys(int(call.args["most"].this))),
+        Compiled(observation, SqlType.TEXT, nullable=True),
+        "(None if {0} is None else ranked_text({0}))",
+        SqlType.TEXT,
+        nullable=True,
+    )
+
+
 def _expect_arguments(program: Program, call: exp.Expr, used: set[str]) -> None:
     for name, value in call.args.items():
         if value not in (None, False, []) and name not in used:
@@ -251,4 +302,5 @@ _HANDLERS: dict[type[exp.Expr], Callable[[Program, Any], Aggregate]] = {
     **dict.fromkeys(_SELECTIONS, _selection),
     exp.ApproxDistinct: _distinct,
     exp.ApproxQuantile: _quantile,
+    Ranked: _ranked,
 }

@@ -20,6 +20,7 @@ from .expressions import Compiled, Program, position_of
 from .grouping import grouped
 from .inner_queries import branches, inner_queries, united, within
 from .queries import Query, constructor
+from .ranking import is_topk, ranked
 from .relations import Relation
 from .statements import CreateApplication, CreateInput, CreateTable, Statement, parse_statements
 
@@ -103,7 +104,9 @@ class _Compiler:
             Query.of(self._text, self._module, replace(statement, query=branch), named)
             for branch in branches(self._text, statement.query)
         ]
-        if len(queries) == 1 and queries[0].is_grouped:
+        if len(queries) == 1 and any(is_topk(node) for _, node in queries[0].columns):
+            processors, output = ranked(queries[0])
+        elif len(queries) == 1 and queries[0].is_grouped:
             processors, output = grouped(queries[0])
         else:
             processors, output = _filtered(queries)

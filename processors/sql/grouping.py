@@ -43,7 +43,7 @@ def grouped(query: Query) -> tuple[list[type[Processor]], Relation]:
     Raises:
         SqlRefused: the query is not supported.
     """
-    group = _Group.of(query)
+    group = Group.of(query)
     program = Program(query.text, query.source)
     keys = [program.compile(node) for node in group.keys]
     aggregates = _Aggregates(program, group)
@@ -70,7 +70,7 @@ def grouped(query: Query) -> tuple[list[type[Processor]], Relation]:
 
 
 @dataclass(frozen=True)
-class _Group:
+class Group:
     """The groups of a query.
 
     Args:
@@ -84,7 +84,7 @@ class _Group:
     is_key_of_source: bool
 
     @staticmethod
-    def of(query: Query) -> _Group:
+    def of(query: Query) -> Group:
         """Return the groups of a query.
 
         Raises:
@@ -108,7 +108,7 @@ class _Group:
             and category.partitioner is not None
             and category.key == keys[0].name
         )
-        return _Group(tuple(keys), windows[0] if windows else GlobalWindow(), is_key)
+        return Group(tuple(keys), windows[0] if windows else GlobalWindow(), is_key)
 
 
 def _resolved(query: Query, node: exp.Expr) -> exp.Expr:
@@ -145,7 +145,7 @@ def _window(query: Query, node: exp.Anonymous) -> WindowAssigner:
 class _Aggregates:
     """The aggregates of a query; each one once."""
 
-    def __init__(self, program: Program, group: _Group) -> None:
+    def __init__(self, program: Program, group: Group) -> None:
         self.found: list[Aggregate] = []
         self._program = program
         self._keys = group.keys
@@ -190,7 +190,7 @@ class _Results:
     codes: Mapping[str, Compiled]
 
     @staticmethod
-    def of(query: Query, group: _Group, keys: Sequence[Compiled], aggregates: Sequence[Aggregate]) -> _Results:
+    def of(query: Query, group: Group, keys: Sequence[Compiled], aggregates: Sequence[Aggregate]) -> _Results:
         """Return the columns of the results of a query."""
         codes = {f"$key{index}": Compiled(f"keys[{index}]", key.type, key.nullable) for index, key in enumerate(keys)}
         for index, found in enumerate(aggregates):
@@ -212,7 +212,7 @@ class _Results:
         return [name for name in self.codes if not name.startswith("$")]
 
 
-def _time_of_results(query: Query, group: _Group, aggregates: _Aggregates, columns: dict[str, exp.Expr]) -> str:
+def _time_of_results(query: Query, group: Group, aggregates: _Aggregates, columns: dict[str, exp.Expr]) -> str:
     """Return the column with the event time of results: the bound of the window, or the latest event time.
 
     It is added if the query does not select it.
@@ -270,7 +270,7 @@ class _Observed:
 
 
 def _observed(
-    query: Query, group: _Group, program: Program, keys: Sequence[Compiled], aggregates: Sequence[Aggregate]
+    query: Query, group: Group, program: Program, keys: Sequence[Compiled], aggregates: Sequence[Aggregate]
 ) -> _Observed:
     if group.is_key_of_source:
         values = "".join(f"{aggregate.observation.code}, " for aggregate in aggregates)
@@ -315,7 +315,7 @@ def _regrouped(
     return internal, query.processor(Stateless, source, internal, {"process": process})
 
 
-def _timing(query: Query, group: _Group) -> dict[str, Any]:
+def _timing(query: Query, group: Group) -> dict[str, Any]:
     """Return when results are written, and what happens to late events."""
     emit, late = query.statement.emit, query.statement.settings.get("late")
     if isinstance(group.window, GlobalWindow) and emit is Emit.ON_WINDOW_CLOSE:

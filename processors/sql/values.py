@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
 from functools import lru_cache
@@ -443,3 +443,14 @@ def timestamp_of_ms(milliseconds: int) -> datetime:
 def date_of_ordinal(ordinal: int) -> date:
     """Return the date of a number of days since 0001-01-01, which is day 1."""
     return date.fromordinal(ordinal)
+
+
+def ranked_text(pairs: Sequence[tuple[str, Any]]) -> str:
+    """Return ranked items with their sums as the JSON of rows: the values of the item, then the sum."""
+    return json_text([[*msgspec.json.decode(item), weight] for item, weight in pairs])
+
+
+def ranked_rows(text: str | None) -> Sequence[Any]:
+    """Return the rows of `ranked_text`."""
+    rows: Sequence[Any] = () if text is None else msgspec.json.decode(text)
+    return rows

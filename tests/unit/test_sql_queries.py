@@ -152,3 +152,59 @@ def test_results_are_those_of_duckdb(case: Case, events: list[dict[str, Any]], c
         events = list({repr(event): event for event in events}.values())
 
     assert as_set(written) == as_set(of_duckdb(case.oracle, events))
+
+
+HOUR_MS = 60 * MINUTE_MS
+TOP = {
+    "of Puma": ("SELECT page, customer, topk(weight, 2) AS weight FROM views [1 minutes]", ("page",), ("customer",)),
+    "of a group": (
+        "SELECT customer, page, topk(weight, 2) AS weight FROM views GROUP BY customer, tumble(seen, interval '1 minute')",
+        ("customer",),
+        ("page",),
+    ),
+    "of all": ("SELECT page, topk(weight, 2) AS weight FROM views [1 minutes]", (), ("page",)),
+    "of pairs": (
+        "SELECT page, topk(weight, 2) AS weight, customer FROM views GROUP BY tumble(seen, interval '1 minute')",
+        ("page",),
+        ("customer",),
+    ),
+}
+
+
+@pytest.mark.parametrize(("query", "group", "item"), TOP.values(), ids=list(TOP))
+@settings(max_examples=12, deadline=None)
+@given(events=EVENTS)
+def test_topk_ranks_the_items_of_each_group(
+    query: str, group: tuple[str, ...], item: tuple[str, ...], events: list[dict[str, Any]]
+) -> None:
+    """By their sums of weights, which are recomputed from the events; ties are broken by the item."""
+    app = compile_app(
+        SqlText("app.sql", f"{VIEWS}\nCREATE TABLE found WITH (out_of_orderness = '30 minutes') AS {query};"), __name__
+    )
+    views = app.relations["views"].category
+    driver = Driver(app.processors, start_ms=2 * HOUR_MS)
+    driver.send(views, [msgspec.convert(event, views.record) for event in events])
+    end = {"page": None, "milliseconds": None, "weight": None}
+    closing = [{"seen": HOUR_MS, "customer": f"closing{number}", **end} for number in range(20)]
+    driver.send(views, [msgspec.convert(event, views.record) for event in closing])
+    driver.advance(300)
+
+    sums: dict[tuple[Any, ...], dict[tuple[Any, ...], int]] = {}
+    for event in events:
+        if event["weight"] is not None:
+            place = (event["seen"] // MINUTE_MS * MINUTE_MS, *(event[name] for name in group))
+            of_place = sums.setdefault(place, {})
+            key = tuple(event[name] for name in item)
+            of_place[key] = of_place.get(key, 0) + event["weight"]
+    expected = [
+        {
+            "window_start": start,
+            **dict(zip(group, names, strict=True)),
+            **dict(zip(item, key, strict=True)),
+            "weight": total,
+        }
+        for (start, *names), totals in sums.items()
+        for key, total in sorted(totals.items(), key=lambda one: (-one[1], msgspec.json.encode(one[0])))[:2]
+    ]
+    written = [msgspec.to_builtins(each) for each in driver.read(app.relations["found"].category)]
+    assert as_set(written) == as_set(expected)

@@ -263,6 +263,32 @@ def test_a_division_by_zero_is_an_error_of_the_event() -> None:
             "line 2, column 58",
             "Something is missing here",
         ),
+        (
+            f"{EVENTS}\nCREATE TABLE t AS SELECT name, topk(number) AS n FROM events [1 hour] GROUP BY name;",
+            "line 2",
+            "topk needs a column of items",
+        ),
+        (
+            f"{EVENTS}\nCREATE TABLE t AS SELECT name, topk(number, 0) AS n FROM events [1 hour];",
+            "line 2, column 32",
+            "at least 1",
+        ),
+        (f"{EVENTS}\nCREATE TABLE t AS SELECT name, topk(name) AS n FROM events [1 hour];", "line 2", "as weight"),
+        (
+            f"{EVENTS}\nCREATE TABLE t AS SELECT name, topk(number) AS n, count(*) AS c FROM events [1 hour];",
+            "line 2",
+            "A query with topk has no other aggregates",
+        ),
+        (
+            f"{EVENTS}\nCREATE TABLE t AS SELECT name, topk(number) AS n FROM events;",
+            "line 2",
+            "needs a window",
+        ),
+        (
+            f"{EVENTS}\nCREATE TABLE t AS SELECT name, topk(number) AS n FROM events [1 hour] EMIT CHANGES;",
+            "line 2",
+            "written once, at the end of their window",
+        ),
         ("CREATE APPLICATION a; CREATE APPLICATION b;", "line 1, column 42", "already has a name"),
     ],
 )
