@@ -18,6 +18,7 @@ from typing import Any
 from ...processors.declare.categories import AnyCategory
 from ...processors.declare.context import Context
 from ...processors.shard.batches import AcceptedBatch
+from ...processors.time.timers import Timer
 from ...processors.user_code import is_user_file
 from ...transport.messages import RawBatch
 
@@ -37,7 +38,7 @@ def event_fields(batch: RawBatch, accepted: AcceptedBatch, category: AnyCategory
 
 
 class EventFields(logging.Filter):
-    """Adds the fields of the processed event to each line of user code; the key only, for timers and windows."""
+    """Adds the fields of the processed event to each line of user code: the key and the time in timers, and the key in windows."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Add the fields, and accept the line."""
@@ -77,9 +78,15 @@ def _fields(frame: FrameType | None, batch: _Batch | None) -> dict[str, Any]:
         if is_user_file(code.co_filename):
             arguments = [frame.f_locals.get(name) for name in code.co_varnames[: code.co_argcount]]
             found = next(filter(None, map(batch.fields, arguments)), {}) if batch is not None else {}
-            keys = ({"key": argument.key} for argument in arguments if isinstance(argument, Context))
-            found = found or next(keys, {})
+            found = found or _context_fields(arguments)
             if found:
                 return found
         frame = frame.f_back
     return {}
+
+
+def _context_fields(arguments: Sequence[Any]) -> dict[str, Any]:
+    """Return the key of a context and the time of a timer among the arguments of a method."""
+    keys = [("key", argument.key) for argument in arguments if isinstance(argument, Context)]
+    timers = [("timer", argument.at) for argument in arguments if isinstance(argument, Timer)]
+    return dict([*keys, *timers]) if keys else {}

@@ -218,7 +218,7 @@ class LoggingState(ps.Stateful[Reading, int, Reading]):
 def test_a_line_of_user_code_contains_the_event(
     processor: type[ps.Processor], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its bucket, offset and key, also in functions that the processor calls; timers have the key."""
+    """Its bucket, offset and key, also in functions that the processor calls; timers have the key and their time."""
     configure_logging(LogFormat.JSON, LogLevel.WARNING)
     driver = Driver(processor)
     with with_log_filter(EventFields()):
@@ -238,6 +238,7 @@ def test_a_line_of_user_code_contains_the_event(
     }
     assert found == expected
     timers = [line for line in lines if line["message"] == "timer"]
-    assert [line["key"] for line in timers] == (["m1"] if processor is LoggingState else [])
+    assert [(line["key"], line["timer"]) for line in timers] == ([("m1", 4)] if processor is LoggingState else [])
+    assert not any("offset" in line for line in timers)
     [outside] = [line for line in lines if line["message"] == "outside"]
     assert not {"bucket", "offset", "key"} & outside.keys()
