@@ -134,6 +134,10 @@ class ColumnBatch(RawBatch):
         offsets: list[int] = self.messages.offsets.tolist()
         return offsets
 
+    def headers(self) -> Sequence[Headers | None]:
+        """Return the headers of each message; None for a message without headers."""
+        return self.messages.headers or [None] * len(self.messages)
+
     def size_bytes(self) -> int:
         """Return the size of all payloads."""
         return self.messages.values.size_bytes

@@ -70,6 +70,10 @@ class RawBatch(NamedTuple):
         """Return the offset of each message."""
         return [message.offset() for message in self.messages]
 
+    def headers(self) -> Sequence[Headers | None]:
+        """Return the headers of each message; None for a message without headers."""
+        return [message.headers() for message in self.messages]
+
     def size_bytes(self) -> int:
         """Return the size of all payloads."""
         return sum(len(value) for message in self.messages if (value := message.value()))

@@ -30,6 +30,7 @@ from .dead_letter_guard import DeadLetterGuard
 from .metrics import Metrics
 from .open_shard import OpenShard
 from .output_writer import OutputWriter
+from .trace_context import trace_contexts
 from .watermark_tracker import WatermarkTracker
 
 
@@ -113,7 +114,7 @@ class BatchProcessor:
             accepted = self._guard.cut(batch, accepted)
         result, rejected = self._fed(shard, batch, category, accepted)
         if not state_only:
-            self._outputs.send(shard, result.outputs)
+            self._outputs.send(shard, result.outputs, trace_contexts(batch, accepted, result.causes))
         for event in rejected:
             if event.stops:
                 raise self._stop(shard, batch, event) from event.cause

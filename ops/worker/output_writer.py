@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...processors.declare.categories import AnyCategory
+from ...processors.declare.codecs import Headers
 from ...processors.declare.dead_letters import dead_letters_of
 from ...processors.declare.processor import Processor
 from ...processors.declare.routes import Routes
@@ -20,6 +21,7 @@ from ..clock import Clock
 from .checkpoint_executor import CheckpointExecutor
 from .metrics import Metrics
 from .open_shard import OpenShard
+from .trace_context import with_trace_contexts
 
 _LOG = logging.getLogger("penstock.worker")
 LOGGED_LETTERS = 20
@@ -52,8 +54,13 @@ class OutputWriter:
         self._clock = clock
         self._metrics = metrics
 
-    def send(self, shard: OpenShard, outputs: Sequence[Any]) -> None:
+    def send(self, shard: OpenShard, outputs: Sequence[Any], contexts: Sequence[Headers | None] | None = None) -> None:
         """Send outputs of a shard.
+
+        Args:
+            shard: the shard.
+            outputs: records, in order.
+            contexts: the trace context of each output; None if no output has one.
 
         Raises:
             OutputRefused: no category accepts one of them.
@@ -61,8 +68,12 @@ class OutputWriter:
         if not outputs:
             return
         try:
-            for category, records in self._routes.split(outputs):
-                self._write(shard, category, records)
+            if contexts is None:
+                for category, records in self._routes.split(outputs):
+                    self._write(shard, category, records)
+            else:
+                for category, records, own in self._routes.split_with(outputs, contexts):
+                    self._write(shard, category, records, own)
         except TypeError as error:
             raise OutputRefused(
                 f"{error} Nothing of this batch was saved. Fix {self._name} and start it again."
@@ -70,10 +81,17 @@ class OutputWriter:
         self._metrics.events_out += len(outputs)
         shard.events_out += len(outputs)
 
-    def _write(self, shard: OpenShard, category: AnyCategory, records: Sequence[Any]) -> None:
+    def _write(
+        self,
+        shard: OpenShard,
+        category: AnyCategory,
+        records: Sequence[Any],
+        contexts: Sequence[Headers | None] | None = None,
+    ) -> None:
         encoded = encode_outputs(category, self._codecs.of(category), records)
         self._metrics.bytes_out += encoded.value_bytes
-        self._executor.send(shard, category.name, encoded.messages)
+        messages = encoded.messages if contexts is None else with_trace_contexts(encoded.messages, contexts)
+        self._executor.send(shard, category.name, messages)
 
     def set_aside(self, shard: OpenShard, batch: RawBatch, event: RejectedEvent) -> None:
         """Send a rejected message of a batch to the dead letters."""

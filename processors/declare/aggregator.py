@@ -190,6 +190,7 @@ class Aggregator(KeyedProcessor, Generic[Event, Value, Output]):
                 "the results from the store. Use WriteMode.READ_MERGE_WRITE, or declare `writes = ()` and read the results with "
                 "`penstock query`."
             )
+        _expect_no_trace_context(cls)
         _check_ends(cls)
         _check_estimates(cls)
         if cls.has_columns_step():
@@ -204,6 +205,15 @@ def _check_columns(cls: type[Aggregator]) -> None:
         raise DeclarationError(
             f"Aggregator {cls.__name__} defines `observe_columns`, but the key of {category.name} is a function of whole records. Remove "
             "`observe_columns`, or declare a field as the key."
+        )
+
+
+def _expect_no_trace_context(cls: type[Aggregator]) -> None:
+    """Raise DeclarationError for an aggregator that declares `trace_context`."""
+    if cls.trace_context:
+        raise DeclarationError(
+            f"Aggregator {cls.__name__}: a result comes from many events, so it has no single trace context. Nothing was read. Declare "
+            "`trace_context = False`; the processors before it may still forward the context."
         )
 
 

@@ -96,6 +96,8 @@ class Processor(ABC):
             no limit.
         max_output_delay: how far the event time of an output may lie behind the low watermark, or, for an aggregator, before the first
             incomplete window. Watermarks of downstream processors stay behind by this time.
+        trace_context: whether an output has the trace context (the headers `traceparent` and `tracestate`) of the event whose processing
+            returned it. For stateless and stateful processors without `ordered`.
 
     Class attributes of processors with state:
         state_semantics: how often each event counts in the state after a failure.
@@ -125,6 +127,7 @@ class Processor(ABC):
     watermark: ClassVar[Watermark] = Confidence()
     idle_after: ClassVar[timedelta | None] = timedelta(minutes=1)
     max_output_delay: ClassVar[timedelta] = timedelta()
+    trace_context: ClassVar[bool] = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

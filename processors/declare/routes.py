@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from .aggregator import Aggregator
 from .categories import AnyCategory
@@ -16,6 +16,8 @@ from .processor import Processor, as_tuple
 from .record_check import RecordCheck
 from .records import AnyRecord, Record, replace_fields
 from .tombstones import Tombstone
+
+T = TypeVar("T")
 
 
 class To(Record, frozen=True):
@@ -127,6 +129,20 @@ class Routes:
         for category, record in map(self.route, outputs):
             grouped[category.name].append(record)
         return [(category, grouped[category.name]) for category in self._categories if grouped[category.name]]
+
+    def split_with(self, outputs: Sequence[Any], beside: Sequence[T]) -> list[tuple[AnyCategory, list[Any], list[T]]]:
+        """Group outputs by category as `split` does, each with its value in `beside`.
+
+        Raises:
+            TypeError: as in `split`.
+        """
+        grouped: dict[str, tuple[AnyCategory, list[Any], list[T]]] = {}
+        for output, value in zip(outputs, beside, strict=True):
+            category, record = self.route(output)
+            _, records, values = grouped.setdefault(category.name, (category, [], []))
+            records.append(record)
+            values.append(value)
+        return list(grouped.values())
 
     def route(self, output: Any) -> tuple[AnyCategory, Any]:
         """Return the category and the record of an output.

@@ -206,6 +206,11 @@ def _check_order(cls: type[Stateful]) -> None:
             f"Stateful processor {cls.__name__}: a late tombstone is no record of {cls.late.name}. Nothing was read. Declare `late = "
             "penstock.OnLate.DROP`, or `tombstones = False`."
         )
+    if cls.ordered and cls.trace_context:
+        raise DeclarationError(
+            f"Stateful processor {cls.__name__}: with `ordered`, an event is processed long after its message was read, so its trace context is not "
+            "available. Nothing was read. Declare `trace_context = False`, or read the header into a field with penstock.metadata.Header."
+        )
     if cls.ordered and cls.on_error is ErrorPolicy.DEAD_LETTER:
         raise DeclarationError(
             f"Stateful processor {cls.__name__}: with `ordered`, an event is processed long after its message was read, so it cannot become a "

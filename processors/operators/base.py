@@ -18,6 +18,10 @@ CACHED_KEYS = 100_000
 """The number of keys whose states a stateful shard keeps decoded between checkpoints."""
 
 
+NO_EVENT = -1
+"""The cause of an output that no event caused: the output of a timer."""
+
+
 class Rejected(NamedTuple):
     """An event for which its processor raised an exception."""
 
@@ -35,6 +39,8 @@ class StepResult(NamedTuple):
         late: the number of events behind the watermark.
         dropped: the number of late events that are in no window.
         unmatched: the number of events that were dropped because their lookup found no row.
+        causes: for each output, the index of the event whose processing returned it, or `NO_EVENT`; None unless the processor declares
+            `trace_context`.
     """
 
     outputs: list[Any]
@@ -42,6 +48,7 @@ class StepResult(NamedTuple):
     late: int = 0
     dropped: int = 0
     unmatched: int = 0
+    causes: Sequence[int] | None = None
 
 
 class CheckpointResult(NamedTuple):

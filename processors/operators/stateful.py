@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import repeat
 from typing import Any
 
 import msgspec
@@ -17,7 +18,7 @@ from ..errors import USER_CODE_ERRORS, ProcessorFailed
 from ..keyed_state.changes import Changes, StateReader
 from ..time.shard_time import OrderedTime, ShardTime
 from ..time.timers import Clock, Due, Timer, Timers
-from .base import CACHED_KEYS, CheckpointResult, Rejected, StepResult, late_among, time_of
+from .base import CACHED_KEYS, NO_EVENT, CheckpointResult, Rejected, StepResult, late_among, time_of
 
 CHECKED_AT_ONCE = 1_000
 """The number of states that a checkpoint validates in one call, as one MessagePack array."""
@@ -58,6 +59,7 @@ class StatefulOperator:
         rejected: list[Rejected] = []
         process, states, changed = self._process, self._states, self._changed
         timers, requests = self._timers.get(Clock.EVENT), self._requests()
+        causes: list[int] | None = [] if self._processor.trace_context else None
         low_ms, self._dropped = before_ms, 0
         for at, (key, time, event) in enumerate(zip(keys, times, events, strict=True)):
             if timers is not None:
@@ -76,18 +78,23 @@ class StatefulOperator:
                 rejected.append(Rejected(at, error))
                 if stop_at_error:
                     self.time.go_back(category.name, before, times[:at])
-                    return StepResult(outputs, rejected, late_among(times[:at], lows[:at], before_ms), self._dropped)
+                    late = late_among(times[:at], lows[:at], before_ms)
+                    return StepResult(outputs, rejected, late, self._dropped, causes=_up_to(causes, len(outputs)))
                 if requests:
                     requests.clear()
             else:
                 states[key] = state
                 changed.add(key)
+                if causes is not None:
+                    _up_to(causes, produced_before)
+                    causes.extend(repeat(at, len(outputs) - produced_before))
                 if requests:
                     self._apply_requests(key, requests)
             low_ms = lows[at]
         if timers is not None and timers.next_ms <= low_ms:
             self._fire(timers, low_ms, low_ms, outputs)
-        return StepResult(outputs, rejected, late_among(times, lows, before_ms), self._dropped)
+        late = late_among(times, lows, before_ms)
+        return StepResult(outputs, rejected, late, self._dropped, causes=_up_to(causes, len(outputs)))
 
     def advance(self, upstream: Mapping[str, int], idle: Collection[str]) -> StepResult:
         """Fire the timers that become due through upstream watermarks and idle inputs."""
@@ -233,3 +240,10 @@ class StatefulOperator:
                 f"{self._name} returned a state of another type than it declares: {error} (the state of key {key!r}). Nothing of this "
                 "checkpoint was saved. Correct the processor or its `state`, and start it again."
             ) from error
+
+
+def _up_to(causes: list[int] | None, outputs: int) -> list[int] | None:
+    """Append `NO_EVENT` for the outputs of timers, up to a number of outputs; return the list."""
+    if causes is not None:
+        causes.extend(repeat(NO_EVENT, outputs - len(causes)))
+    return causes

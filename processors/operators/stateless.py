@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from itertools import repeat
 from typing import Any
 
 from ..declare.categories import AnyCategory
@@ -40,6 +41,7 @@ class StatelessOperator:
         rejected: list[Rejected] = []
         processed, unmatched = len(events), 0
         extend = outputs.extend
+        causes: list[int] | None = [] if self._processor.trace_context else None
         before = 0
         for at, event in enumerate(events):
             try:
@@ -49,6 +51,8 @@ class StatelessOperator:
                 extend(produced)
                 if self._routes is not None and len(outputs) > before:
                     self._routes.expect(outputs[before:])
+                if causes is not None:
+                    causes.extend(repeat(at, len(outputs) - before))
                 before = len(outputs)
             except USER_CODE_ERRORS as error:
                 del outputs[before:]
@@ -63,7 +67,7 @@ class StatelessOperator:
         before_ms = self.time.low_ms
         times = category.event_times_of(events[:processed])
         late = late_among(times, self.time.observe(category.name, times), before_ms)
-        return StepResult(outputs, rejected, late, unmatched=unmatched)
+        return StepResult(outputs, rejected, late, unmatched=unmatched, causes=causes)
 
     def advance(self, upstream: Mapping[str, int], idle: Collection[str]) -> StepResult:
         """Advance event time; no output depends on it."""
