@@ -221,6 +221,35 @@ def test_no_header_is_forwarded_by_default(processor: type[Any]) -> None:
     assert {headers for _, _, headers in written(driver, parts, others)} == {()}
 
 
+class Meet(ps.Join[Order, Part | None, Order]):
+    """Joins orders with parts of the same time."""
+
+    left, right, writes, trace_context = orders, parts, copies, True
+    join_type = ps.JoinType.LEFT
+    watermark = ps.watermarks.BoundedOutOfOrderness(timedelta(0))
+
+    def join(self, left: Order, right: Part | None, context: ps.Context) -> list[Order]:
+        """Write the order."""
+        return [Order(left.user, left.at, 0 if right is None else 1)]
+
+
+def test_a_pair_of_a_join_has_the_trace_context_of_its_later_event() -> None:
+    """An event without a match is joined by a timer, and has none."""
+    driver = Driver(Meet)
+    bucket = orders.bucket_of("ann")
+    for category, at in (("orders", 10), ("parts", 10), ("orders", 20), ("orders", 30), ("parts", 30), ("parts", 40)):
+        value = json.dumps({"user": "ann", "at": at}).encode()
+        parent: Headers = [("traceparent", f"{category} {at}".encode())]
+        driver.bus.writer().send(category, [Outgoing(b"ann", value, bucket, parent)])
+        driver.run()
+
+    assert [(json.loads(one.value())["at"], one.headers()) for one in messages(driver, copies)] == [
+        (10, [("traceparent", b"parts 10")]),
+        (20, None),
+        (30, [("traceparent", b"parts 30")]),
+    ]
+
+
 def test_processors_whose_outputs_have_no_single_event_refuse_trace_contexts() -> None:
     """An aggregate comes from many events; an ordered processor has only the records."""
 
