@@ -285,3 +285,54 @@ def test_columns_return_the_headers_of_their_messages(headers: Sequence[Headers 
     assert list(ColumnBatch(bucket, columns).part(1, 2).headers()) == list(
         RawBatch(bucket, copied).part(1, 2).headers()
     )
+
+
+class Looked(ps.LookupJoin[Order, int | None, Part]):
+    """Joins orders with a table."""
+
+    name, reads, writes, trace_context = "looked", orders, parts, True
+    source = ps.lookups.MemoryTable({"u1": 1, "u2": 2})
+    on_miss = ps.lookups.OnMiss.DROP
+
+    def key_of(self, event: Order) -> str:
+        """Return the user."""
+        return event.user
+
+    def join(self, event: Order, row: int | None) -> list[Part]:
+        """Copy the order."""
+        return [Part(event.user, event.at)]
+
+
+class Folded(ps.Windowed[Order, int, Part]):
+    """Writes an output for each order, and one for each complete window, with a negative time."""
+
+    name, reads, writes, state, trace_context = "folded", orders, parts, int, True
+    window = ps.windows.Tumbling(timedelta(milliseconds=10))
+    watermark = ps.watermarks.BoundedOutOfOrderness(timedelta(0))
+
+    def fold(
+        self, event: Order, state: int | None, window: ps.windows.Window, context: ps.Context
+    ) -> tuple[int, list[Part]]:
+        """Copy the order."""
+        return (state or 0) + 1, [Part(event.user, event.at)]
+
+    def complete(self, state: int, window: ps.windows.Window, context: ps.Context) -> list[Part]:
+        """Write the end of the window."""
+        return [Part(context.key, -window.end)]
+
+
+@pytest.mark.parametrize("processor", [Looked, Folded])
+def test_lookup_joins_and_windows_forward_the_context_of_an_event(processor: type[ps.Processor]) -> None:
+    """Results of complete windows have none."""
+    driver = Driver(processor)
+    send(driver)
+
+    found = {}
+    for message in messages(driver, parts):
+        found[json.loads(message.value())["at"]] = message.headers() or []
+    events = {at for at in range(EVENTS) if processor is Folded or f"u{at % 4}" in {"u1", "u2"}}
+    assert {at: headers for at, headers in found.items() if at >= 0} == {
+        at: context_of(at) if at % 3 else [] for at in events
+    }
+    assert any(at < 0 for at in found) == (processor is Folded)
+    assert not any(headers for at, headers in found.items() if at < 0)
