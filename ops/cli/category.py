@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -24,16 +23,16 @@ from ...processors.time.timestamp_validation import nearest_datetime
 from ...transport.bus import Bus
 from ...transport.category_spec import CategorySpec, CategoryState
 from ...transport.codecs.by_category import Codecs, encoded_messages, whole_record_json
-from ...transport.codecs.registry import SchemaRegistry
 from ...transport.codecs.schemaless import decode_any
 from ...transport.errors import BucketMismatch, CategoryExists
 from ...transport.messages import Bucket, MessageCopy, Position
 from ...transport.tables.schemas import Schemas
 from ..humanize import counted
-from ..topic_inference import PASSWORD_VARIABLE, NamedRegistry, declaration_of, read_sample
+from ..topic_inference import declaration_of, read_sample
 from .category_resize import resize
 from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, connect
 from .output import note, out, print_facts, print_json, print_table, printable
+from .registry_options import Registry, RegistryCa, RegistryUser, named_registry
 from .times import parse_span, parse_start
 
 app = typer.Typer(help="Create, show, change and delete categories.", no_args_is_help=True)
@@ -269,17 +268,9 @@ def _content(file: Path) -> bytes:
 def infer(
     name: Name,
     sample: Annotated[int, typer.Option(help="The number of latest messages to look at.", min=1)] = 1_000,
-    registry: Annotated[
-        str | None, typer.Option(metavar="URL", help="The schema registry of the topic.", show_default=False)
-    ] = None,
-    registry_user: Annotated[
-        str | None,
-        typer.Option(metavar="USER", help=f"Its user; the password is in {PASSWORD_VARIABLE}.", show_default=False),
-    ] = None,
-    registry_ca: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="The certificates of its authorities.", show_default=False),
-    ] = None,
+    registry: Registry = None,
+    registry_user: RegistryUser = None,
+    registry_ca: RegistryCa = None,
     kafka: Kafka = None,
     folder: Folder = DEFAULT_FOLDER,
 ) -> None:
@@ -290,10 +281,7 @@ def infer(
 
     Example: penstock category infer orders --registry http://localhost:8081 > orders.py
     """
-    if registry_user is not None and PASSWORD_VARIABLE not in os.environ:
-        raise typer.BadParameter(f"Set the password in the environment variable {PASSWORD_VARIABLE}.")
-    password = os.environ[PASSWORD_VARIABLE] if registry_user is not None else None
-    named = NamedRegistry(SchemaRegistry(registry, registry_user, password, registry_ca)) if registry else None
+    named = named_registry(registry, registry_user, registry_ca)
     out.out(declaration_of(read_sample(connect(kafka, folder), name, sample), named), highlight=False)
 
 

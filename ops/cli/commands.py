@@ -13,6 +13,7 @@ _MODULES = {
     "dev": "dev:app",
     "category": "category:app",
     "dead-letters": "dead_letters:app",
+    "sql": "sql:app",
     "archive": "archive:app",
     "state": "state:app",
     "watermark": "watermark:app",

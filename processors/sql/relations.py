@@ -80,7 +80,10 @@ class Relation:
             if column.type not in PYTHON_TYPES:
                 problem = "has no type" if column.type is None else f"has the type {column.type.value}"
                 kinds = ", ".join(kind.value for kind in PYTHON_TYPES)
-                raise text.refusal(column.position, f"Column {column.name} {problem}.", f"Write one of: {kinds}.")
+                advice = f"Write one of: {kinds}."
+                if column.type is None:
+                    advice += f" `penstock sql infer {text.name}` writes the types of the topic's messages."
+                raise text.refusal(column.position, f"Column {column.name} {problem}.", advice)
             is_needed = column.name in (statement.time, key)
             columns[column.name] = ColumnType(column.type, nullable=column.nullable and not is_needed)
         settings = {"category": Setting(statement.category, statement.position), **statement.settings}

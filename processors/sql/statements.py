@@ -80,6 +80,7 @@ class CreateInput:
         time: the column with the event time.
         settings: the values of its WITH clause.
         position: its position in the file.
+        end: the offset behind its last character.
     """
 
     name: str
@@ -88,6 +89,7 @@ class CreateInput:
     time: str | None
     settings: Settings
     position: int
+    end: int
 
 
 @dataclass(frozen=True)
@@ -265,7 +267,7 @@ def _input(cursor: _Cursor) -> CreateInput:
     time = cursor.name(_INPUT)
     settings = _settings(cursor, _INPUT)
     cursor.end(_INPUT)
-    return CreateInput(name, category, columns, time, settings, position)
+    return CreateInput(name, category, columns, time, settings, position, cursor.position)
 
 
 def _category(cursor: _Cursor) -> CreateInput:
@@ -276,7 +278,13 @@ def _category(cursor: _Cursor) -> CreateInput:
     cursor.end(_CATEGORY)
     category, time = settings.pop("category", None), settings.pop("time", None)
     return CreateInput(
-        name, str(category.value) if category else name, columns, str(time.value) if time else None, settings, position
+        name,
+        str(category.value) if category else name,
+        columns,
+        str(time.value) if time else None,
+        settings,
+        position,
+        cursor.position,
     )
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
+import random
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 from support.cli import Cli
 from support.meters import HOUR, readings
 from support.plain import values
@@ -75,3 +77,58 @@ def test_an_invalid_statement_is_shown_with_its_place(cli: Cli) -> None:
     assert "wrong.sql, line 3, column 8: There is no column 'b'. The columns are: a." in done.stderr
     assert "3 | SELECT b FROM c\n" in done.stderr.replace(";", "")
     assert "Traceback" not in done.stderr
+
+
+FIGURE_2 = """CREATE APPLICATION top_events;
+
+CREATE INPUT TABLE events_score(
+    event_time,
+    event,
+    category,
+    score
+)
+
+FROM SCRIBE("{prefix}.events_stream")
+
+TIME event_time;
+
+CREATE TABLE "{prefix}_top" AS
+    SELECT
+        category,
+        event,
+        topk(score) AS score
+    FROM
+        events_score [5 minutes]
+"""
+"""Figure 2 of "Realtime Data Processing at Facebook" (SIGMOD 2016), with names for a shared broker."""
+WINDOW = 5 * 60_000
+
+
+def test_the_figure_of_the_paper_runs_on_an_existing_topic(cli: Cli, prefix: str, kafka: str) -> None:
+    """`sql infer` adds its types and the number of buckets; the ranks are those of a recount."""
+    topic, dice = f"{prefix}.events_stream", random.Random(5)
+    cli.ok("category", "create", topic, "--buckets", "3")
+    producer, sums = Producer({"bootstrap.servers": kafka}), defaultdict[tuple[int, str], Counter[str]](Counter)
+    for number in range(3_000):
+        at = number * WINDOW // 500  # six windows, the last of which stays open
+        event, category, score = f"e{dice.randrange(40)}", f"c{dice.randrange(4)}", dice.randrange(100)
+        value = {"event_time": at, "event": event, "category": category, "score": score}
+        producer.produce(topic, json.dumps(value).encode(), partition=number % 3)
+        sums[at // WINDOW * WINDOW, category][event] += score
+    assert producer.flush(30) == 0
+    (cli.folder / "top_events.sql").write_text(FIGURE_2.format(prefix=prefix))
+
+    refused = cli("category", "create", "top_events.sql")
+    (cli.folder / "typed.sql").write_text(cli.ok("sql", "infer", "top_events.sql"))
+    cli.ok("run", "typed.sql", "--until-end", "--create")
+
+    assert "penstock sql infer top_events.sql" in refused.stderr
+    assert "WITH (buckets = 3)" in (cli.folder / "typed.sql").read_text()
+    found = defaultdict[tuple[int, str], list[tuple[str, int]]](list)
+    for each in values(kafka, f"{prefix}_top"):
+        found[each["window_start"], each["category"]].append((each["event"], each["score"]))
+    complete = {place for place in sums if place[0] < 4 * WINDOW}
+    assert complete <= found.keys()
+    for place, ranks in found.items():
+        expected = sorted(sums[place].items(), key=lambda one: (-one[1], json.dumps([one[0]])))[:10]
+        assert ranks == expected, place
