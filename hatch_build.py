@@ -25,7 +25,9 @@ class GatherBuildHook(BuildHookInterface[Any]):
         compiler = os.environ.get("CC", "cc")
         try:
             subprocess.run(
-                [compiler, "-O2", "-shared", "-fPIC", "-o", library, source], check=True, capture_output=True
+                [compiler, "-O2", "-pthread", "-shared", "-fPIC", "-o", library, source],
+                check=True,
+                capture_output=True,
             )
         except (OSError, subprocess.CalledProcessError) as error:
             self.app.display_warning(f"gather.c was not compiled ({error}). Penstock will read Kafka more slowly.")

@@ -1,6 +1,8 @@
 """A queue of fetched messages, which librdkafka fills and `gather.c` empties into columns.
 
-buckets of a consumer --forward--> queue --take--> batches of columns
+buckets of a consumer --forward--> queue --consume--> messages --gather, in a thread--> columns --take--> batches
+
+While a worker processes a full batch, the next one is copied by a thread that needs no interpreter lock.
 
 A message as a Python object costs more than half of a plain consumer's time. The membership of the group, commits, seeks and errors stay with
 the consumer: it serves its own queue, and only fetched messages of forwarded buckets come here.
@@ -11,7 +13,7 @@ from __future__ import annotations
 import ctypes
 import os
 import select
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -81,6 +83,23 @@ class Library(NamedTuple):
     client: _Client
 
 
+class _Run(ctypes.Structure):
+    """Messages of one bucket, and the columns that `gather.c` fills with them."""
+
+    _fields_ = [("messages", ctypes.c_void_p), ("count", ctypes.c_int64), ("columns", _Columns)]
+
+
+class _Runs(ctypes.Structure):
+    """What `gather.c` copies at once."""
+
+    _fields_ = [
+        ("client", ctypes.POINTER(_Client)),
+        ("runs", ctypes.POINTER(_Run)),
+        ("count", ctypes.c_int64),
+        ("thread", ctypes.c_void_p),
+    ]
+
+
 class QueueError(NamedTuple):
     """An error or the end of a bucket, in place of a message."""
 
@@ -110,7 +129,8 @@ def load_library() -> Library | None:
     gather.penstock_describe.restype = ctypes.c_int64
     gather.penstock_describe.argtypes = [ctypes.c_void_p, ctypes.c_int64, *[ctypes.c_void_p] * 3]
     gather.penstock_measure.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p]
-    gather.penstock_gather.argtypes = gather.penstock_measure.argtypes
+    for name in ("penstock_gather", "penstock_gather_begin", "penstock_gather_end"):
+        getattr(gather, name).argtypes = [ctypes.c_void_p]
     return Library(gather, rdkafka, _Client(**{field: address[name] for field, name in _FUNCTIONS.items()}))
 
 
@@ -160,7 +180,9 @@ class ColumnQueue:
     def __init__(self, library: Library, consumer: Consumer, handle: int, limit: int) -> None:
         self._gather, self._rdkafka, self._client = library
         self._handle = handle
-        self._messages = np.empty(limit, np.uintp)
+        self._limit = limit
+        self._ready: list[ColumnBatch | QueueError] = []
+        self._ahead: list[_Gathering] = []
         self._queue = self._rdkafka.rd_kafka_queue_new(handle)
         self._wake_read, self._wake_write = os.pipe()
         for end in (self._wake_read, self._wake_write):
@@ -169,7 +191,7 @@ class ColumnQueue:
         for queue in filter(None, (self._queue, self._own)):
             self._rdkafka.rd_kafka_queue_io_event_enable(queue, self._wake_write, _WAKE, len(_WAKE))
         pipe = (self._wake_read, self._wake_write)
-        self._release = finalize(self, _release, self._rdkafka, (self._own, self._queue), pipe, consumer)
+        self._release = finalize(self, _release, self._rdkafka, (self._own, self._queue), pipe, self._ahead, consumer)
 
     def forward(self, buckets: Iterable[Bucket]) -> None:
         """Let the next messages of buckets of the consumer come to this queue. Assigning a bucket to the consumer ends that."""
@@ -184,14 +206,46 @@ class ColumnQueue:
         if select.select([self._wake_read], [], [], timeout_s)[0]:
             os.read(self._wake_read, 4096)
 
-    def take(self, limit: int) -> Taken:
-        """Return up to `limit` messages, at most one batch for each bucket, without waiting."""
-        messages = self._messages
+    def take(self, limit: int, paused: Collection[Bucket] = ()) -> Taken:
+        """Return up to `limit` messages, at most one batch for each bucket, without waiting.
+
+        Args:
+            limit: the greatest number of messages; messages that were copied ahead have the limit of the call before.
+            paused: the buckets whose messages wait.
+        """
+        if all(item.bucket in paused for item in self._ready):
+            gathering = self._ahead.pop() if self._ahead else self._consume(limit)
+            if gathering is not None:
+                self._ready += gathering.finish()
+                self._gather_ahead(limit, gathering.count)
+        items, self._ready = self._ready, [item for item in self._ready if item.bucket in paused]
+        taken = [item for item in items if item.bucket not in paused]
+        return Taken(
+            [item for item in taken if isinstance(item, ColumnBatch)],
+            [item for item in taken if isinstance(item, QueueError)],
+        )
+
+    def _gather_ahead(self, limit: int, taken: int) -> None:
+        """Begin to copy the next messages, if there are enough of them to be worth it."""
+        following = self._consume(limit) if taken >= min(limit, self._limit) else None
+        if following is not None:
+            following.start()
+            self._ahead.append(following)
+
+    def drop(self, buckets: Collection[Bucket]) -> None:
+        """Forget the messages of buckets that `take` has not returned yet: the consumer will read these buckets from another offset, or no more."""
+        while self._ahead:
+            self._ready += self._ahead.pop().finish()
+        self._ready = [item for item in self._ready if item.bucket not in buckets]
+
+    def _consume(self, limit: int) -> _Gathering | None:
+        """Remove messages from the queue; return None if there are none."""
+        messages = np.empty(min(limit, self._limit), np.uintp)
         count = self._gather.penstock_consume(
-            ctypes.byref(self._client), self._queue, messages.ctypes.data, min(limit, len(messages))
+            ctypes.byref(self._client), self._queue, messages.ctypes.data, len(messages)
         )
         if count <= 0:
-            return Taken([], [])
+            return None
         pointers = messages[:count]
         topics, partitions = np.empty(count, np.int64), np.empty(count, np.int64)
         codes = np.empty(count, np.int32)
@@ -202,7 +256,11 @@ class ColumnQueue:
         if failed:
             good = codes == 0
             pointers, topics, partitions = pointers[good], topics[good], partitions[good]
-        return Taken([self._batch(*run) for run in _by_bucket(pointers, topics, partitions)], errors)
+        runs = [
+            (Bucket(self._name(topic), number), of_bucket)
+            for topic, number, of_bucket in _by_bucket(pointers, topics, partitions)
+        ]
+        return _Gathering(self._gather, self._client, runs, errors)
 
     def _error(self, pointer: int) -> QueueError:
         """Return an error, and release its message."""
@@ -217,28 +275,81 @@ class ColumnQueue:
     def _name(self, topic: int | None) -> str:
         return str(self._rdkafka.rd_kafka_topic_name(topic).decode()) if topic else ""
 
-    def _batch(self, topic: int, number: int, pointers: npt.NDArray[np.uintp]) -> ColumnBatch:
-        """Copy messages of one bucket into columns, and release them."""
-        bucket = Bucket(self._name(topic), number)
-        client, count = ctypes.byref(self._client), len(pointers)
-        sizes = _Sizes()
-        self._gather.penstock_measure(client, pointers.ctypes.data, count, sizes)
-        columns = _Gathered(count, *sizes)
-        self._gather.penstock_gather(client, pointers.ctypes.data, count, ctypes.byref(columns.pointers()))
-        return ColumnBatch(bucket, columns.messages(number))
-
     def close(self) -> None:
         """Release the queue; the consumer is still open."""
         self._release()
 
 
-def _release(rdkafka: ctypes.CDLL, queues: Iterable[int | None], pipe: Iterable[int], _consumer: Consumer) -> None:
-    """Release the queues of a consumer, which is held until then, and the pipe that they write to."""
+def _release(
+    rdkafka: ctypes.CDLL,
+    queues: Iterable[int | None],
+    pipe: Iterable[int],
+    ahead: Iterable[_Gathering],
+    _consumer: Consumer,
+) -> None:
+    """Release the messages and queues of a consumer, which is held until then, and the pipe that the queues write to."""
+    for gathering in ahead:
+        gathering.finish()
     for queue in filter(None, queues):
         rdkafka.rd_kafka_queue_io_event_enable(queue, -1, None, 0)
         rdkafka.rd_kafka_queue_destroy(queue)
     for end in pipe:
         os.close(end)
+
+
+class _Gathering:
+    """Messages that were removed from the queue, on their way into columns. `finish` also releases them.
+
+    Args:
+        library: the compiled `gather.c`.
+        client: the functions that it calls.
+        runs: the messages of each bucket.
+        errors: errors and ends of buckets among them.
+    """
+
+    def __init__(
+        self,
+        library: ctypes.CDLL,
+        client: _Client,
+        runs: Sequence[tuple[Bucket, npt.NDArray[np.uintp]]],
+        errors: Sequence[QueueError],
+    ) -> None:
+        self._library = library
+        self._errors = errors
+        self._messages = runs  # the addresses stay in memory as long as `gather.c` uses them
+        self._columns = [self._columns_for(client, pointers) for _, pointers in runs]
+        given = (_Run * len(runs))(
+            *(
+                _Run(pointers.ctypes.data, len(pointers), columns.pointers())
+                for (_, pointers), columns in zip(runs, self._columns, strict=True)
+            )
+        )
+        self._runs = _Runs(ctypes.pointer(client), given, len(runs), None)
+        self._is_started = False
+
+    @property
+    def count(self) -> int:
+        """The number of messages, including errors."""
+        return sum(len(pointers) for _, pointers in self._messages) + len(self._errors)
+
+    def _columns_for(self, client: _Client, pointers: npt.NDArray[np.uintp]) -> _Gathered:
+        sizes = _Sizes()
+        self._library.penstock_measure(ctypes.byref(client), pointers.ctypes.data, len(pointers), sizes)
+        return _Gathered(len(pointers), *sizes)
+
+    def start(self) -> None:
+        """Begin to copy in a thread. If there can be no thread, `finish` copies."""
+        self._is_started = self._library.penstock_gather_begin(ctypes.byref(self._runs)) == 0
+
+    def finish(self) -> list[ColumnBatch | QueueError]:
+        """Return the batches and errors; wait until the messages are copied."""
+        complete = self._library.penstock_gather_end if self._is_started else self._library.penstock_gather
+        complete(ctypes.byref(self._runs))
+        batches = [
+            ColumnBatch(bucket, columns.messages(bucket.number))
+            for (bucket, _), columns in zip(self._messages, self._columns, strict=True)
+        ]
+        return [*batches, *self._errors]
 
 
 class _Gathered:

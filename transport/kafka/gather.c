@@ -2,6 +2,8 @@
 
    Needs neither Python's nor librdkafka's headers. The message struct is part of librdkafka's public interface (rdkafka.h,
    rd_kafka_message_t); the caller finds the functions in the librdkafka that the Kafka client has loaded. */
+#include <pthread.h>
+#include <signal.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -81,7 +83,7 @@ static int64_t append(char *buffer, int64_t end, const void *bytes, size_t size)
 }
 
 /* Copies the parts of messages into columns that `penstock_measure` has sized, and releases the messages. */
-void penstock_gather(const client_t *client, message_t **messages, int64_t count, columns_t *to) {
+static void gather(const client_t *client, message_t **messages, int64_t count, columns_t *to) {
     int64_t values = 0, keys = 0, headers_seen = 0, header_bytes = 0;
     for (int64_t i = 0; i < count; i++) {
         const message_t *message = messages[i];
@@ -111,4 +113,46 @@ void penstock_gather(const client_t *client, message_t **messages, int64_t count
         to->header_end[i] = headers_seen;
         client->destroy(messages[i]);
     }
+}
+
+/* Messages of one bucket, and their columns. */
+typedef struct {
+    message_t **messages;
+    int64_t count;
+    columns_t columns;
+} run_t;
+
+/* The messages that are copied at once; `thread` copies them in the background. */
+typedef struct {
+    const client_t *client;
+    run_t *runs;
+    int64_t count;
+    pthread_t thread;
+} gathering_t;
+
+static void *gather_all(void *given) {
+    gathering_t *gathering = given;
+    for (int64_t i = 0; i < gathering->count; i++) {
+        run_t *run = &gathering->runs[i];
+        gather(gathering->client, run->messages, run->count, &run->columns);
+    }
+    return NULL;
+}
+
+void penstock_gather(gathering_t *gathering) {
+    gather_all(gathering);
+}
+
+/* Begins to copy in a thread that handles no signals. Returns 0, or an error; then nothing was copied. */
+int penstock_gather_begin(gathering_t *gathering) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(&gathering->thread, NULL, gather_all, gathering);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error;
+}
+
+void penstock_gather_end(gathering_t *gathering) {
+    pthread_join(gathering->thread, NULL);
 }

@@ -53,8 +53,14 @@ class KafkaScanner:
         self._columns = open_column_queue(self._consumer, configuration.get("client.id", "rdkafka"), POLL_LIMIT)
         self._request = request
         self._open = True
+        self._paused: set[Bucket] = set()
         self._new: Collection[Bucket] = ()
         self._new_until_s = 0.0
+
+    def _drop_gathered(self, buckets: Collection[Bucket]) -> None:
+        """Forget messages that no poll has returned, because the buckets are read from another offset, or no more."""
+        if self._columns is not None:
+            self._columns.drop(buckets)
 
     def _forward_from_now_on(self, buckets: Collection[Bucket]) -> None:
         """Forward newly assigned buckets with each poll for a moment, so that the client takes none of their messages."""
@@ -80,7 +86,7 @@ class KafkaScanner:
             columns.forward(batch.bucket for batch in polled.batches)
             return polled
         with translated(self._request):
-            batches, errors = columns.take(self.poll_limit)
+            batches, errors = columns.take(self.poll_limit, self._paused)
         ended = [self._ended(error.error, error.bucket, error.offset) for error in errors]
         return Polled(batches, list(filter(None, ended)))
 
@@ -140,7 +146,6 @@ class GroupReader(KafkaScanner):
         self._cooperative = len(categories) == 1
         self._ownership = ownership
         self._reading: dict[Bucket, int] = {}
-        self._paused: set[Bucket] = set()
         configuration = settings.for_reader(group, identity, co_partitioned=not self._cooperative)
         super().__init__(configuration, f"Reading {', '.join(categories)} as group {group}")
         with translated(self._request):
@@ -165,6 +170,7 @@ class GroupReader(KafkaScanner):
         """Read owned buckets from these offsets on."""
         moved = [position for position in positions if position.bucket in self._reading]
         self._reading |= {bucket: offset for bucket, offset, _ in positions if offset is not None}
+        self._drop_gathered([position.bucket for position in positions] if self._cooperative else self._reading)
         with translated(self._request):
             if self._cooperative:
                 self._consumer.incremental_assign(to_read(set(positions).difference(moved)))
@@ -236,6 +242,7 @@ class GroupReader(KafkaScanner):
     def _unassign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         released = [bucket for bucket in _buckets(partitions) if self._reading.pop(bucket, None) is not None]
         self.resume([bucket for bucket in released if bucket in self._paused])
+        self._drop_gathered(released)
         with translated(self._request):
             if self._cooperative:
                 consumer.incremental_unassign(_partitions(released))
