@@ -160,7 +160,7 @@ class CategoryRows(PreloadedTable):
 
     def _apply(self, batch: RawBatch, versions: dict[str, _Version]) -> None:
         decoded = self._codec.decode(batch.messages)
-        arrivals_ms = batch.arrivals_ms()
+        arrivals_ms = batch.arrivals_ms().tolist()
         changes = dict(
             zip(decoded.at, zip(self._category.keys_of(decoded.events), decoded.events, strict=True), strict=True)
         )

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from ..processors.declare.codecs import Headers, Message
 from ..processors.time.timestamp_validation import UNKNOWN_ARRIVAL_MS
+from ..processors.time.watermarks import Times
 from .messages import MessageCopy, RawBatch
 
 Numbers = npt.NDArray[np.int64]
@@ -142,8 +143,7 @@ class ColumnBatch(RawBatch):
         """Return the size of all payloads."""
         return self.messages.values.size_bytes
 
-    def arrivals_ms(self) -> list[int]:
+    def arrivals_ms(self) -> Times:
         """Return the arrival time of each message; `UNKNOWN_ARRIVAL_MS` for a message without a timestamp."""
         messages = self.messages
-        arrivals: list[int] = np.where(messages.timestamp_types, messages.timestamps, UNKNOWN_ARRIVAL_MS).tolist()
-        return arrivals
+        return np.where(messages.timestamp_types, messages.timestamps, UNKNOWN_ARRIVAL_MS)

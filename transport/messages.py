@@ -7,12 +7,14 @@ from functools import partial
 from itertools import repeat
 from typing import NamedTuple
 
+import numpy as np
 from typing_extensions import Self
 
 from ..processors.declare.categories import AnyCategory
 from ..processors.declare.codecs import Headers, Message
 from ..processors.declare.partitioner import Partitioner
 from ..processors.time.timestamp_validation import UNKNOWN_ARRIVAL_MS
+from ..processors.time.watermarks import Times
 
 
 class Bucket(NamedTuple):
@@ -78,15 +80,14 @@ class RawBatch(NamedTuple):
         """Return the size of all payloads."""
         return sum(len(value) for message in self.messages if (value := message.value()))
 
-    def arrivals_ms(self) -> list[int]:
+    def arrivals_ms(self) -> Times:
         """Return the arrival time of each message (milliseconds since 1970, UTC); `UNKNOWN_ARRIVAL_MS` for a message without a timestamp.
 
         In a category with writers' timestamps, these replace the arrival time.
         """
-        return [
-            time_ms if kind else UNKNOWN_ARRIVAL_MS
-            for kind, time_ms in (message.timestamp() for message in self.messages)
-        ]
+        stamps = (message.timestamp() for message in self.messages)
+        arrivals = (time_ms if kind else UNKNOWN_ARRIVAL_MS for kind, time_ms in stamps)
+        return np.fromiter(arrivals, np.int64, len(self.messages))
 
 
 class Polled(NamedTuple):

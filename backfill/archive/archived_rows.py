@@ -62,7 +62,7 @@ class ArchivedRows:
             [offsets[place] for place in at],
             _keys_of(self._category, events),
             self._category.event_times_of(events),
-            [arrived[place] for place in at],
+            arrived[at].tolist(),
         ]
         marked = [pa.array(values, field.type) for values, field in zip(marks, MARKS, strict=True)]
         return RowBatch(pa.RecordBatch.from_arrays([*arrays, *marked], schema=self.schema), reasons)

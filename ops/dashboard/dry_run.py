@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ...processors.declare.categories import AnyCategory
 from ...processors.declare.dead_letters import DeadLetter
 from ...processors.declare.processor import Processor
@@ -171,7 +173,7 @@ class _DryRunStep:
         """Process the message with a state, which stays unchanged."""
         now_ms, letter = SystemClock().now_ms(), self.letter
         decoded = self.codecs.of(self.category).decode([rejected_message(letter)])
-        batch = accept_batch(decoded, self.category, [now_ms], self.processor)
+        batch = accept_batch(decoded, self.category, np.array([now_ms]), self.processor)
         rejection = batch.rejected[0] if batch.rejected else None
         events = SourceEvents(self.category, letter.bucket, batch.events, [letter.offset], [now_ms], rejection)
         driver = ShardDriver(new_shard(self.processor, letter.bucket, saved), Scratch(None, self.processor.checkpoint))

@@ -12,6 +12,7 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import Any, cast
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -137,7 +138,9 @@ class ArchiveEventSource:
         for batch in table.to_batches(max_chunksize=BATCH):
             offsets, arrivals = (_numbers(batch.column(name)) for name in ("_offset", "_arrived"))
             events = columns.records(batch)
-            accepted = accept_batch(Decoded(events, range(len(events)), []), category, arrivals, self._processor)
+            accepted = accept_batch(
+                Decoded(events, range(len(events)), []), category, np.array(arrivals), self._processor
+            )
             arrived = list(accumulate(arrivals, max, initial=arrived_ms))[1:]
             arrived_ms = arrived[-1]
             yield from split_rejected(category, number, accepted, offsets, arrived)

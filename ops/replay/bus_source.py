@@ -86,7 +86,7 @@ class BusEventSource:
         """Return the arrival time of the first retained event, as text."""
         start = self.first(bucket)
         for batch in read_offset_range(self._bus, OffsetRange(bucket, start, min(start + 1, self._end(bucket)))):
-            return f", which arrived at {format_time(batch.arrivals_ms()[0])} UTC"
+            return f", which arrived at {format_time(int(batch.arrivals_ms()[0]))} UTC"
         return ""
 
     def read(self, category: AnyCategory, stretch: OffsetRange) -> Iterator[SourceEvents]:
@@ -95,7 +95,7 @@ class BusEventSource:
             return
         arrived_ms = 0
         for batch in read_offset_range(self._bus, stretch):
-            arrived = list(accumulate(batch.arrivals_ms(), max, initial=arrived_ms))[1:]
+            arrived = list(accumulate(batch.arrivals_ms().tolist(), max, initial=arrived_ms))[1:]
             arrived_ms = arrived[-1]
             yield from self._seen(category, batch, arrived)
 

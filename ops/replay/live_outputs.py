@@ -123,7 +123,7 @@ def _arrived_since(bus: Bus, category: AnyCategory, since_ms: int) -> Iterator[_
         if starts[number] >= end:
             continue
         for batch in read_offset_range(bus, OffsetRange(Bucket(category.name, number), starts[number], end)):
-            arrivals = batch.arrivals_ms()
+            arrivals = batch.arrivals_ms().tolist()
             for at, output in decode_outputs(category, codec, batch.messages):
                 yield _Arrived(_output_record(category, number, output), arrivals[at])
 

@@ -129,6 +129,7 @@ class BatchProcessor:
     def _accepted(self, shard: OpenShard, batch: RawBatch, category: AnyCategory) -> AcceptedBatch:
         decoded = self._codecs.of(category).decode(batch.messages)
         decoded = with_deletions(decoded, batch.messages, category, self._processor)
+        decoded = decoded._replace(events=category.batch_of(decoded.events))
         if category.name not in shard.position:
             now_ms = self._clock.now_ms()
             expect_unit(type(self._processor), str(batch.bucket), category, decoded.events, now_ms)

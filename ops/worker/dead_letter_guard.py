@@ -52,7 +52,7 @@ class DeadLetterGuard:
         rejected = [event for event in accepted.rejected if event.at <= stop]
         rejected[-1] = self._stopping(rejected[-1], description)
         pairs = [(event, at) for event, at in zip(accepted.events, accepted.at, strict=True) if at < stop]
-        return AcceptedBatch([event for event, _ in pairs], [at for _, at in pairs], rejected)
+        return AcceptedBatch(accepted.events.of([event for event, _ in pairs]), [at for _, at in pairs], rejected)
 
     def record(self, batch: RawBatch, rejected: Sequence[RejectedEvent]) -> RejectedEvent | None:
         """Record a processed batch; return the rejected event that exceeded the limit, or None."""

@@ -87,7 +87,7 @@ class _InputQueue:
 
     def add(self, batch: RawBatch) -> None:
         """Queue a batch."""
-        arrived = list(accumulate(batch.arrivals_ms(), max, initial=self._arrived_ms))[1:]
+        arrived = list(accumulate(batch.arrivals_ms().tolist(), max, initial=self._arrived_ms))[1:]
         self._arrived_ms = arrived[-1]
         self.queue.append(_QueuedBatch(batch, arrived))
         self.events += len(arrived)

@@ -13,8 +13,10 @@ from typing import Any, Generic, Literal, TypeVar
 from msgspec import inspect as shapes
 
 from ..errors import DeclarationError
+from ..time.watermarks import Times
 from ..validation import similar_member
 from .codecs import CodecSpec, is_codec_spec
+from .event_batch import EventBatch
 from .event_times import EventTimes, EventTimeSource, expect_source
 from .field_paths import find_field
 from .keys import AnyKeyCodec, KeyCodec, MessageKeys, is_key_codec
@@ -171,6 +173,12 @@ class Category(Generic[R]):
         Raises:
             DeclarationError: the key function raised, or returned no str.
         """
+        if isinstance(events, EventBatch) and events.is_of(self):
+            return events.keys
+        return self.computed_keys_of(events)
+
+    def computed_keys_of(self, events: Sequence[R]) -> list[str]:
+        """Return the same, computed in any case."""
         if not isinstance(self.key, str):
             return [self._computed_key(event) for event in events]
         keys = list(map(attrgetter(str(self.key_attribute)), events))
@@ -255,7 +263,22 @@ class Category(Generic[R]):
         Raises:
             InvalidEventTime: an event has no valid event time. Codecs refuse such events.
         """
-        return self.times.of(events)
+        return events.times if isinstance(events, EventBatch) and events.is_of(self) else self.times.of(events)
+
+    def time_array_of(self, events: Sequence[R]) -> Times:
+        """Return the same as an array.
+
+        Raises:
+            InvalidEventTime: as above.
+            OverflowError: an event time has more than 64 bits. Workers reject such events.
+        """
+        return (
+            events.time_array if isinstance(events, EventBatch) and events.is_of(self) else self.times.array_of(events)
+        )
+
+    def batch_of(self, events: Sequence[R]) -> EventBatch:
+        """Return events to process at once."""
+        return events if isinstance(events, EventBatch) and events.is_of(self) else EventBatch(self, events)
 
     @cached_property
     def times(self) -> EventTimes:

@@ -10,9 +10,11 @@ from enum import Enum
 from operator import attrgetter
 from typing import Any, TypeAlias
 
+import numpy as np
 from msgspec import inspect as shapes
 
 from ..errors import DeclarationError
+from ..time.watermarks import Times
 from ..validation import similar_member
 from .field_paths import FieldPath, find_field
 from .record_check import INT_MAX, INT_MIN, SHOWN, InvalidRecord
@@ -124,6 +126,19 @@ class EventTimes:
             with suppress(AttributeError):
                 return list(map(self._value, records))
         return list(map(self.of_one, records))
+
+    def array_of(self, records: Sequence[Any]) -> Times:
+        """Return the same as an array.
+
+        Raises:
+            InvalidEventTime: a record has no valid event time.
+            OverflowError: an event time has more than 64 bits.
+        """
+        if self.always_valid:
+            # A tombstone has no nested records.
+            with suppress(AttributeError):
+                return np.fromiter(map(self._value, records), np.int64, len(records))
+        return np.array(self.of(records), np.int64)
 
     def of_one(self, record: Any) -> int:
         """Return the event time of one record (milliseconds since 1970, UTC).

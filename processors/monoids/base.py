@@ -8,6 +8,7 @@ Partials travel between processes as MessagePack.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from typing import Any, Generic, TypeVar, final
 
 import msgspec
@@ -116,6 +117,11 @@ class Monoid(ABC, Generic[V]):
             msgspec.DecodeError: the bytes are not MessagePack. `load` may raise other errors for bytes of another monoid.
         """
         return self.load(_from_bytes(data))
+
+    @final
+    def encode_all(self, values: Iterable[V]) -> list[bytes]:
+        """Return several partials as `encode` does, faster."""
+        return list(map(_to_bytes, values if type(self).dump is Monoid.dump else map(self.dump, values)))
 
     def __repr__(self) -> str:
         settings = ", ".join(f"{name}={value!r}" for name, value in vars(self).items() if not name.startswith("_"))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from itertools import chain
 from typing import Any
 
 import msgspec
@@ -12,11 +12,11 @@ import msgspec
 from ..declare.aggregator import Aggregator
 from ..declare.categories import AnyCategory
 from ..declare.processor import ErrorPolicy
-from ..errors import USER_CODE_ERRORS, ProcessorFailed
+from ..errors import USER_CODE_ERRORS, ProcessorFailed, UserCodeError
 from ..keyed_state.changes import Changes, SavedValues, StateReader
 from ..keyed_state.key_layout import encode_window_keys
 from ..keyed_state.window_values import WindowValues
-from ..monoids import BrokenLaw, Monoid, check_laws
+from ..monoids import BrokenLaw, Count, Monoid, check_laws
 from ..time.shard_time import ShardTime
 from ..time.windows import Window, WindowAssignment
 from .base import CheckpointResult, Rejected, StepResult, late_among, processed_count, time_of
@@ -25,6 +25,9 @@ UNSAVEABLE = (TypeError, ValueError, OverflowError)
 """Errors of a monoid that cannot encode a partial."""
 LAW_SAMPLES = 5
 """The number of a shard's first events on which the laws of its monoid are checked."""
+
+COUNTED_AT_ONCE = 8
+"""The average number of adjacent events in one window from which they are counted at once."""
 
 Slot = tuple[str, int]
 """A key and the start of a window."""
@@ -40,6 +43,7 @@ class PartialFolder:
     def __init__(self, processor: Aggregator) -> None:
         self._processor = processor
         self._laws_checked = False
+        self._counts_events = type(processor.monoid) is Count and type(processor).observe is Aggregator.observe
         self._writes_dead_letters = processor.on_error is ErrorPolicy.DEAD_LETTER
         self.panes: dict[int, dict[str, Any]] = {}
 
@@ -49,6 +53,8 @@ class PartialFolder:
         """Fold events into their windows. Return the rejected events; with `stop_at_error`, fold only up to the first one."""
         if not self._laws_checked:
             self._check_laws(events)
+        if self._counts_events and self._count(keys, assignment):
+            return []
         observe, monoid, panes = self._processor.observe, self._processor.monoid, self.panes
         lift, fold = monoid.lift, monoid.fold
         rejected: list[Rejected] = []
@@ -71,6 +77,18 @@ class PartialFolder:
                 if stop_at_error:
                     break
         return rejected
+
+    def _count(self, keys: Sequence[str], assignment: WindowAssignment) -> bool:
+        """Count events without a call for each of them; return False where that would be slower, or does not apply."""
+        runs = assignment.runs() if isinstance(assignment.rows, range) else []
+        if not runs or len(runs) * COUNTED_AT_ONCE > len(keys):
+            return False
+        for begin, end, start in runs:
+            pane = self.panes.get(start)
+            counts = pane if isinstance(pane, Counter) else Counter(pane)
+            counts.update(keys[begin:end])
+            self.panes[start] = counts
+        return True
 
     def _check_laws(self, events: Sequence[Any]) -> None:
         """Check the monoid's laws on the first observations, before any result depends on them."""
@@ -106,15 +124,21 @@ def expect_saveable(monoid: Monoid[Any], observation: Any) -> None:
         pass  # the monoid has its own encoding for other types
 
 
-def encoded(processor: Aggregator, partials: Mapping[Slot, Any]) -> Changes:
+def encoded(processor: Aggregator, partials: Mapping[Slot, Any], keys: Sequence[bytes] = ()) -> Changes:
     """Return the encoded partials, by window key.
+
+    Args:
+        processor: has the monoid.
+        partials: the partials.
+        keys: their window keys, if they are known.
 
     Raises:
         ProcessorFailed: a partial cannot be encoded.
     """
-    encode = processor.monoid.encode
     try:
-        return dict(zip(encode_window_keys(partials), map(encode, partials.values()), strict=True))
+        return dict(
+            zip(keys or encode_window_keys(partials), processor.monoid.encode_all(partials.values()), strict=True)
+        )
     except UNSAVEABLE:
         for (key, start), partial in partials.items():
             encoded_partial(processor, key, processor.window.window(start), partial)
@@ -156,8 +180,8 @@ class AggregatorOperator:
 
     def feed(self, category: AnyCategory, events: Sequence[Any], *, stop_at_error: bool) -> StepResult:
         """Fold the events of one bucket, in order."""
-        keys, times = category.keys_of(events), category.event_times_of(events)
-        assignment = self._processor.window.assign(times)
+        keys, times = category.keys_of(events), category.time_array_of(events)
+        assignment = self._processor.window.assign(category.event_times_of(events))
         self._prepare(keys, assignment)
         rejected = self._folding.fold(events, keys, assignment, stop_at_error=stop_at_error)
         before_ms, times = self.time.low_ms, times[: processed_count(events, rejected, stop_at_error=stop_at_error)]
@@ -181,8 +205,10 @@ class AggregatorOperator:
 
     def drain(self) -> CheckpointResult:
         """Merge the partials into the saved values. Return the new values and the result of each changed window."""
-        values = merged(self._processor, self._values, self.take_partials())
-        changes = encoded(self._processor, values)
+        partials = self.take_partials()
+        keys = encode_window_keys(partials)
+        values = merged(self._processor, self._values, partials, keys)
+        changes = encoded(self._processor, values, keys)
         self._values.add(changes)
         return CheckpointResult(results(self._processor, values), changes | self.time.drain())
 
@@ -193,7 +219,8 @@ class RemoteAggregatorOperator(AggregatorOperator):
     def drain(self) -> CheckpointResult:
         """Merge the partials into the saved values. Return the new values and the result of each changed window."""
         self.time.drain()
-        values = merged(self._processor, self._saved, self.take_partials())
+        partials = self.take_partials()
+        values = merged(self._processor, self._saved, partials, encode_window_keys(partials))
         return CheckpointResult(results(self._processor, values), encoded(self._processor, values))
 
 
@@ -223,12 +250,14 @@ class AppendOnlyOperator(RemoteAggregatorOperator):
         return CheckpointResult([], encoded(self._processor, self.take_partials()))
 
 
-def merged(processor: Aggregator, saved: SavedValues, partials: Mapping[Slot, Any]) -> dict[Slot, Any]:
-    """Return the new value of each window: its saved value combined with its partial."""
-    monoid = processor.monoid
-    found = saved.fetch(encode_window_keys(partials))
+def merged(
+    processor: Aggregator, saved: SavedValues, partials: Mapping[Slot, Any], keys: Sequence[bytes]
+) -> dict[Slot, Any]:
+    """Return the new value of each window, in the order of `keys`, its window keys: its saved value combined with its partial."""
+    combine, decode = processor.monoid.combine, processor.monoid.decode
+    found = saved.fetch(keys)
     return {
-        slot: partial if value is None else monoid.combine(monoid.decode(value), partial)
+        slot: partial if value is None else combine(decode(value), partial)
         for (slot, partial), value in zip(partials.items(), found, strict=True)
     }
 
@@ -238,9 +267,16 @@ def results(processor: Aggregator, values: Mapping[Slot, Any]) -> list[Any]:
     if not processor.writes:
         return []
     windows = {start: processor.window.window(start) for start in {start for _, start in values}}
-    return list(
-        chain.from_iterable(results_of(processor, key, windows[start], value) for (key, start), value in values.items())
-    )
+    result, value_of = processor.result, processor.monoid.value
+    records: list[Any] = []
+    for (key, start), partial in values.items():
+        try:
+            record = result(key, windows[start], value_of(partial))
+        except USER_CODE_ERRORS as error:
+            raise _result_failed(processor, key, windows[start], error) from error
+        if record is not None:
+            records.append(record)
+    return records
 
 
 def results_of(processor: Aggregator, key: str, window: Window, value: Any) -> list[Any]:
@@ -254,8 +290,12 @@ def results_of(processor: Aggregator, key: str, window: Window, value: Any) -> l
     try:
         record = processor.result(key, window, processor.monoid.value(value))
     except USER_CODE_ERRORS as error:
-        raise ProcessorFailed(
-            f"{type(processor).__name__}.result raised {type(error).__name__}: {error}, for key {key!r} in {window}. "
-            "Nothing of this checkpoint was saved. Correct the processor and start it again."
-        ) from error
+        raise _result_failed(processor, key, window, error) from error
     return [] if record is None else [record]
+
+
+def _result_failed(processor: Aggregator, key: str, window: Window, error: UserCodeError) -> ProcessorFailed:
+    return ProcessorFailed(
+        f"{type(processor).__name__}.result raised {type(error).__name__}: {error}, for key {key!r} in {window}. "
+        "Nothing of this checkpoint was saved. Correct the processor and start it again."
+    )

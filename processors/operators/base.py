@@ -107,9 +107,10 @@ def processed_count(events: Sequence[Any], rejected: Sequence[Rejected], *, stop
     return rejected[0].at if stop_at_error and rejected else len(events)
 
 
-def late_among(times: Sequence[int], lows: Sequence[int] | Times, before_ms: int) -> int:
+def late_among(times: Sequence[int] | Times, lows: Sequence[int] | Times, before_ms: int) -> int:
     """Return the number of late events, from the watermark before the first and after each event."""
-    if not times or min(times) >= lows[-1]:
+    observed = np.asarray(times, np.int64)
+    if not len(observed) or observed.min() >= lows[-1]:
         return 0
     before_each = np.concatenate(([before_ms], lows[:-1]))
-    return int(np.count_nonzero(np.asarray(times) < before_each))
+    return int(np.count_nonzero(observed < before_each))

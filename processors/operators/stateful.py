@@ -54,7 +54,7 @@ class StatefulOperator:
         keys, times = category.keys_of(events), category.event_times_of(events)
         self._load(keys)
         before, before_ms = self.time.mark(category.name), self.time.low_ms
-        lows = self.time.observe(category.name, times).tolist()
+        lows = self.time.observe(category.name, category.time_array_of(events)).tolist()
         outputs: list[Any] = []
         rejected: list[Rejected] = []
         process, states, changed = self._process, self._states, self._changed
@@ -93,7 +93,7 @@ class StatefulOperator:
             low_ms = lows[at]
         if timers is not None and timers.next_ms <= low_ms:
             self._fire(timers, low_ms, low_ms, outputs)
-        late = late_among(times, lows, before_ms)
+        late = late_among(category.time_array_of(events), lows, before_ms)
         return StepResult(outputs, rejected, late, self._dropped, causes=_up_to(causes, len(outputs)))
 
     def advance(self, upstream: Mapping[str, int], idle: Collection[str]) -> StepResult:

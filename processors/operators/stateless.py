@@ -65,7 +65,7 @@ class StatelessOperator:
                     processed = at
                     break
         before_ms = self.time.low_ms
-        times = category.event_times_of(events[:processed])
+        times = category.time_array_of(events)[:processed]
         late = late_among(times, self.time.observe(category.name, times), before_ms)
         return StepResult(outputs, rejected, late, unmatched=unmatched, causes=causes)
 

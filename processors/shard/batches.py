@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from ..declare.categories import AnyCategory
 from ..declare.codecs import Decoded, Message, Undecodable
+from ..declare.event_batch import EventBatch
 from ..declare.event_times import TimeUnit
 from ..declare.keys import InvalidKey
 from ..declare.processor import ErrorPolicy, Processor
@@ -17,11 +18,13 @@ from ..errors import PenstockError, UserCodeError
 from ..operators import StepResult
 from ..time.timestamp_validation import (
     FIRST_EVENTS,
+    are_plausible,
     detect_wrong_unit,
     format_duration,
     out_of_range,
     too_far_ahead,
 )
+from ..time.watermarks import Times
 
 
 class EventRejected(PenstockError):
@@ -58,7 +61,7 @@ class AcceptedBatch(NamedTuple):
             before it.
     """
 
-    events: list[Any]
+    events: EventBatch
     at: Sequence[int]
     rejected: list[RejectedEvent]
 
@@ -66,7 +69,7 @@ class AcceptedBatch(NamedTuple):
 def accept_batch(
     decoded: Decoded,
     category: AnyCategory,
-    arrived_ms: Sequence[int],
+    arrived_ms: Times,
     processor: Processor,
     further: Sequence[RejectedEvent] = (),
 ) -> AcceptedBatch:
@@ -80,26 +83,36 @@ def accept_batch(
         further: other rejected messages.
     """
     rejected = [*(_undecodable(bad, processor) for bad in decoded.bad), *further]
-    times = category.event_times_of(decoded.events)
+    events = category.batch_of(decoded.events)
+    if len(decoded.at) < len(arrived_ms):
+        arrived_ms = arrived_ms[decoded.at]
+    if not rejected and _have_plausible_times(events, arrived_ms, processor):
+        return AcceptedBatch(events, decoded.at, [])
+    times = events.times
     no_times = out_of_range(times, processor.max_future)
     rejected += [_outside(decoded.at[index], times[index], processor) for index in no_times]
     if processor.max_future is not None:
-        if len(decoded.at) < len(arrived_ms):
-            arrived_ms = [arrived_ms[at] for at in decoded.at]
         rejected += [
-            _ahead(decoded.at[index], times[index], arrived_ms[index], processor)
-            for index in too_far_ahead(times, arrived_ms, processor.max_future)
+            _ahead(decoded.at[index], times[index], int(arrived_ms[index]), processor)
+            for index in too_far_ahead(times, arrived_ms.tolist(), processor.max_future)
             if index not in no_times
         ]
     if not rejected:
-        return AcceptedBatch(decoded.events, decoded.at, [])
+        return AcceptedBatch(events, decoded.at, [])
     rejected = _up_to_stop(rejected)
     skipped = {event.at for event in rejected}
     end = rejected[-1].at if rejected[-1].stops else inf
     pairs = [
         (event, at) for event, at in zip(decoded.events, decoded.at, strict=True) if at < end and at not in skipped
     ]
-    return AcceptedBatch([event for event, _ in pairs], [at for _, at in pairs], rejected)
+    return AcceptedBatch(category.batch_of([event for event, _ in pairs]), [at for _, at in pairs], rejected)
+
+
+def _have_plausible_times(events: EventBatch, arrived_ms: Times, processor: Processor) -> bool:
+    try:
+        return are_plausible(events.time_array, arrived_ms, processor.max_future)
+    except OverflowError:
+        return False
 
 
 def with_deletions(

@@ -69,9 +69,9 @@ class KeyCheck:
             return None
         known = self._known.setdefault(number, set())
         keys = category.keys_of(events)
-        new = set(keys) - known
-        if not new:
+        if known.issuperset(keys):
             return None
+        new = set(keys) - known
         if _are_all_in(number, category, list(new)):
             if len(known) + len(new) > KNOWN_KEYS:
                 known.clear()

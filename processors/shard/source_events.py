@@ -40,7 +40,7 @@ class SourceEvents:
     def accepted(self) -> AcceptedBatch:
         """The events as an operator takes them."""
         rejected = [] if self.rejection is None else [self.rejection._replace(at=0)]
-        return AcceptedBatch(list(self.events), range(len(self.events)), rejected)
+        return AcceptedBatch(self.category.batch_of(self.events), range(len(self.events)), rejected)
 
     def part(self, begin: int, end: int) -> SourceEvents:
         """Return the messages from one index up to, not including, another."""

@@ -73,7 +73,7 @@ class ShardTime:
         name = min(awake, key=lambda name: self._inputs[name].watermark_ms, default=None)
         return None if name is None else WatermarkHolder(name, self._inputs[name].waits_for)
 
-    def observe(self, category: str, times: Sequence[int]) -> Times:
+    def observe(self, category: str, times: Sequence[int] | Times) -> Times:
         """Add the event times of an input's next events; return the shard's low watermark after each event."""
         if not len(times):
             return np.empty(0, np.int64)
@@ -151,7 +151,7 @@ class UntrackedTime(ShardTime):
         """The empty set."""
         return frozenset()
 
-    def observe(self, category: str, times: Sequence[int]) -> Times:  # noqa: ARG002 - the protocol
+    def observe(self, category: str, times: Sequence[int] | Times) -> Times:  # noqa: ARG002 - the protocol
         """Return `NEVER_MS` for each event: no event is late."""
         return np.full(len(times), NEVER_MS)
 
@@ -177,7 +177,7 @@ class OrderedTime:
     def __init__(self, low_ms: int = NEVER_MS) -> None:
         self.low_ms = low_ms
 
-    def observe(self, category: str, times: Sequence[int]) -> Times:  # noqa: ARG002 - all inputs are one stream
+    def observe(self, category: str, times: Sequence[int] | Times) -> Times:  # noqa: ARG002 - all inputs are one stream
         """Add the event times of the next events; return the low watermark after each event."""
         low = np.maximum(np.asarray(times, np.int64), self.low_ms)
         self.low_ms = int(low[-1]) if len(low) else self.low_ms

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import NamedTuple
 
+from .watermarks import Times
 from .windows import MILLISECOND
 
 YEAR_1_MS = -62_135_596_800_000
@@ -59,6 +60,23 @@ def _is_recent(time_ms: int, now_ms: int) -> bool:
     return _YEAR_1990_MS <= time_ms <= now_ms + timedelta(days=1) // MILLISECOND
 
 
+def are_plausible(times: Times, arrived_ms: Times, limit: timedelta | None) -> bool:
+    """Return whether `out_of_range` and `too_far_ahead` certainly return no event."""
+    if not len(times):
+        return True
+    first_ms, last_ms = _valid_range(limit)
+    newest = times.max()
+    if times.min() < first_ms or newest > last_ms:
+        return False
+    return limit is None or (
+        (earliest := arrived_ms.min()) != UNKNOWN_ARRIVAL_MS and newest <= earliest + limit // MILLISECOND
+    )
+
+
+def _valid_range(limit: timedelta | None) -> tuple[int, int]:
+    return (-MAX_UNCHECKED_MS, MAX_UNCHECKED_MS) if limit is None else (YEAR_1_MS, YEAR_9999_END_MS)
+
+
 def out_of_range(times: Sequence[int], limit: timedelta | None) -> list[int]:
     """Return the indices of the event times outside the valid range.
 
@@ -66,20 +84,16 @@ def out_of_range(times: Sequence[int], limit: timedelta | None) -> list[int]:
         times: the event times (milliseconds since 1970, UTC).
         limit: the processor's `max_future`; None extends the range from the years 1 to 9999 to 62 bits.
     """
-    first_ms, last_ms = (-MAX_UNCHECKED_MS, MAX_UNCHECKED_MS) if limit is None else (YEAR_1_MS, YEAR_9999_END_MS)
-    if not times or (min(times) >= first_ms and max(times) <= last_ms):
-        return []
+    first_ms, last_ms = _valid_range(limit)
     return [at for at, time in enumerate(times) if not first_ms <= time <= last_ms]
 
 
-def too_far_ahead(times: Sequence[int], arrived_ms: Sequence[int], limit: timedelta) -> list[int]:
+def too_far_ahead(times: Sequence[int], arrived_ms: Iterable[int], limit: timedelta) -> list[int]:
     """Return the indices of the events whose event time is later than their arrival plus the limit (milliseconds since 1970, UTC).
 
     An event without a recorded arrival, `UNKNOWN_ARRIVAL_MS`, is not among them.
     """
     limit_ms = limit // MILLISECOND
-    if not times or ((earliest := min(arrived_ms)) != UNKNOWN_ARRIVAL_MS and max(times) <= earliest + limit_ms):
-        return []
     return [
         at
         for at, (time, arrived) in enumerate(zip(times, arrived_ms, strict=True))

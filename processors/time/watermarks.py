@@ -257,7 +257,7 @@ class BucketTime:
             return f"{had} of the {_first_update(self._strategy.warm_up):,} events after which its watermark begins"
         return f"{had} of the events from which its watermark follows"
 
-    def observe(self, times: Sequence[int]) -> Times:
+    def observe(self, times: Sequence[int] | Times) -> Times:
         """Add the event times of the next events, in order, and return the watermark after each."""
         observed = np.asarray(times, np.int64)
         newest = np.maximum(np.maximum.accumulate(observed), self._newest_ms)

@@ -8,6 +8,8 @@ from datetime import timedelta
 from functools import cached_property
 from typing import NamedTuple, Protocol
 
+import numpy as np
+
 from ..errors import DeclarationError
 
 GLOBAL_WINDOW_START_MS = -(2**63)
@@ -22,6 +24,14 @@ class Window(NamedTuple):
     end: int
 
 
+class Run(NamedTuple):
+    """Adjacent pairs of a `WindowAssignment` with the same window, by index, and the start of the window."""
+
+    begin: int
+    end: int
+    start: int
+
+
 class WindowAssignment(NamedTuple):
     """Pairs of an event and a window. The pairs of one event are adjacent.
 
@@ -32,6 +42,14 @@ class WindowAssignment(NamedTuple):
 
     rows: Sequence[int]
     starts: Sequence[int]
+
+    def runs(self) -> list[Run]:
+        """Return the runs of adjacent pairs with the same window."""
+        starts = self.starts
+        if starts and starts.count(starts[0]) == len(starts):  # about every batch of a live stream
+            return [Run(0, len(starts), starts[0])]
+        begins = [0, *(np.flatnonzero(np.diff(np.asarray(starts, np.int64))) + 1).tolist()] if starts else []
+        return [Run(begin, end, starts[begin]) for begin, end in zip(begins, [*begins[1:], len(starts)], strict=False)]
 
 
 class WindowAssigner(Protocol):
@@ -77,8 +95,9 @@ class Tumbling:
 
     def assign(self, event_times: Sequence[int]) -> WindowAssignment:
         """Return the window of each event time."""
-        size = self.size_ms
-        return WindowAssignment(range(len(event_times)), [time - time % size for time in event_times])
+        times = np.asarray(event_times, np.int64)
+        starts: list[int] = (times - times % self.size_ms).tolist()
+        return WindowAssignment(range(len(starts)), starts)
 
     def window(self, start: int) -> Window:
         """Return the window that begins at `start`."""

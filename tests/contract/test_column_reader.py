@@ -159,7 +159,7 @@ def test_a_batch_in_columns_is_a_sequence_of_messages(kafka: str, kafka_bus: Kaf
     inner = batch.part(1, len(messages) - 1)
     assert [read_of(message) for message in inner.part(1, 5).messages] == messages[2:6]
     assert inner.offsets() == [message.offset for message in messages[1:-1]]
-    assert inner.arrivals_ms() == [message.timestamp[1] for message in messages[1:-1]]
+    assert inner.arrivals_ms().tolist() == [message.timestamp[1] for message in messages[1:-1]]
     assert inner.size_bytes() == sum(len(message.value or b"") for message in messages[1:-1])
     assert inner.next_offset == messages[-2].offset + 1
 
