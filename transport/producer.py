@@ -108,7 +108,7 @@ class Producer(Generic[R]):
         by_record: dict[type[AnyRecord], list[AnyRecord | Tombstone]] = {}
         for given in records:
             category, record = self._addressed(given)
-            by_record.setdefault(category.record, []).append(record)
+            by_record.setdefault(category.record_types[0], []).append(record)
         return [(self._categories[kind], of_kind) for kind, of_kind in by_record.items()]
 
     def _addressed(self, given: R | Tombstone | To) -> tuple[AnyCategory, AnyRecord | Tombstone]:
@@ -199,12 +199,13 @@ def _address() -> str:
 def _by_record(categories: tuple[Category[R], ...]) -> dict[type, AnyCategory]:
     found: dict[type, AnyCategory] = {}
     for category in categories:
-        if category.record in found:
-            raise DeclarationError(
-                f"{found[category.record].name} and {category.name} have the same record type, {category.record.__name__}, so a producer cannot "
-                "tell where a record goes. Use a producer for each."
-            )
-        found[category.record] = category
+        for record in category.record_types:
+            if record in found:
+                raise DeclarationError(
+                    f"{found[record].name} and {category.name} have the same record type, {record.__name__}, so a producer cannot "
+                    "tell where a record goes. Use a producer for each."
+                )
+            found[record] = category
     if not found:
         raise DeclarationError("A producer needs a category.")
     return found

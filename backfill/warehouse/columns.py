@@ -14,11 +14,23 @@ from operator import attrgetter
 from typing import Any, get_type_hints
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 from msgspec import inspect as shapes
 
 from ...processors.declare.canonical import conversion_of, decimal_digits
-from ...processors.declare.records import AnyRecord, fields_of, plain, primitive, without_null
+from ...processors.declare.records import (
+    AnyRecord,
+    RecordType,
+    fields_of,
+    is_union,
+    members_of,
+    plain,
+    primitive,
+    tag_of,
+    type_name,
+    without_null,
+)
 from ...processors.errors import DeclarationError
 from .layout import DAY_MS, day_of
 
@@ -60,7 +72,9 @@ _NATIVE = (bytes, datetime, date, Decimal)
 
 
 class Columns:
-    """The columns of one record type.
+    """The columns of a category's record type.
+
+    A union of types has a column for the tag, and the fields of all types; a field that some of the types lack is null there.
 
     Args:
         record: the type.
@@ -69,9 +83,114 @@ class Columns:
         DeclarationError: a field has no column type, or a reserved name.
     """
 
-    def __init__(self, record: type[AnyRecord]) -> None:
+    def __init__(self, record: RecordType) -> None:
+        self._types = {member: _TypeColumns(member, fields_of(member)) for member in members_of(record)}
+        self._union = _UnionColumns(record, self._types) if is_union(record) else None
+        self._only = next(iter(self._types.values()))
+        self.schema = self._union.schema if self._union else self._only.schema
+
+    def arrays(self, records: Sequence[Any]) -> list[pa.Array[Any]]:
+        """Return the columns of records.
+
+        Raises:
+            pa.ArrowInvalid, pa.ArrowTypeError, OverflowError: a value does not fit; see `CONVERSION_ERRORS`.
+        """
+        return self._union.arrays(records) if self._union else self._only.arrays(records)
+
+    def records(self, batch: pa.RecordBatch) -> list[Any]:
+        """Return the records of a batch with at least these columns.
+
+        A null in a required field was written before the field existed, and becomes the field's default.
+
+        Raises:
+            DeclarationError: the field has no default, or an event has a tag that is in no type of the union.
+        """
+        return self._union.records(batch) if self._union else self._only.records(batch)
+
+    def filled(self, batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
+        """Return some fields of a batch as columns, with the defaults of `records`; those of a union as they are.
+
+        Raises:
+            DeclarationError: as in `records`.
+        """
+        return batch.select(list(names)) if self._union else self._only.filled(batch, names)
+
+
+class _UnionColumns:
+    """The columns of several record types with tags.
+
+    Args:
+        record: the union.
+        types: the columns of each type.
+    """
+
+    def __init__(self, record: RecordType, types: Mapping[type[AnyRecord], _TypeColumns]) -> None:
+        self._types = types
+        self._tags = {tag: member for member in types if (found := tag_of(member)) for tag in [found[1]]}
+        self._tag_of = {member: tag for tag, member in self._tags.items()}
+        merged = _TypeColumns(members_of(record)[0], fields_of(record))
+        self._tag_field = next(found[0] for member in types if (found := tag_of(member)))
+        if self._tag_field in merged.schema.names or self._tag_field in _RESERVED:
+            raise DeclarationError(
+                f"The tag field {self._tag_field!r} of {type_name(record)} has the name of a field or of a column of the warehouse. Declare another "
+                "`tag_field`, or rename the field."
+            )
+        kind = pa.string() if all(isinstance(tag, str) for tag in self._tags) else pa.int64()
+        self.schema = pa.schema([pa.field(self._tag_field, kind, nullable=False), *merged.schema])
+
+    def arrays(self, records: Sequence[Any]) -> list[pa.Array[Any]]:
+        """Return the columns of records."""
+        rows: dict[type[AnyRecord], list[int]] = {}
+        for row, record in enumerate(records):
+            rows.setdefault(type(record), []).append(row)
+        parts = [self._part(member, [records[row] for row in of_type]) for member, of_type in rows.items()]
+        order = np.argsort([row for of_type in rows.values() for row in of_type], kind="stable")
+        table = pa.concat_tables([self.schema.empty_table(), *parts]).combine_chunks().take(pa.array(order, pa.int64()))
+        return [
+            pa.concat_arrays(column.chunks) if column.num_chunks else column.combine_chunks()
+            for column in table.columns
+        ]
+
+    def _part(self, member: type[AnyRecord], records: Sequence[Any]) -> pa.Table:
+        """Return the columns of records of one type."""
+        columns = self._types[member]
+        found = dict(zip(columns.schema.names, columns.arrays(records), strict=True))
+        found[self._tag_field] = pa.array([self._tag_of[member]] * len(records), self.schema.field(0).type)
+        missing = {field.name: pa.nulls(len(records), field.type) for field in self.schema if field.name not in found}
+        arrays = found | missing
+        return pa.Table.from_arrays([arrays[name] for name in self.schema.names], schema=self.schema)
+
+    def records(self, batch: pa.RecordBatch) -> list[Any]:
+        """Return the records of a batch."""
+        tags = batch.column(self._tag_field).to_pylist()
+        records: list[Any] = [None] * len(tags)
+        for tag in dict.fromkeys(tags):
+            if tag not in self._tags:
+                raise DeclarationError(
+                    f"An archived event has the tag {tag!r} in {self._tag_field!r}, but the record types of its category have only "
+                    f"{', '.join(map(repr, self._tags))}. Declare a record type for it in the union."
+                )
+            at = [row for row, found in enumerate(tags) if found == tag]
+            of_type = self._types[self._tags[tag]].records(batch.take(pa.array(at, pa.int64())))
+            for row, record in zip(at, of_type, strict=True):
+                records[row] = record
+        return records
+
+
+class _TypeColumns:
+    """The columns of one record type.
+
+    Args:
+        record: the type.
+        fields: its fields, by their names on the bus.
+
+    Raises:
+        DeclarationError: a field has no column type, or a reserved name.
+    """
+
+    def __init__(self, record: type[AnyRecord], fields: Mapping[str, shapes.Field]) -> None:
         self._record = record
-        self._fields = fields_of(record)
+        self._fields = fields
         for name in _RESERVED & self._fields.keys():
             raise DeclarationError(
                 f"{record.__name__}.{name}: the warehouse reserves this column name. Rename the field, or "
@@ -80,24 +199,14 @@ class Columns:
         self.schema = pa.schema([_column(record, name, field, ()) for name, field in self._fields.items()])
 
     def arrays(self, records: Sequence[Any]) -> list[pa.Array[Any]]:
-        """Return the columns of records.
-
-        Raises:
-            pa.ArrowInvalid, pa.ArrowTypeError, OverflowError: a value does not fit; see `CONVERSION_ERRORS`.
-        """
+        """Return the columns of records."""
         return [
             pa.array(_lowered(field.type, list(map(attrgetter(field.name), records))), column_type)
             for field, column_type in zip(self._fields.values(), self.schema.types, strict=True)
         ]
 
     def records(self, batch: pa.RecordBatch) -> list[Any]:
-        """Return the records of a batch with at least these columns.
-
-        A null in a required field was written before the field existed, and becomes the field's default.
-
-        Raises:
-            DeclarationError: the field has no default.
-        """
+        """Return the records of a batch."""
         columns = [self._values(name, field, batch.column(name)) for name, field in self._fields.items()]
         if not self._by_name:
             return list(map(self._record, *columns))
@@ -105,11 +214,7 @@ class Columns:
         return [self._record(**dict(zip(names, values, strict=True))) for values in zip(*columns, strict=True)]
 
     def filled(self, batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
-        """Return some fields of a batch as columns, with the defaults of `records`.
-
-        Raises:
-            DeclarationError: as in `records`.
-        """
+        """Return some fields of a batch as columns."""
         arrays = [self._filled(name, self._fields[name], batch.column(name)) for name in names]
         return pa.RecordBatch.from_arrays(arrays, names=list(names))
 

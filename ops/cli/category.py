@@ -242,7 +242,7 @@ def _records(category: AnyCategory, lines: Sequence[bytes]) -> Sequence[Any]:
     decoded = whole_record_json(category).decode(list(map(MessageCopy, lines)))
     if decoded.bad:
         at, reason, *_ = decoded.bad[0]
-        raise PenstockError(f"Line {at + 1} is not a {category.record.__name__}: {reason}. Nothing was written.")
+        raise PenstockError(f"Line {at + 1} is not a {category.record_name}: {reason}. Nothing was written.")
     return decoded.events
 
 

@@ -193,7 +193,9 @@ class _KeyOf:
     """Finds the key of a call from its arguments."""
 
     def __init__(self, processor: Processor) -> None:
-        self._categories: dict[type, AnyCategory] = {c.record: c for c in processor.inputs()}
+        self._categories: dict[type, AnyCategory] = {
+            record: category for category in processor.inputs() for record in category.record_types
+        }
 
     def event(self, event: Any, *_: Any) -> str:
         return self._categories[type(event)].keys_of([event])[0]

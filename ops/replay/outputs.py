@@ -99,7 +99,7 @@ class Outputs:
             raise ReplayStopped(f"{error} A worker would stop there. Correct {self._name}.") from error
         if decoded.bad:
             raise ReplayStopped(
-                f"A {category.record.__name__} does not fit its own type: {decoded.bad[0].reason}. Readers of {category.name} would reject "
+                f"A {category.record_name} does not fit its own type: {decoded.bad[0].reason}. Readers of {category.name} would reject "
                 f"it. Correct {self._name}."
             )
         return decoded.events

@@ -16,7 +16,7 @@ from msgspec import inspect as shapes
 
 from ..errors import DeclarationError
 from .record_check import SHOWN, InvalidRecord
-from .records import RECORD_SHAPES, AnyRecord, replace_fields
+from .records import RECORD_SHAPES, RecordType, replace_fields, type_name
 
 MAX_DIGITS = 38
 """The maximum number of digits of a decimal, as in Spark, Hive and Parquet."""
@@ -100,7 +100,7 @@ class CanonicalForm:
         DeclarationError: a datetime is declared without an offset, or a decimal with invalid digits.
     """
 
-    def __init__(self, record: type[AnyRecord]) -> None:
+    def __init__(self, record: RecordType) -> None:
         self._record = record
         self._convert = _conversion_of_record(record)
 
@@ -124,14 +124,14 @@ class CanonicalForm:
         except _Unfit as error:
             place = ".".join(error.place)
             raise InvalidRecord(
-                f"A {self._record.__name__} does not fit its own type: `{place}` {error.reason}, in {record!r:.{SHOWN}}."
+                f"A {type_name(self._record)} does not fit its own type: `{place}` {error.reason}, in {record!r:.{SHOWN}}."
             ) from None
         except (AttributeError, TypeError):
             return record  # a value of another type, which the check of the record reports
 
 
 @lru_cache(maxsize=1_000)
-def _conversion_of_record(record: type[AnyRecord]) -> _Convert | None:
+def _conversion_of_record(record: RecordType) -> _Convert | None:
     return conversion_of(shapes.type_info(record))
 
 

@@ -8,21 +8,22 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property
 from operator import attrgetter
-from typing import Any, Generic, Literal, TypeVar
+from types import UnionType
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from msgspec import inspect as shapes
 
 from ..errors import DeclarationError
 from ..time.watermarks import Times
 from ..validation import similar_member
-from .codecs import CodecSpec, is_codec_spec
+from .codecs import CodecSpec, accepts_unions, is_codec_spec
 from .event_batch import EventBatch
 from .event_times import EventTimes, EventTimeSource, expect_source
 from .field_paths import find_field
 from .keys import AnyKeyCodec, KeyCodec, MessageKeys, is_key_codec
 from .metadata import metadata_of
 from .partitioner import AnyPartitioner, Partitioner, bucket_of, buckets_of
-from .records import AnyRecord, fields_of, plain
+from .records import AnyRecord, RecordType, fields_of, is_union, members_of, plain, type_name
 from .tombstones import RowDeletion
 
 R = TypeVar("R", bound=AnyRecord)
@@ -82,8 +83,28 @@ class Category(Generic[R]):
     replicas: int | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
 
+    # The same with unions of records. A checker cannot infer R from them, so they need `Category[Placed | Paid]`.
+    if TYPE_CHECKING:
+
+        def __init__(  # noqa: PLR0917 - the fields
+            self,
+            name: str,
+            record: type[R] | UnionType,
+            key: str | Callable[[R], str],
+            event_time: EventTimeSource,
+            buckets: int = 8,
+            retention: timedelta | None = timedelta(days=7),
+            codec: CodecName | CodecSpec = "json",
+            partitioner: AnyPartitioner | None = Partitioner.MURMUR2,
+            key_codec: AnyKeyCodec = KeyCodec.TEXT,
+            compacted: bool = False,
+            replicas: int | None = None,
+            settings: Mapping[str, str] = ...,
+        ) -> None: ...
+
     def __post_init__(self) -> None:
         self._check_types()
+        self._check_union()
         if not _LEGAL_NAME.fullmatch(self.name) or self.name in {".", ".."}:
             raise DeclarationError(
                 f"Category name {self.name!r} is invalid. Use only letters, digits, '.', '_' and '-', at most 249."
@@ -96,6 +117,13 @@ class Category(Generic[R]):
                 "penstock.codecs.MessagePack()."
             )
         self._check_fields()
+
+    def _check_union(self) -> None:
+        if is_union(self.record) and not accepts_unions(self.codec):
+            raise DeclarationError(
+                f"Category {self.name}: its codec {self.codec!r} does not support several record types ({self.record_name}). Use JSON or MessagePack, or declare "
+                "one record type with a field for the type and optional fields."
+            )
 
     def _check_types(self) -> None:
         for name, given, kinds, wanted in (
@@ -150,10 +178,12 @@ class Category(Generic[R]):
             )
 
     def _check_fields(self) -> None:
-        record: type[AnyRecord] = self.record
+        record: RecordType = self.record
         metadata_of(record)  # raises for a metadata field of a wrong type
         self.times  # noqa: B018 - reports an unknown field
         if isinstance(self.key, str):
+            for member in self.record_types:
+                find_field(self.name, "key", member, self.key)
             field = find_field(self.name, "key", self.record, self.key)
             if field.optional or len(field.names) > 1 or not isinstance(field.shape, (shapes.StrType, shapes.IntType)):
                 raise DeclarationError(
@@ -281,6 +311,16 @@ class Category(Generic[R]):
         return events if isinstance(events, EventBatch) and events.is_of(self) else EventBatch(self, events)
 
     @cached_property
+    def record_types(self) -> tuple[type[AnyRecord], ...]:
+        """The types of the records: one, or those of a union."""
+        return members_of(self.record)
+
+    @property
+    def record_name(self) -> str:
+        """The name of the record type: `Click`, `Placed | Paid`."""
+        return type_name(self.record)
+
+    @cached_property
     def times(self) -> EventTimes:
         """The reader of event times."""
         return EventTimes(self.name, self.record, self.event_time)
@@ -311,7 +351,7 @@ class Category(Generic[R]):
         return isinstance(plain(fields_of(self.record)[str(self.key)].type), shapes.StrType)
 
     def __repr__(self) -> str:
-        return f"Category({self.name!r}, {self.record.__name__})"
+        return f"Category({self.name!r}, {self.record_name})"
 
 
 AnyCategory = Category[Any]

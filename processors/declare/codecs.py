@@ -79,7 +79,7 @@ class Payload:
 
     Args:
         category: the name of the category, which is its topic in Kafka.
-        record: the type of the values: the record type of the category without its metadata fields.
+        record: the type of the values: the record type of the category without its metadata fields. A codec with `accepts_unions` may also get a union.
         event_time: the dotted path, in names on the bus, of the field with the event time; None if the values do not contain it.
         key: the name on the bus of the key field; None if the values do not contain it.
     """
@@ -101,6 +101,18 @@ class CodecSpec(Protocol):
             DeclarationError: the format cannot represent the record type.
         """
         ...
+
+
+@runtime_checkable
+class UnionCodecSpec(CodecSpec, Protocol):
+    """A codec for unions of record types, too: it writes and reads the tag of each record."""
+
+    accepts_unions: bool
+
+
+def accepts_unions(codec: object) -> bool:
+    """Return whether a category with this codec may have a union of record types."""
+    return codec == "json" or (isinstance(codec, UnionCodecSpec) and codec.accepts_unions)
 
 
 def is_codec_spec(codec: object) -> bool:

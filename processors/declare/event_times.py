@@ -18,7 +18,7 @@ from ..time.watermarks import Times
 from ..validation import similar_member
 from .field_paths import FieldPath, find_field
 from .record_check import INT_MAX, INT_MIN, SHOWN, InvalidRecord
-from .records import AnyRecord
+from .records import RecordType, members_of, type_name
 from .tombstones import RowDeletion
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -77,13 +77,15 @@ class EventTimes:
         DeclarationError: the source is no field of the record, or its type is no time.
     """
 
-    def __init__(self, category: str, record: type[AnyRecord], source: EventTimeSource) -> None:
+    def __init__(self, category: str, record: RecordType, source: EventTimeSource) -> None:
         self._category, self._record, self._source = category, record, source
         self._path: FieldPath | None = None
         self._value: Callable[[Any], Any]
         self._convert: Callable[[Any], int] | None
         self.unit: TimeUnit | None = None
         if isinstance(source, (str, TimeField)):
+            for member in members_of(record):
+                find_field(category, "event_time", member, _path_of(source))
             path = self._path = find_field(category, "event_time", record, _path_of(source))
             self.unit, self._convert = _conversion(category, record, path, source)
             self._value = attrgetter(path.attribute)
@@ -213,7 +215,7 @@ def _path_of(source: str | TimeField) -> str:
 
 
 def _conversion(
-    category: str, record: type[AnyRecord], path: FieldPath, source: str | TimeField
+    category: str, record: RecordType, path: FieldPath, source: str | TimeField
 ) -> tuple[TimeUnit | None, Callable[[Any], int] | None]:
     """Return the unit of a field, and the conversion of its values to milliseconds; None for no conversion."""
     unit = source.unit if isinstance(source, TimeField) else TimeUnit.MILLISECONDS
@@ -225,7 +227,7 @@ def _conversion(
         case shapes.DateTimeType() if isinstance(source, str):
             return None, _of_datetime
     raise DeclarationError(
-        f"Category {category}: the event time {path.name!r} of {record.__name__} has the wrong type. Declare it as a "
+        f"Category {category}: the event time {path.name!r} of {type_name(record)} has the wrong type. Declare it as a "
         "penstock.EventTime (whole milliseconds since 1970) or a datetime. For a number in another unit, declare "
         f"`event_time=penstock.TimeField({path.name!r}, unit=…)`; for other types, a function of the record."
     )

@@ -9,7 +9,7 @@ from msgspec import inspect as shapes
 
 from ..errors import DeclarationError
 from ..validation import did_you_mean
-from .records import RECORD_SHAPES, AnyRecord, fields_of, without_null
+from .records import RECORD_SHAPES, RecordType, fields_of, type_name, without_null
 
 
 class FieldPath(NamedTuple):
@@ -33,7 +33,7 @@ class FieldPath(NamedTuple):
         return ".".join(self.names)
 
 
-def find_field(category: str, role: str, record: type[AnyRecord], path: str) -> FieldPath:
+def find_field(category: str, role: str, record: RecordType, path: str) -> FieldPath:
     """Return a field by its dotted path of Python names or names on the bus.
 
     Args:
@@ -45,7 +45,7 @@ def find_field(category: str, role: str, record: type[AnyRecord], path: str) -> 
     Raises:
         DeclarationError: there is no such field, or the name means two fields.
     """
-    fields, owner = list(fields_of(record).values()), record.__name__
+    fields, owner = list(fields_of(record).values()), type_name(record)
     if field := _named(category, role, fields, path):
         return _step([], field)
     found: list[shapes.Field] = []

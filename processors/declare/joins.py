@@ -120,7 +120,7 @@ class Join(Stateful[Any, Any, Output], Generic[Event, Row, Output]):
     def process(self, event: Any, state: Any, context: Context) -> tuple[Sides, Iterable[Output]]:
         """Join an event with the buffered events, and buffer it."""
         sides = _sides(state)
-        is_left = type(event) is self.left.record
+        is_left = type(event) in self.left.record_types
         mine, others = sides if is_left else sides[::-1]
         met = [
             self._is_within(context.event_time, other.at, is_left=is_left)

@@ -21,7 +21,17 @@ from msgspec import inspect as shapes
 
 from ..errors import DeclarationError
 from .codecs import Payload
-from .records import AnyRecord, Record, fields_of, plain, without_null
+from .records import (
+    AnyRecord,
+    Record,
+    RecordType,
+    fields_of,
+    is_union,
+    members_of,
+    plain,
+    type_name,
+    without_null,
+)
 
 
 class MessagePart(Enum):
@@ -70,12 +80,26 @@ Source = MessagePart | Header
 
 
 @lru_cache(maxsize=1_000)
-def metadata_of(record: type[AnyRecord]) -> dict[str, Source]:
+def metadata_of(record: RecordType) -> dict[str, Source]:
     """Return the metadata fields of a record type and their sources, by the fields' names in Python.
 
     Raises:
-        DeclarationError: a field has several sources, or a type that its source cannot fill.
+        DeclarationError: a field has several sources, or a type that its source cannot fill; or a type of a union has metadata fields.
     """
+    members = members_of(record)
+    if not is_union(record):
+        return _metadata_of_class(members[0])
+    for member in members:
+        fields = _metadata_of_class(member)
+        if fields:
+            raise DeclarationError(
+                f"{member.__name__} in the union {type_name(record)} has metadata fields ({', '.join(fields)}). They are only supported in categories with one record "
+                "type. Declare one record type with a field for the type and optional fields, or remove them."
+            )
+    return {}
+
+
+def _metadata_of_class(record: type[AnyRecord]) -> dict[str, Source]:
     shapes_by_name = {field.name: field for field in fields_of(record).values()}
     found: dict[str, Source] = {}
     for name, hint in get_type_hints(record, include_extras=True).items():
@@ -124,7 +148,7 @@ def source_name(source: Source) -> str:
     return repr(source) if isinstance(source, Header) else source.value
 
 
-def payload_of(category: str, record: type[AnyRecord], event_time: str | None, key: str | None = None) -> Payload:
+def payload_of(category: str, record: RecordType, event_time: str | None, key: str | None = None) -> Payload:
     """Return the values of a category's messages: its records without metadata fields.
 
     Args:
@@ -133,7 +157,7 @@ def payload_of(category: str, record: type[AnyRecord], event_time: str | None, k
         event_time: the dotted path, in names on the bus, of the field with the event time; None if no one field contains it.
         key: the name on the bus of the key field; None if no one field contains it.
     """
-    values = value_type(record)
+    values = cast("type[AnyRecord]", record) if is_union(record) else value_type(members_of(record)[0])
     fields = fields_of(values)
     has_time = event_time is not None and (event_time in fields or event_time.split(".", maxsplit=1)[0] in fields)
     return Payload(category, values, event_time if has_time else None, key if key in fields else None)

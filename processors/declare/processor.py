@@ -222,7 +222,7 @@ class Processor(ABC):
                 f"Processor {cls.__name__} reads categories that are not co-partitioned: {counts} buckets. Events of one "
                 "key would be in different buckets. Declare the same number of buckets, or add a penstock.Repartition before one input."
             )
-        records = [category.record for category in cls.outputs()]
+        records = [record for category in cls.outputs() for record in category.record_types]
         if not cls.routes_outputs() and len(set(records)) < len(records):
             raise DeclarationError(
                 f"Processor {cls.__name__} writes several categories of the same record type, but the type of an output "
@@ -271,9 +271,9 @@ class KeyedProcessor(Processor):
         expect_synchronous_resources(cls)
         if cls.checks_keys():
             _expect_partitioners(cls)
-        if isinstance(cls.late, Category) and any(category.record is not cls.late.record for category in cls.inputs()):
+        if isinstance(cls.late, Category) and any(category.record != cls.late.record for category in cls.inputs()):
             raise DeclarationError(
-                f"Processor {cls.__name__} sends late events to {cls.late.name}, a category of {cls.late.record.__name__}. Declare a category "
+                f"Processor {cls.__name__} sends late events to {cls.late.name}, a category of {cls.late.record_name}. Declare a category "
                 "with the record type of the input."
             )
 
@@ -313,7 +313,7 @@ def expect_columns(cls: type[Processor], step: str, columns: tuple[str, ...] | N
     unknown = [name for name in columns or () if name not in known]
     if unknown:
         raise DeclarationError(
-            f"Processor {cls.__name__}: `columns` contains {', '.join(unknown)}, but {category.record.__name__} has only the fields "
+            f"Processor {cls.__name__}: `columns` contains {', '.join(unknown)}, but {category.record_name} has only the fields "
             f"{', '.join(known)}.{did_you_mean(unknown[0], known)}"
         )
 

@@ -18,7 +18,7 @@ from uuid import UUID
 import msgspec
 from msgspec import inspect as shapes
 
-from .records import RECORD_SHAPES, AnyRecord, fields_of
+from .records import RECORD_SHAPES, AnyRecord, RecordType, fields_of, members_of, type_name
 
 INT_MIN, INT_MAX = -(2**63), 2**63 - 1
 SHOWN = 500
@@ -35,7 +35,63 @@ class _NotBounded(Exception):
 
 
 class RecordCheck:
-    """Checks that the values in records of one type fit their category.
+    """Checks that the values in records fit their category.
+
+    Args:
+        record: the type.
+        unchecked_field: a field whose integers are checked elsewhere, by its name on the bus.
+    """
+
+    def __init__(self, record: RecordType, unchecked_field: str | None = None) -> None:
+        self._checks = {member: _TypeCheck(member, unchecked_field) for member in members_of(record)}
+        self._name = type_name(record)
+
+    def expect(self, records: Sequence[Any]) -> None:
+        """Check a batch.
+
+        Raises:
+            InvalidRecord: a value does not fit; the message contains the record and the field.
+        """
+        for check, at in self._by_type(records):
+            check.expect([records[index] for index in at] if len(self._checks) > 1 else records)
+
+    def expect_one(self, record: Any) -> None:
+        """Check one record, faster than as a batch.
+
+        Raises:
+            InvalidRecord: a value does not fit.
+        """
+        self._check_of(record).expect_one(record)
+
+    def unfit(self, records: Sequence[Any]) -> dict[int, str]:
+        """Return the reasons of the records in a batch that do not fit, by index."""
+        found: dict[int, str] = {}
+        for check, at in self._by_type(records):
+            of_type = [records[index] for index in at] if len(self._checks) > 1 else records
+            found |= {at[index]: reason for index, reason in check.unfit(of_type).items()}
+        return found
+
+    def _check_of(self, record: Any) -> _TypeCheck:
+        if len(self._checks) == 1:
+            return next(iter(self._checks.values()))
+        check = self._checks.get(type(record))
+        if check is None:
+            raise InvalidRecord(f"A {type(record).__name__} is not a {self._name}, in {record!r:.{SHOWN}}.")
+        return check
+
+    def _by_type(self, records: Sequence[Any]) -> Iterator[tuple[_TypeCheck, Sequence[int]]]:
+        """Yield the check of each type among the records, with the indices of its records."""
+        if len(self._checks) == 1:
+            yield self._check_of(None), range(len(records))
+            return
+        indices: dict[_TypeCheck, list[int]] = {}
+        for index, record in enumerate(records):
+            indices.setdefault(self._check_of(record), []).append(index)
+        yield from indices.items()
+
+
+class _TypeCheck:
+    """Checks records of one type.
 
     A whole batch is converted at once to a twin of the record type with bounded numbers. If the conversion fails, each record is checked
     value by value.
@@ -253,7 +309,7 @@ def _annotated(kind: Any, constraints: dict[str, Any]) -> Any:
     return Annotated[kind, msgspec.Meta(**given)] if given else kind
 
 
-def has_whole_numbers(record: type[AnyRecord], unchecked_field: str | None) -> bool:
+def has_whole_numbers(record: RecordType, unchecked_field: str | None) -> bool:
     """Return whether a record may contain integers besides one field.
 
     Args:

@@ -6,8 +6,9 @@ One declaration determines the codecs, the columns of the warehouse and the vali
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, ClassVar, Protocol, TypeAlias, get_args, get_origin
+from collections.abc import Iterable, Mapping, Sequence
+from types import UnionType
+from typing import Annotated, Any, ClassVar, Protocol, TypeAlias, Union, cast, get_args, get_origin
 
 import msgspec
 from msgspec import inspect as shapes
@@ -42,16 +43,36 @@ class DataclassRecord(Protocol):
 
 AnyRecord: TypeAlias = Record | DataclassRecord
 """A record of a category: a `Record` or an instance of a standard dataclass."""
+RecordType: TypeAlias = type[AnyRecord] | UnionType
+"""The type of the records in a category: a class, or a union of several `Record` classes with tags."""
 RECORD_SHAPES = (shapes.StructType, shapes.DataclassType)
 """The shapes of types with named fields."""
 
 
-def fields_of(record: type[AnyRecord]) -> dict[str, shapes.Field]:
-    """Return the fields of a record type in declaration order, by their names on the bus.
+def members_of(record: RecordType) -> tuple[type[AnyRecord], ...]:
+    """Return the classes of a union in declaration order; a class itself otherwise."""
+    return get_args(record) if is_union(record) else (cast("type[AnyRecord]", record),)
+
+
+def is_union(record: object) -> bool:
+    """Return whether a record type is a union."""
+    return get_origin(record) in (UnionType, Union)
+
+
+def fields_of(record: RecordType) -> dict[str, shapes.Field]:
+    """Return the fields of a record type in declaration order, by their names on the bus; without the tag of a union's types.
+
+    In a union, a field that some types lack is optional.
 
     Raises:
-        DeclarationError: the type is neither a Record nor a dataclass that can be decoded, or an annotation cannot be resolved or decoded.
+        DeclarationError: the type is neither a Record nor a dataclass that can be decoded, an annotation cannot be resolved or decoded, or the types of
+            a union do not fit together.
     """
+    members = members_of(record)
+    return fields_of_union(members) if is_union(record) else _fields_of_class(members[0])
+
+
+def _fields_of_class(record: type[AnyRecord]) -> dict[str, shapes.Field]:
     _expect_record(record)
     try:
         shape = shapes.type_info(record)
@@ -63,6 +84,57 @@ def fields_of(record: type[AnyRecord]) -> dict[str, shapes.Field]:
     if not isinstance(shape, RECORD_SHAPES):
         raise DeclarationError(f"{record.__qualname__} is not a record type. {_USE_RECORD}")
     return {field.encode_name: field for field in shape.fields}
+
+
+def tag_of(record: type[AnyRecord]) -> tuple[str, str | int] | None:
+    """Return the name of a record type's tag field and its tag; None without a tag."""
+    if not (is_class(record) and issubclass(record, Record)):
+        return None
+    config = record.__struct_config__
+    return None if config.tag is None or config.tag_field is None else (config.tag_field, config.tag)
+
+
+def fields_of_union(members: Sequence[type[AnyRecord]]) -> dict[str, shapes.Field]:
+    """Return the fields of several record types, as `fields_of` does."""
+    _expect_tags(members)
+    found: dict[str, list[shapes.Field]] = {}
+    for member in members:
+        for name, field in _fields_of_class(member).items():
+            found.setdefault(name, []).append(field)
+    return {name: _merged_field(name, fields, members) for name, fields in found.items()}
+
+
+def _expect_tags(members: Sequence[type[AnyRecord]]) -> None:
+    names = ", ".join(map(type_name, members))
+    tags = [tag_of(member) for member in members]
+    if None in tags:
+        lacking = type_name(members[tags.index(None)])
+        raise DeclarationError(
+            f"{lacking} in a union of record types ({names}) has no tag, so messages of these types could not be distinguished. Declare each as a "
+            f'penstock.Record with the value of its type field: `class {lacking}(penstock.Record, frozen=True, tag_field="type", tag="…")`.'
+        )
+    if len({tag[0] for tag in tags if tag}) > 1:
+        raise DeclarationError(
+            f"The record types {names} have different tag fields. Declare the same `tag_field` for each of them."
+        )
+    if len({tag for tag in tags if tag}) < len(tags):
+        raise DeclarationError(
+            f"Two of the record types {names} have the same tag. Declare another `tag` for one of them."
+        )
+
+
+def _merged_field(name: str, fields: Sequence[shapes.Field], members: Sequence[type[AnyRecord]]) -> shapes.Field:
+    first = fields[0]
+    kinds = [without_null(field.type)[0] for field in fields]
+    if any(kind != kinds[0] for kind in kinds) or any(field.name != first.name for field in fields):
+        raise DeclarationError(
+            f"The field {name!r} has several types or Python names in {', '.join(map(type_name, members))}. Readers of the category need one column for "
+            "it. Declare the same in each of them, or give one of the fields another name."
+        )
+    if len(fields) == len(members) and all(field == first for field in fields):
+        return first
+    shape = shapes.UnionType((kinds[0], shapes.NoneType()))
+    return shapes.Field(first.name, name, shape, required=False, default=None)
 
 
 _USE_RECORD = "Derive it from penstock.Record, or declare it as a standard dataclass."
@@ -115,9 +187,11 @@ def is_mutable_record(candidate: object) -> bool:
 
 
 def type_name(kind: Any) -> str:
-    """Return the name of a type without its module: `tuple[int, Seen]`."""
+    """Return the name of a type without its module: `tuple[int, Seen]`, `Placed | Paid`."""
     if is_class(kind):
         return kind.__name__
+    if is_union(kind):
+        return " | ".join(map(type_name, get_args(kind)))
     arguments = ", ".join(map(type_name, get_args(kind)))
     name = getattr(get_origin(kind), "__name__", None) or str(kind)
     return f"{name}[{arguments}]" if arguments else name

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import final
 
 from ..errors import DeclarationError
-from .records import Record
+from .records import Record, type_name
 from .stateless import Stateless
 
 
@@ -28,7 +28,7 @@ class Repartition(Stateless):
         outputs = cls.outputs()
         records = {category.record for category in cls.inputs()}
         if len(outputs) != 1 or records != {outputs[0].record}:
-            read = ", ".join(sorted(record.__name__ for record in records))
+            read = ", ".join(sorted(map(type_name, records)))
             raise DeclarationError(
                 f"Repartition {cls.__name__} copies its input. Declare `writes` as one category of the input's record type ({read})."
             )

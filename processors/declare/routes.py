@@ -14,7 +14,7 @@ from .keys import InvalidKey
 from .metadata import Key, metadata_of, payload_of
 from .processor import Processor, as_tuple
 from .record_check import RecordCheck
-from .records import AnyRecord, Record, replace_fields
+from .records import Record, replace_fields
 from .tombstones import Tombstone
 
 T = TypeVar("T")
@@ -54,9 +54,9 @@ class To(Record, frozen=True):
         """
         if type(self.record) is Tombstone:
             return self._tombstone_for(category)
-        if type(self.record) is not category.record:
+        if type(self.record) not in category.record_types:
             raise TypeError(
-                f"{category.name} contains only {category.record.__name__} records, not {type(self.record).__name__}."
+                f"{category.name} contains only {category.record_name} records, not {type(self.record).__name__}."
             )
         return self.record if self.key is None else self._with_key(category, self.key)
 
@@ -69,8 +69,7 @@ class To(Record, frozen=True):
 
     def _with_key(self, category: AnyCategory, key: str) -> Any:
         attribute = category.key_attribute
-        record: type[AnyRecord] = category.record
-        if attribute is None or metadata_of(record).get(attribute) is not Key:
+        if attribute is None or metadata_of(category.record_types[0]).get(attribute) is not Key:
             place = "a function of the record" if attribute is None else f"the field {category.key!r}"
             raise TypeError(
                 f"A record for {category.name} has key={key!r}, but the key of this category is {place}, so readers would find another key "
@@ -123,7 +122,7 @@ class Routes:
         Raises:
             TypeError: the processor writes no such category, or several of an output's type.
         """
-        if len(self._categories) == 1 and set(map(type, outputs)) <= {self._categories[0].record}:
+        if len(self._categories) == 1 and set(map(type, outputs)) <= set(self._categories[0].record_types):
             return [(self._categories[0], outputs)]
         grouped: dict[str, list[Any]] = {category.name: [] for category in self._categories}
         for category, record in map(self.route, outputs):
@@ -169,7 +168,7 @@ class Routes:
     def _named(self, output: To) -> AnyCategory:
         name = getattr(output.category, "name", output.category)
         found = next((category for category in self._categories if category.name == name), None)
-        if found is None or type(output.record) not in {found.record, Tombstone}:
+        if found is None or type(output.record) not in (*found.record_types, Tombstone):
             raise self._unknown(f"{type(output.record).__name__} for {name}")
         if type(output.record) is Tombstone:
             self._expect_tombstones()
@@ -196,7 +195,7 @@ class Routes:
             )
 
     def _unknown(self, output: str) -> TypeError:
-        written = ", ".join(f"{category.record.__name__} to {category.name}" for category in self._categories)
+        written = ", ".join(f"{category.record_name} to {category.name}" for category in self._categories)
         return TypeError(
             f"Processor {self.processor.__name__} returned a {output}, but writes only {written or 'nothing'}."
         )
@@ -209,7 +208,8 @@ class Routes:
     def _by_type(self) -> dict[type, list[AnyCategory]]:
         found: dict[type, list[AnyCategory]] = {}
         for category in self._categories:
-            found.setdefault(category.record, []).append(category)
+            for member in category.record_types:
+                found.setdefault(member, []).append(category)
         return found
 
     def expect(self, outputs: Sequence[Any]) -> None:

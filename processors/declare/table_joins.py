@@ -11,6 +11,7 @@ from abc import abstractmethod
 from collections.abc import Iterable
 from typing import Any, ClassVar, Generic, final
 
+from ..errors import DeclarationError
 from .categories import AnyCategory
 from .context import Context
 from .join_inputs import declares, expect_declared, expect_distinct_records
@@ -76,7 +77,7 @@ class TableJoin(Stateful[Any, Any, Output], Generic[Event, Row, Output]):
         """Store or delete a row, or join an event with the row."""
         if type(event) is RowDeletion:
             return None, ()
-        if type(event) is self.table.record:
+        if type(event) in self.table.record_types:
             return event, ()
         return state, self.join(event, state, context)
 
@@ -97,3 +98,8 @@ class TableJoin(Stateful[Any, Any, Output], Generic[Event, Row, Output]):
         super().check()
         check_methods(cls, {"join": Method(("event", "row", "context"), "[…]", may_yield=True)})
         expect_distinct_records(cls)
+        if len(cls.table.record_types) > 1:
+            raise DeclarationError(
+                f"Join {cls.__name__}: the table {cls.table.name} has several record types ({cls.table.record_name}), but the row of a key has one type. Copy the "
+                "events of one type to a category of their own, and declare that as the table."
+            )

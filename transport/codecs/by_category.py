@@ -13,7 +13,6 @@ from ...processors.declare.codecs import Codec, CodecSpec, Message, Payload, hea
 from ...processors.declare.dead_letters import DeadLetter
 from ...processors.declare.keys import InvalidKey
 from ...processors.declare.metadata import metadata_of, payload_of
-from ...processors.declare.records import AnyRecord
 from ...processors.declare.tombstones import Tombstone
 from ..bus import Bus
 from ..messages import Outgoing, outgoing
@@ -61,11 +60,14 @@ class Codecs:
     def _new(self, category: AnyCategory) -> Codec:
         if category.record is DeadLetter:
             return DeadLetterCodec(lambda: self._bus.catalog.message_limit(category.name))
-        record: type[AnyRecord] = category.record
         event_time = category.times.field
         key = category.key if isinstance(category.key, str) else None
-        codec = self._opened(category.codec, payload_of(category.name, record, event_time, key))
-        whole = MessageFieldsCodec(record, event_time, codec, category.decode_key) if metadata_of(record) else codec
+        codec = self._opened(category.codec, payload_of(category.name, category.record, event_time, key))
+        whole = (
+            MessageFieldsCodec(category.record_types[0], event_time, codec, category.decode_key)
+            if metadata_of(category.record_types[0])
+            else codec
+        )
         return validated(whole, category)
 
     def _opened(self, codec: CodecName | CodecSpec, payload: Payload) -> Codec:

@@ -7,7 +7,7 @@ from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass
 from io import StringIO
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import msgspec
 from msgspec import inspect as shapes
@@ -27,13 +27,22 @@ class Json:
 
     Args:
         strict: whether to reject numbers and booleans in strings, such as `"42"`, where a field has another type.
+        other_types: for a union of record types, what to do with a message whose tag is in none of them: `"reject"` it as undecodable, or `"skip"` it.
     """
 
+    accepts_unions: ClassVar[bool] = True
     strict: bool = True
+    other_types: Literal["reject", "skip"] = "reject"
+
+    def __post_init__(self) -> None:
+        if self.other_types not in {"reject", "skip"}:
+            raise DeclarationError(
+                f"Json(other_types={self.other_types!r}) has an unknown value. Declare 'reject' or 'skip'."
+            )
 
     def open(self, payload: Payload) -> Codec:
         """Return the codec."""
-        return JsonCodec(payload, strict=self.strict)
+        return JsonCodec(payload, strict=self.strict, skips_other_types=self.other_types == "skip")
 
 
 @dataclass(frozen=True)
@@ -88,6 +97,8 @@ class Csv:
 @dataclass(frozen=True)
 class MessagePack:
     """MessagePack: one map for each record."""
+
+    accepts_unions: ClassVar[bool] = True
 
     def open(self, payload: Payload) -> Codec:
         """Return the codec."""

@@ -12,8 +12,9 @@ import numpy.typing as npt
 
 from ...processors.declare.codecs import Decoded, Message, Payload
 from ...processors.declare.record_check import RecordCheck, has_whole_numbers
+from ...processors.declare.records import RecordType, members_of, tag_of
 from ..message_columns import MessageColumns
-from .decoded import MissingEventTime, decode_singly, lacks_event_time, reject_out_of_range, value_of
+from .decoded import MissingEventTime, SkippedMessage, decode_singly, lacks_event_time, reject_out_of_range, value_of
 
 _WIDE_DIGITS = 19
 """The least number of digits of a whole number beyond 64 bits."""
@@ -58,9 +59,11 @@ class JsonCodec:
     Args:
         payload: the values to encode and decode.
         strict: whether to reject numbers and booleans in strings.
+        skips_other_types: whether to skip messages whose tag is in no type of a union.
     """
 
-    def __init__(self, payload: Payload, *, strict: bool = True) -> None:
+    def __init__(self, payload: Payload, *, strict: bool = True, skips_other_types: bool = False) -> None:
+        self._tags = _tags_of(payload.record) if skips_other_types else None
         self._event_time = payload.event_time
         self._decoder = msgspec.json.Decoder(payload.record, strict=strict)
         self._encoder = msgspec.json.Encoder()
@@ -93,9 +96,34 @@ class JsonCodec:
         try:
             return self._decoder.decode(value)
         except msgspec.ValidationError as error:
-            if lacks_event_time(msgspec.json.decode(value), self._event_time):
+            fields = msgspec.json.decode(value)
+            if self._tags is not None and self._tags.are_other(fields):
+                raise SkippedMessage from error
+            if lacks_event_time(fields, self._event_time):
                 raise MissingEventTime(f"no event time: {self._event_time!r} is missing or null") from error
             raise
+
+
+class _Tags(NamedTuple):
+    """The tags of a union of record types.
+
+    Args:
+        field: the field with the tag, by its name on the bus.
+        known: the tags.
+    """
+
+    field: str
+    known: frozenset[str | int]
+
+    def are_other(self, fields: Any) -> bool:
+        """Return whether decoded fields contain another tag."""
+        tag = fields.get(self.field) if isinstance(fields, dict) else None
+        return isinstance(tag, (str, int)) and tag not in self.known
+
+
+def _tags_of(record: RecordType) -> _Tags | None:
+    tags = [tag for member in members_of(record) if (tag := tag_of(member))]
+    return _Tags(tags[0][0], frozenset(tag for _, tag in tags)) if tags else None
 
 
 def _lines_of(messages: Sequence[Message]) -> _Lines | None:
