@@ -59,7 +59,7 @@ class Producer(Generic[R]):
         bus: Bus | None = None,
     ) -> None:
         declared = _by_record(categories)
-        self._bus = bus or KafkaBus(KafkaSettings(kafka or _address(), dict(settings or {})))
+        self._bus = bus or KafkaBus(KafkaSettings(kafka or named_cluster(), dict(settings or {})))
         self._transactional_id = transactional_id
         self._codecs = Codecs(self._bus)
         self._writer: Writer | None = None
@@ -187,11 +187,16 @@ class Producer(Generic[R]):
         return self._writer
 
 
-def _address() -> str:
+def named_cluster() -> str:
+    """Return the addresses of brokers from the environment variable `PENSTOCK_KAFKA`.
+
+    Raises:
+        BusError: it is not set.
+    """
     address = os.environ.get(KAFKA_VARIABLE)
     if not address:
         raise BusError(
-            f'No Kafka cluster is named. Nothing was written. Give `kafka="HOST:PORT"`, or set {KAFKA_VARIABLE}.'
+            f'No Kafka cluster is named. Nothing was read or written. Give `kafka="HOST:PORT"`, or set {KAFKA_VARIABLE}.'
         )
     return address
 
