@@ -156,10 +156,9 @@ def _import_file(path: Path) -> ModuleType:
 
 def _sql_module(path: Path, name: str) -> ModuleType:
     """Return a module with the processors of an SQL file."""
-    from ..sql.compiler import compile_app  # noqa: PLC0415 - apps in Python start without the SQL parser
-    from ..sql.errors import SqlText  # noqa: PLC0415 - likewise
+    from ..sql.compiler import compile_file  # noqa: PLC0415 - apps in Python start without the SQL parser
 
-    app = compile_app(SqlText(str(path), path.read_text(encoding="utf-8")), name)
+    app = compile_file(path, name)
     module = ModuleType(name, f"The processors of {path}.")
     module.__file__ = str(path)
     vars(module)[APPLICATION_NAME] = app.name

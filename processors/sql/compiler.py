@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from sqlglot import exp
 
@@ -54,6 +55,19 @@ def compile_app(text: SqlText, module: str) -> SqlApp:
     for statement in parse_statements(text):
         compiler.add(statement)
     return SqlApp(compiler.name, compiler.relations, tuple(compiler.processors))
+
+
+def compile_file(path: Path, module: str) -> SqlApp:
+    """Return the processors of a file.
+
+    Args:
+        path: the file.
+        module: the name of the module that contains the processors.
+
+    Raises:
+        SqlRefused: a statement is invalid or unsupported.
+    """
+    return compile_app(SqlText(str(path), path.read_text(encoding="utf-8")), module)
 
 
 class _Compiler:

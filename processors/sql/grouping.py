@@ -33,7 +33,9 @@ _WINDOW_EXAMPLE = (
     "Write tumble(at, interval '5 minutes'), hop(at, interval '1 minute', interval '5 minutes') with the step before the size, or "
     "session(at, interval '30 seconds')."
 )
-_KEY_COLUMN, _TIME_COLUMN = "group_key", "event_time"
+GROUP_KEY = "group_key"
+"""The key of internal categories: the values of GROUP BY as JSON."""
+_TIME_COLUMN = "event_time"
 _JSON = msgspec.json.Encoder(order="deterministic")
 
 
@@ -293,18 +295,18 @@ def _regrouped(
         raise query.text.refusal(statement.position, f"Table {source.name} has no column {source.time}.")
     encode = program.constant(lambda *values: _JSON.encode(values).decode())
     values = {
-        _KEY_COLUMN: Compiled(f"{encode}({', '.join(key.code for key in keys)})", SqlType.TEXT),
+        GROUP_KEY: Compiled(f"{encode}({', '.join(key.code for key in keys)})", SqlType.TEXT),
         _TIME_COLUMN: time,
         **{f"value{index}": aggregate.observation for index, aggregate in enumerate(aggregates)},
     }
     category = statement.settings.get("category", Setting(statement.name, statement.position))
     settings = {
         "category": Setting(f"{category.value}.grouped", statement.position),
-        "key": Setting(_KEY_COLUMN, statement.position),
+        "key": Setting(GROUP_KEY, statement.position),
         **{name: statement.settings[name] for name in ("buckets",) if name in statement.settings},
     }
     types = {
-        name: ColumnType(each.type, nullable=name not in (_KEY_COLUMN, _TIME_COLUMN)) for name, each in values.items()
+        name: ColumnType(each.type, nullable=name not in (GROUP_KEY, _TIME_COLUMN)) for name, each in values.items()
     }
     declared = TableDeclaration(f"{statement.name}_grouped", types, _TIME_COLUMN, settings, statement.position)
     internal = replace(Relation.of(query.text, declared), has_watermarks=True)

@@ -145,7 +145,7 @@ class Query:
         """Return a processor with the name of its output table."""
         declared: dict[str, Any] = {
             "__module__": self.module,
-            "__doc__": self.select.sql(dialect="postgres"),
+            "__doc__": self.statement.words,
             "name": output.name,
             "reads": source.category,
             "writes": output.category,

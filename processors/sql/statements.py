@@ -7,23 +7,21 @@ Clauses that no SQL dialect has (SCRIBE, TIME, EMIT, a window in brackets) are r
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
 
-from sqlglot import ParseError, exp
-from sqlglot.dialects.postgres import Postgres
-from sqlglot.errors import TokenError
+from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
 from ..validation import did_you_mean
-from .errors import SqlRefused, SqlText
+from .cursor import Cursor, keyword, parsed_sql, statements_of
+from .errors import SqlText
 from .expressions import interval_of, position_of
 from .types import SqlType, declared_type
 
 _STATEMENTS = "CREATE APPLICATION, CREATE CATEGORY, CREATE INPUT TABLE and CREATE TABLE … AS SELECT"
-_DIALECT = Postgres()
 
 
 class Emit(Enum):
@@ -99,6 +97,7 @@ class CreateTable:
     Args:
         name: the name in queries; without another setting, also the name of the category.
         query: the parsed query.
+        words: the query as written, with EMIT.
         window: the length of the window in brackets after the input; None without one.
         emit: when to write results; None for the default.
         settings: the values of its WITH clause.
@@ -107,6 +106,7 @@ class CreateTable:
 
     name: str
     query: exp.Query
+    words: str
     window: timedelta | None
     emit: Emit | None
     settings: Settings
@@ -122,30 +122,10 @@ def parse_statements(text: SqlText) -> list[Statement]:
     Raises:
         SqlRefused: a statement is invalid or unsupported.
     """
-    try:
-        tokens = _DIALECT.tokenize(text.text)
-    except TokenError as error:
-        raise text.refusal(
-            len(text.text), f"The text cannot be split into words: {error}.", "Close all quotes and comments."
-        ) from error
-    return [_parser_of(text, statement) for statement in _split(tokens)]
+    return [_statement(cursor) for cursor in statements_of(text)]
 
 
-def _split(tokens: Sequence[Token]) -> Iterator[list[Token]]:
-    statement: list[Token] = []
-    for token in tokens:
-        if token.token_type is TokenType.SEMICOLON:
-            if statement:
-                yield statement
-            statement = []
-        else:
-            statement.append(token)
-    if statement:
-        yield statement
-
-
-def _parser_of(text: SqlText, tokens: list[Token]) -> Statement:
-    cursor = _Cursor(text, tokens)
+def _statement(cursor: Cursor) -> Statement:
     if not cursor.accepts("CREATE"):
         raise cursor.refused("A statement must begin with CREATE.", f"The statements are {_STATEMENTS}.")
     for words, parse in _PARSERS:
@@ -158,87 +138,6 @@ def _parser_of(text: SqlText, tokens: list[Token]) -> Statement:
     )
 
 
-@dataclass
-class _Cursor:
-    """The tokens of a statement and a place among them."""
-
-    text: SqlText
-    tokens: list[Token]
-    index: int = field(default=0)
-
-    @property
-    def position(self) -> int:
-        """Return the offset of the next token in the file; after the last one, the end of that."""
-        return self.tokens[self.index].start if self.index < len(self.tokens) else self.tokens[-1].end + 1
-
-    def word(self) -> str:
-        """Return the text of the next token; empty after the last one."""
-        return self.tokens[self.index].text if self.index < len(self.tokens) else ""
-
-    def at(self, *words: str) -> bool:
-        """Return whether the next tokens are these words."""
-        following = self.tokens[self.index : self.index + len(words)]
-        return [token.text.upper() for token in following if token.token_type is not TokenType.STRING] == list(words)
-
-    def accepts(self, *words: str) -> bool:
-        """Move behind these words if they come next, and return whether they did."""
-        found = self.at(*words)
-        self.index += len(words) * found
-        return found
-
-    def expect(self, word: str, example: str) -> None:
-        """Move behind a word.
-
-        Raises:
-            SqlRefused: another word comes next.
-        """
-        if not self.accepts(word):
-            raise self.refused(f"{word} is expected here.", f"Write: {example}")
-
-    def name(self, example: str) -> str:
-        """Return the next token as a name and move behind it. Unquoted names are in lower case, as in PostgreSQL."""
-        if self.index >= len(self.tokens) or not (
-            self.word()[:1].isalpha() or self.word()[:1] == "_" or self._quoted()
-        ):
-            raise self.refused("A name is expected here.", f"Write: {example}")
-        name = self.word() if self._quoted() else self.word().lower()
-        self.index += 1
-        return name
-
-    def quoted(self, example: str) -> str:
-        """Return the next token as a text in single or double quotes, and move behind it."""
-        if self.index >= len(self.tokens) or not self._quoted():
-            raise self.refused("A text in quotes is expected here.", f"Write: {example}")
-        self.index += 1
-        return self.tokens[self.index - 1].text
-
-    def _quoted(self) -> bool:
-        return self.tokens[self.index].token_type in (TokenType.STRING, TokenType.IDENTIFIER)
-
-    def parentheses(self, example: str) -> list[Token]:
-        """Return the tokens of a group in parentheses, these included, and move behind it."""
-        start, depth = self.index, 0
-        while self.index < len(self.tokens):
-            kind = self.tokens[self.index].token_type
-            depth += (kind is TokenType.L_PAREN) - (kind is TokenType.R_PAREN)
-            self.index += 1
-            if depth == 0:
-                break
-        if depth or self.index - start < 2:
-            self.index = start
-            raise self.refused("A list in parentheses is expected here.", f"Write: {example}")
-        return self.tokens[start : self.index]
-
-    def end(self, example: str) -> None:
-        """Raise SqlRefused if tokens are left."""
-        if self.index < len(self.tokens):
-            raise self.refused(f"{self.word()!r} is not expected here.", f"Write: {example}")
-
-    def refused(self, problem: str, advice: str) -> SqlRefused:
-        """Return the error of the next token."""
-        return self.text.refusal(self.position, problem, advice)
-
-
 _APPLICATION = "CREATE APPLICATION top_events;"
 _INPUT = 'CREATE INPUT TABLE clicks (at bigint, page text) FROM SCRIBE("clicks") TIME at;'
 _CATEGORY = "CREATE CATEGORY clicks (at bigint, page text) WITH (key = 'page', time = 'at');"
@@ -247,14 +146,14 @@ _TABLE = (
 )
 
 
-def _application(cursor: _Cursor) -> CreateApplication:
+def _application(cursor: Cursor) -> CreateApplication:
     position = cursor.position
     statement = CreateApplication(cursor.name(_APPLICATION), position)
     cursor.end(_APPLICATION)
     return statement
 
 
-def _input(cursor: _Cursor) -> CreateInput:
+def _input(cursor: Cursor) -> CreateInput:
     position = cursor.position
     name = cursor.name(_INPUT)
     columns = _columns(cursor, _INPUT)
@@ -270,7 +169,7 @@ def _input(cursor: _Cursor) -> CreateInput:
     return CreateInput(name, category, columns, time, settings, position, cursor.position)
 
 
-def _category(cursor: _Cursor) -> CreateInput:
+def _category(cursor: Cursor) -> CreateInput:
     position = cursor.position
     name = cursor.name(_CATEGORY)
     columns = _columns(cursor, _CATEGORY)
@@ -288,11 +187,11 @@ def _category(cursor: _Cursor) -> CreateInput:
     )
 
 
-def _columns(cursor: _Cursor, example: str) -> tuple[ColumnDefinition, ...]:
+def _columns(cursor: Cursor, example: str) -> tuple[ColumnDefinition, ...]:
     start = cursor.position
     tokens = cursor.parentheses(example)
-    prefix = [_keyword(TokenType.CREATE, "CREATE"), _keyword(TokenType.TABLE, "TABLE"), _keyword(TokenType.VAR, "t")]
-    created = _parsed(cursor.text, [*prefix, *tokens], start)
+    prefix = [keyword(TokenType.CREATE, "CREATE"), keyword(TokenType.TABLE, "TABLE"), keyword(TokenType.VAR, "t")]
+    created = parsed_sql(cursor.text, [*prefix, *tokens], start)
     columns = [_column(cursor.text, column, example) for column in created.this.expressions]
     names = [column.name for column in columns]
     for column in columns:
@@ -321,7 +220,7 @@ def _column(text: SqlText, column: exp.Expr, example: str) -> ColumnDefinition:
     return ColumnDefinition(column.name, kind, nullable, position_of(column))
 
 
-def _settings(cursor: _Cursor, example: str) -> Settings:
+def _settings(cursor: Cursor, example: str) -> Settings:
     """Return the values of a WITH clause; empty without one."""
     if not cursor.accepts("WITH"):
         return {}
@@ -339,7 +238,7 @@ def _settings(cursor: _Cursor, example: str) -> Settings:
     return settings
 
 
-def _value(cursor: _Cursor, example: str) -> str | int | bool:
+def _value(cursor: Cursor, example: str) -> str | int | bool:
     word, kind = cursor.word(), cursor.tokens[min(cursor.index, len(cursor.tokens) - 1)].token_type
     if kind is TokenType.NUMBER and word.isdigit():
         cursor.index += 1
@@ -350,7 +249,7 @@ def _value(cursor: _Cursor, example: str) -> str | int | bool:
     return cursor.quoted(example)
 
 
-def _table(cursor: _Cursor) -> CreateTable:
+def _table(cursor: Cursor) -> CreateTable:
     position, name = cursor.position, cursor.name(_TABLE)
     settings = _settings(cursor, _TABLE)
     cursor.expect("AS", _TABLE)
@@ -358,10 +257,11 @@ def _table(cursor: _Cursor) -> CreateTable:
     tokens = cursor.tokens[cursor.index :]
     tokens, emit = _without_emit(cursor.text, tokens)
     tokens, window = _without_window(cursor.text, tokens)
-    query = _parsed(cursor.text, tokens, start) if tokens else None
+    query = parsed_sql(cursor.text, tokens, start) if tokens else None
     if not isinstance(query, exp.Query):
         raise cursor.text.refusal(start, "A query is expected after AS.", f"Write: {_TABLE}")
-    return CreateTable(name, query, window, emit, settings, position)
+    words = cursor.text.text[start : cursor.tokens[-1].end + 1]
+    return CreateTable(name, query, words, window, emit, settings, position)
 
 
 def _without_emit(text: SqlText, tokens: list[Token]) -> tuple[list[Token], Emit | None]:
@@ -399,47 +299,6 @@ def _without_window(text: SqlText, tokens: list[Token]) -> tuple[list[Token], ti
             interval.meta["start"] = token.start
             return tokens[:index] + tokens[index + 4 :], interval_of(text, interval)
     return tokens, None
-
-
-def _keyword(kind: TokenType, text: str) -> Token:
-    return Token(kind, text)
-
-
-def _parsed(text: SqlText, tokens: list[Token], start: int) -> exp.Expr:
-    """Parse tokens with sqlglot; the nodes keep positions in the file.
-
-    Raises:
-        SqlRefused: they are not valid SQL.
-    """
-    renamed = [_as_name(token, following) for token, following in zip(tokens, [*tokens[1:], None], strict=True)]
-    try:
-        [parsed] = _DIALECT.parser().parse(renamed, text.text)
-    except ParseError as error:
-        details = error.errors[0] if error.errors else {}
-        line, column = details.get("line") or 1, details.get("col") or 1
-        offset = (
-            sum(len(each) + 1 for each in text.text.split("\n")[: line - 1])
-            + column
-            - len(details.get("highlight") or " ")
-        )
-        raise text.refusal(max(offset, start), f"{_problem(str(details.get('description') or ''))}.") from error
-    if parsed is None or isinstance(parsed, exp.Command):
-        raise text.refusal(start, "This statement is not supported.", f"The statements are {_STATEMENTS}.")
-    return parsed
-
-
-def _problem(description: str) -> str:
-    """Return what sqlglot found, without the names of its classes."""
-    if "<" in description or not description:
-        return "Something is missing here, or this is not valid SQL"
-    return description.rstrip(".")
-
-
-def _as_name(token: Token, following: Token | None) -> Token:
-    """Return the keyword SESSION as a name if it is called: `session(at, interval '30 seconds')` is a window."""
-    if token.token_type is TokenType.SESSION and following is not None and following.token_type is TokenType.L_PAREN:
-        return Token(TokenType.VAR, token.text, token.line, token.col, token.start, token.end)
-    return token
 
 
 _PARSERS = (

@@ -1,0 +1,1 @@
+"""Tools for SQL files: explanations, and tests with example rows."""

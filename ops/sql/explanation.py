@@ -1,0 +1,193 @@
+"""Explanations of SQL files: the processors that their queries become."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from ...processors.apps.apps import App
+from ...processors.declare.aggregator import Aggregator
+from ...processors.declare.categories import AnyCategory
+from ...processors.declare.emission import AtCheckpoint, OnLate
+from ...processors.declare.joins import Join
+from ...processors.declare.processor import KeyedProcessor, Processor, key_name
+from ...processors.declare.stateless import Stateless
+from ...processors.declare.table_joins import TableJoin
+from ...processors.lookups import LookupJoin
+from ...processors.sql.compiler import SqlApp, compile_file
+from ...processors.sql.grouping import GROUP_KEY
+from ...processors.time.windows import GlobalWindow, Hopping, Session, Tumbling, WindowAssigner
+from ..humanize import counted, human_duration
+
+_KINDS: dict[type[Processor], str] = {
+    Aggregator: "aggregator",
+    Join: "join of two streams",
+    TableJoin: "join with a table",
+    LookupJoin: "join with a lookup table",
+    Stateless: "stateless",
+}
+"""The names of the kinds of processors; of a subclass and its base, the subclass comes first."""
+
+
+@dataclass(frozen=True)
+class CategoryUse:
+    """A category that a processor reads or writes.
+
+    Args:
+        name: its name on the bus.
+        key: its key; None if the buckets of its events are unknown.
+        buckets: its number of buckets.
+        internal: whether the file declares no table for it.
+    """
+
+    name: str
+    key: str | None
+    buckets: int
+    internal: bool
+
+    def __str__(self) -> str:
+        key = "without a key" if self.key is None else f"by {self.key}"
+        return f"{self.name} {key}, {counted(self.buckets, 'bucket')}{', internal' if self.internal else ''}"
+
+
+@dataclass(frozen=True)
+class ProcessorPlan:
+    """A processor of an SQL file.
+
+    Args:
+        name: its name.
+        kind: its kind.
+        reads: the categories that it reads.
+        writes: the categories that it writes.
+        lookup: the source of its rows; None unless it is a join with a lookup table.
+        key: the key of its state; None without state.
+        window: its windows; None without windows.
+        emission: when it writes results; None for a processor that writes the outputs of each event.
+        late: what happens to late events; None if no event is late.
+        state: its state semantics; None without state.
+        output: its output semantics.
+        query: the query of the table for which it works, as written.
+    """
+
+    name: str
+    kind: str
+    reads: tuple[CategoryUse, ...]
+    writes: tuple[CategoryUse, ...]
+    lookup: str | None
+    key: str | None
+    window: str | None
+    emission: str | None
+    late: str | None
+    state: str | None
+    output: str
+    query: str
+
+    def facts(self) -> Mapping[str, str]:
+        """Return the lines of the plan by name, without empty ones."""
+        named = {
+            "reads": "; ".join(map(str, self.reads)),
+            "looks up": self.lookup,
+            "writes": "; ".join(map(str, self.writes)),
+            "key": self.key,
+            "window": self.window,
+            "results": self.emission,
+            "late events": self.late,
+            "state": self.state,
+            "output": self.output,
+            "query": self.query,
+        }
+        return {name: value for name, value in named.items() if value is not None}
+
+
+def explained(path: Path) -> list[ProcessorPlan]:
+    """Return the plans of the processors of an SQL file, upstream ones first.
+
+    Raises:
+        DeclarationError: a statement is invalid, or a processor cannot work.
+    """
+    compiled = compile_file(path, path.stem)
+    app = App.of(compiled.name or path.stem, compiled.processors)
+    return [_plan(compiled, processor) for processor in app.processors]
+
+
+def _plan(compiled: SqlApp, processor: type[Processor]) -> ProcessorPlan:
+    declared = {relation.category.name for relation in compiled.relations.values()}
+    is_keyed = issubclass(processor, KeyedProcessor)
+    timing = _Timing.of(processor)
+    return ProcessorPlan(
+        name=processor.name,
+        kind=next(name for kind, name in _KINDS.items() if issubclass(processor, kind)),
+        reads=tuple(_use(category, declared) for category in processor.inputs()),
+        writes=tuple(_use(category, declared) for category in processor.outputs()),
+        lookup=str(processor.source) if issubclass(processor, LookupJoin) else None,
+        key=_key(processor) if is_keyed else None,
+        window=timing.window,
+        emission=timing.emission,
+        late=timing.late,
+        state=processor.state_semantics.value if is_keyed else None,
+        output=processor.output_semantics.value,
+        query=processor.__doc__ or "",
+    )
+
+
+class _Timing(NamedTuple):
+    """The windows of a processor, when it writes results, and what happens to late events."""
+
+    window: str | None = None
+    emission: str | None = None
+    late: str | None = None
+
+    @staticmethod
+    def of(processor: type[Processor]) -> _Timing:
+        if issubclass(processor, Join):
+            return _Timing(_range(processor))
+        if issubclass(processor, Aggregator):
+            return _Timing(_window(processor.window), _emission(processor), _late(processor))
+        return _Timing()
+
+
+def _use(category: AnyCategory, declared: set[str]) -> CategoryUse:
+    has_key = category.partitioner is not None
+    key = category.key if isinstance(category.key, str) else category.key.__qualname__
+    return CategoryUse(category.name, key if has_key else None, category.buckets, category.name not in declared)
+
+
+def _key(processor: type[Processor]) -> str:
+    key = key_name(processor)
+    return f"{key}, the values of GROUP BY" if key == GROUP_KEY else key
+
+
+def _window(window: WindowAssigner) -> str | None:
+    match window:
+        case Tumbling(size):
+            return f"tumbling, {human_duration(size.total_seconds())}"
+        case Hopping(size, step):
+            every = human_duration(step.total_seconds())
+            return f"hopping, {human_duration(size.total_seconds())} every {every}"
+        case Session(gap):
+            return f"sessions with gaps of {human_duration(gap.total_seconds())}"
+        case GlobalWindow():
+            return None
+    return str(window)
+
+
+def _range(join: type[Join]) -> str:
+    before, after = (human_duration(each.total_seconds()) for each in (join.before, join.after))
+    return f"from {before} before to {after} after each event of {join.left.name}"
+
+
+def _emission(aggregator: type[Aggregator]) -> str:
+    emit = aggregator.emit
+    if isinstance(emit, AtCheckpoint):
+        return "updates at each checkpoint"
+    if emit.early is None:
+        return "at the end of the window"
+    return f"updates every {human_duration(emit.early.total_seconds())}, and at the end of the window"
+
+
+def _late(aggregator: type[Aggregator]) -> str | None:
+    if isinstance(aggregator.window, GlobalWindow):
+        return None
+    return "dropped and counted" if aggregator.late is OnLate.DROP else "added to their window"

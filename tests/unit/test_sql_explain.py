@@ -1,0 +1,61 @@
+"""`penstock sql explain` shows the processors of a file, as they are declared."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from penstock.ops.cli.command_line import app
+
+FILE = """
+CREATE CATEGORY views (seen bigint, customer text, page text) WITH (key = 'customer', time = 'seen', buckets = 2);
+CREATE TABLE home AS SELECT * FROM views WHERE page = '/';
+CREATE TABLE pages WITH (buckets = 3, semantics = 'exactly once') AS
+SELECT page, approx_count_distinct(customer) AS customers -- of each page
+FROM views GROUP BY page, hop(seen, interval '1 minute', interval '5 minutes') EMIT ON WINDOW CLOSE;
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "shop.sql"
+    path.write_text(FILE)
+    return path
+
+
+def category(name: str, key: str | None, buckets: int, *, internal: bool = False) -> dict[str, Any]:
+    return {"name": name, "key": key, "buckets": buckets, "internal": internal}
+
+
+def test_each_processor_is_one_json_object(file: Path) -> None:
+    """With its categories, windows, emission and semantics; the internal category is marked."""
+    done = CliRunner().invoke(app, ["sql", "explain", str(file), "--json"])
+    home, grouped, pages = [json.loads(line) for line in done.output.splitlines()]
+
+    assert (home["name"], home["kind"], home["state"], home["window"]) == ("home", "stateless", None, None)
+    assert home["query"] == "SELECT * FROM views WHERE page = '/'"
+    assert grouped["reads"] == [category("views", "customer", 2)]
+    assert grouped["writes"] == pages["reads"] == [category("pages.grouped", "group_key", 3, internal=True)]
+    assert pages["writes"] == [category("pages", None, 3)]
+    assert (pages["kind"], pages["window"]) == ("aggregator", "hopping, 5 min every 60 s")
+    assert (pages["emission"], pages["late"]) == ("at the end of the window", "dropped and counted")
+    assert (pages["state"], pages["output"]) == ("exactly once", "exactly once")
+    assert pages["query"] == grouped["query"]
+    assert pages["query"] == FILE.rpartition("AS\nSELECT page")[1][3:] + FILE.rpartition("AS\nSELECT page")[2].rstrip(
+        ";\n"
+    )
+
+
+def test_people_read_one_block_for_each_processor(file: Path) -> None:
+    """Facts that a processor does not have are left out."""
+    done = CliRunner().invoke(app, ["sql", "explain", str(file)])
+    home, _, pages = done.output.split("\n\n")
+
+    assert home.splitlines()[0] == "home  stateless"
+    assert "window" not in home
+    assert "  key          group_key, the values of GROUP BY\n" in pages
+    assert "pages.grouped by group_key, 3 buckets, internal\n" in pages
