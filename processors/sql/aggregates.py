@@ -110,6 +110,10 @@ STORED = {
 """The code of a value in a partial and back, by type."""
 
 
+_AS_NUMBERS = {SqlType.TIMESTAMP: SqlType.BIGINT, SqlType.DATE: SqlType.BIGINT}
+"""The types of partials that are of another type than their values."""
+
+
 class Ranked(exp.Expression, exp.AggFunc):
     """The items with the largest sums of weights, as JSON. Created from a query's `topk`; no text of SQL contains it."""
 
@@ -236,7 +240,7 @@ def _selection(program: Program, call: exp.Expr) -> Aggregate:
     if chosen.type not in STORED:
         raise program.refused(call.this, f"{_name(call)} is not defined for {chosen.type.value}.")
     store, load = STORED[chosen.type]
-    observation = program.strict(store, [chosen], chosen.type)
+    observation = program.strict(store, [chosen], _AS_NUMBERS.get(chosen.type, chosen.type))
     value = f"(None if {{0}} is None else {load})"
     return Aggregate(OfValues(_SELECTIONS[type(call)]()), observation, value, chosen.type, nullable=chosen.nullable)
 

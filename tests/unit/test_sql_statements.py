@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -324,3 +324,18 @@ def test_an_inner_aggregate_is_written_once_when_its_window_is_complete() -> Non
     assert found == {2: 1, 1: 2}
     assert names == ["sizes.per_name", "sizes.grouped", "sizes"]
     assert {processor.output_semantics for processor in app.processors} == {ps.Semantics.EXACTLY_ONCE}
+
+
+def test_minima_of_moments_pass_through_an_internal_category() -> None:
+    """Times and dates are numbers in the partials, and moments again in the results; so is the event time of a group without a window."""
+    app = compiled(
+        "CREATE CATEGORY c (at timestamp, name text, day date) WITH (key = 'name', time = 'at');"
+        "CREATE TABLE t AS SELECT day, min(at) AS first, max(day) AS last FROM c GROUP BY day;"
+    )
+    driver = Driver(app.processors)
+    category = app.relations["c"].category
+    moments = [datetime(2026, 5, 3, hour, 30, 0, 250, tzinfo=timezone.utc) for hour in (7, 5, 9)]
+    driver.send(category, [category.record(at=moment, name="a", day=moment.date()) for moment in moments])
+    [*_, last] = driver.read(app.relations["t"].category)
+
+    assert (last.day, last.first, last.last, last.at) == (moments[0].date(), moments[1], moments[0].date(), moments[2])
