@@ -8,13 +8,16 @@ from typing import Annotated
 
 import typer
 from rich.markup import escape
+from rich.padding import Padding
 
 from ...processors.sql.errors import SqlText
+from ..humanize import counted
+from ..sql.example_tests import ExampleResult, examples_of, run_examples
 from ..sql.explanation import explained
 from ..topic_inference import read_sample
 from ..topic_inference.sql_columns import with_types
 from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, connect
-from .output import out, print_json
+from .output import out, print_json, table_of
 from .registry_options import Registry, RegistryCa, RegistryUser, named_registry
 
 app = typer.Typer(help="Write, explain and test SQL files.", no_args_is_help=True)
@@ -68,3 +71,52 @@ def explain(
         for name, value in plan.facts().items():
             lines = f"\n{' ' * (width + 4)}".join(value.splitlines())
             out.print(f"  {name:<{width}}  {escape(lines)}", soft_wrap=True)
+
+
+@app.command("test")
+def run_tests(
+    file: Annotated[Path, typer.Argument(help="An SQL file.", exists=True, dir_okay=False)],
+    *,
+    examples: Annotated[
+        Path | None,
+        typer.Option(help="The test file; the default is NAME_test.sql beside NAME.sql.", show_default=False),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run the tests of an SQL file: rows that are inserted, and rows that its queries should write.
+
+    The tests run in memory, without Kafka. The exit code is 1 if one fails.
+
+    Example: penstock sql test shop.sql
+    """
+    place = examples or examples_of(file)
+    results = run_examples(file, place)
+    for result in results:
+        if as_json:
+            print_json({"passed": not result.differences, **asdict(result)})
+        else:
+            _print_result(place, result)
+    if any(result.differences for result in results):
+        raise typer.Exit(1)
+
+
+def _print_result(place: Path, result: ExampleResult) -> None:
+    out.print(f"{'[red]failed' if result.differences else '[green]passed'}[/]  {escape(result.name)}", soft_wrap=True)
+    for each in result.differences:
+        out.print(
+            f"  {place}, line {each.line}: in {each.table}, {counted(len(each.missing), 'expected row')} missing (-), "
+            f"{counted(len(each.unexpected), 'unexpected row')} written (+), {counted(each.equal, 'row')} as expected.",
+            soft_wrap=True,
+            markup=False,
+        )
+        marked = [*(("-", row) for row in each.missing), *(("+", row) for row in each.unexpected)]
+        out.print(
+            Padding(table_of(("", *each.columns), [(mark, *map(_shown, row)) for mark, row in marked]), (0, 0, 0, 4))
+        )
+
+
+def _shown(value: object) -> str:
+    """Return a value as SQL writes it."""
+    if value is None:
+        return "NULL"
+    return str(value).lower() if isinstance(value, (bool, int, float)) else f"'{value}'"

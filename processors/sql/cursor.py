@@ -57,6 +57,11 @@ class Cursor:
         """Return the offset of the next token in the file; after the last one, the end of that."""
         return self.tokens[self.index].start if self.index < len(self.tokens) else self.tokens[-1].end + 1
 
+    @property
+    def line(self) -> int:
+        """Return the line of the next token in the file."""
+        return self.text.text.count("\n", 0, self.position) + 1
+
     def word(self) -> str:
         """Return the text of the next token; empty after the last one."""
         return self.tokens[self.index].text if self.index < len(self.tokens) else ""

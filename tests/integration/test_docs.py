@@ -19,6 +19,7 @@ from penstock.ops.cli.root import commands_of
 from penstock.ops.cli.sections import SECTIONS
 from penstock.ops.config.configuration import Configuration
 from penstock.ops.config.toml_file import TomlFile
+from penstock.ops.sql.example_tests import run_examples
 from penstock.processors.sql.compiler import compile_app
 from penstock.processors.sql.errors import SqlText
 
@@ -116,6 +117,16 @@ def test_the_sql_of_a_page_compiles(page: Path) -> None:
     """Each block is one file."""
     for block in blocks(page.read_text(encoding="utf-8"), "sql"):
         assert compile_app(SqlText(page.name, block), __name__).processors
+
+
+def test_the_test_file_of_the_sql_page_passes(tmp_path: Path) -> None:
+    """It tests the first file of the page."""
+    text = (ROOT / "docs" / "sql.md").read_text(encoding="utf-8")
+    [examples] = blocks(text, "sqltest")
+    (tmp_path / "shop.sql").write_text(blocks(text, "sql")[0])
+    (tmp_path / "shop_test.sql").write_text(examples)
+
+    assert [each.differences for each in run_examples(tmp_path / "shop.sql", tmp_path / "shop_test.sql")] == [(), ()]
 
 
 def commands_in(text: str) -> dict[tuple[str, ...], set[str]]:

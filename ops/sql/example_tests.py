@@ -1,0 +1,130 @@
+"""Tests of SQL files with example rows.
+
+shop.sql --compiled--> processors on a bus in memory
+shop_test.sql --parsed--> INSERT: events; ADVANCE: time; EXPECT: compared with the rows written since the last EXPECT
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...processors.errors import AppFileError
+from ...processors.sql.compiler import SqlApp, compile_file
+from ...processors.sql.errors import SqlText
+from ...processors.sql.examples import Advance, ExampleTest, Expect, Insert, Rows, parse_examples
+from ...processors.sql.relations import Relation
+from ..testing import Driver
+
+_DIGITS = 12
+"""The number of digits in which equal numbers with a point agree: sums depend on the order of their events."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """An EXPECT with other rows than were written.
+
+    Args:
+        table: the table.
+        line: the line of the EXPECT in the test file.
+        columns: the compared columns.
+        missing: the expected rows that were not written.
+        unexpected: the written rows that were not expected.
+        equal: the number of rows that were expected and written.
+    """
+
+    table: str
+    line: int
+    columns: tuple[str, ...]
+    missing: tuple[tuple[Any, ...], ...]
+    unexpected: tuple[tuple[Any, ...], ...]
+    equal: int
+
+
+@dataclass(frozen=True)
+class ExampleResult:
+    """The result of a test.
+
+    Args:
+        name: its name.
+        differences: the differences that it found; empty if it passed.
+    """
+
+    name: str
+    differences: tuple[Difference, ...]
+
+
+def examples_of(file: Path) -> Path:
+    """Return the test file of an SQL file, beside it: `shop_test.sql` of `shop.sql`."""
+    return file.with_name(f"{file.stem}_test.sql")
+
+
+def run_examples(file: Path, examples: Path) -> list[ExampleResult]:
+    """Run the tests of an SQL file on a bus in memory.
+
+    Raises:
+        AppFileError: the test file is missing, or has no tests.
+        DeclarationError: a statement of either file is invalid.
+        PenstockError: a processor stopped at an event.
+    """
+    if not examples.is_file():
+        raise AppFileError(
+            f"The test file {examples} does not exist. Nothing was tested. Create it with INSERT and EXPECT statements, or name another one with "
+            "--examples."
+        )
+    app = compile_file(file, file.stem)
+    tests = parse_examples(SqlText(str(examples), examples.read_text(encoding="utf-8")), app)
+    if not any(isinstance(step, Expect) for test in tests for step in test.steps):
+        raise AppFileError(
+            f"{examples} expects nothing. Nothing was tested. Add a statement: EXPECT table (…) VALUES (…);"
+        )
+    return [ExampleResult(test.name, tuple(_run(app, test))) for test in tests]
+
+
+def _run(app: SqlApp, test: ExampleTest) -> Iterator[Difference]:
+    driver = Driver(app.processors)
+    seen: dict[str, Counter[Any]] = {}
+    for step in test.steps:
+        match step:
+            case Insert(rows):
+                driver.send(rows.table.category, [_record(rows, values) for values in rows.values])
+            case Advance(time):
+                driver.advance(time.total_seconds())
+            case Expect(rows):
+                written = Counter(driver.read(rows.table.category))
+                new = written - seen.get(rows.table.name, Counter())
+                seen[rows.table.name] = written
+                yield from _difference(rows, list(new.elements()))
+
+
+def _record(rows: Rows, values: Sequence[Any]) -> Any:
+    table = rows.table
+    return table.category.record(
+        **{table.attributes[name]: value for name, value in zip(rows.columns, values, strict=True)}
+    )
+
+
+def _difference(rows: Rows, written: Sequence[Any]) -> Iterator[Difference]:
+    """Yield the difference between expected and written rows, if there is one."""
+    expected = Counter(tuple(map(_rounded, values)) for values in rows.values)
+    found = Counter(_values(rows.table, rows.columns, record) for record in written)
+    if found != expected:
+        yield Difference(
+            rows.table.name,
+            rows.line,
+            rows.columns,
+            tuple((expected - found).elements()),
+            tuple((found - expected).elements()),
+            (expected & found).total(),
+        )
+
+
+def _values(table: Relation, columns: Sequence[str], record: Any) -> tuple[Any, ...]:
+    return tuple(_rounded(getattr(record, table.attributes[name])) for name in columns)
+
+
+def _rounded(value: Any) -> Any:
+    return float(f"{value:.{_DIGITS}g}") if isinstance(value, float) else value

@@ -1,0 +1,248 @@
+"""Example rows of SQL files: the statements of a test file.
+
+    TEST 'a name';                          a new test, with empty tables
+    INSERT INTO views (…) VALUES (…), (…);  events arrive
+    ADVANCE interval '2 minutes';           time passes without events
+    EXPECT pages (…) VALUES (…);            the rows written since the last EXPECT of the table, in any order
+    EXPECT NO ROWS IN pages;
+
+Values are constant expressions of SQL, converted to the types of their columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from sqlglot import exp
+from sqlglot.tokenizer_core import TokenType
+
+from ..validation import did_you_mean
+from .compiler import SqlApp
+from .cursor import Cursor, keyword, parsed_sql, statements_of
+from .errors import SqlText
+from .expressions import Program, interval_of
+from .relations import Relation
+from .types import ColumnType
+
+_INSERT = "INSERT INTO views (seen, page) VALUES (0, '/'), (1000, '/home');"
+_EXPECT = "EXPECT views_per_page (page, views) VALUES ('/', 1);"
+_NO_ROWS = "EXPECT NO ROWS IN views_per_page;"
+_ADVANCE = "ADVANCE interval '2 minutes';"
+_TEST = "TEST 'late events are dropped';"
+_EXAMPLES = f"The statements are:\n{_TEST}\n{_INSERT}\n{_ADVANCE}\n{_EXPECT}\n{_NO_ROWS}"
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of a table.
+
+    Args:
+        table: the table.
+        columns: the columns that they contain.
+        values: the values of each row, in the order of the columns.
+        line: the line of the statement in its file.
+    """
+
+    table: Relation
+    columns: tuple[str, ...]
+    values: tuple[tuple[Any, ...], ...]
+    line: int
+
+
+@dataclass(frozen=True)
+class Insert:
+    """INSERT: the rows arrive as events."""
+
+    rows: Rows
+
+
+@dataclass(frozen=True)
+class Advance:
+    """ADVANCE: time passes without events."""
+
+    time: timedelta
+
+
+@dataclass(frozen=True)
+class Expect:
+    """EXPECT: these rows were written since the last EXPECT of the table."""
+
+    rows: Rows
+
+
+Step = Insert | Advance | Expect
+
+
+@dataclass(frozen=True)
+class ExampleTest:
+    """A test of an SQL file.
+
+    Args:
+        name: its name.
+        steps: its steps, in order.
+    """
+
+    name: str
+    steps: tuple[Step, ...]
+
+
+def parse_examples(text: SqlText, app: SqlApp) -> list[ExampleTest]:
+    """Return the tests of a test file.
+
+    Args:
+        text: the test file.
+        app: the tested file.
+
+    Raises:
+        SqlRefused: a statement is invalid, or its values do not fit their columns.
+    """
+    tests: list[tuple[str, list[Step]]] = []
+    for cursor in statements_of(text):
+        if cursor.accepts("TEST"):
+            tests.append((cursor.quoted(_TEST), []))
+            cursor.end(_TEST)
+        else:
+            if not tests:
+                tests.append((text.name, []))
+            tests[-1][1].append(_step(cursor, app))
+    return [ExampleTest(name, tuple(steps)) for name, steps in tests]
+
+
+def _step(cursor: Cursor, app: SqlApp) -> Step:
+    if cursor.accepts("INSERT"):
+        cursor.expect("INTO", _INSERT)
+        return _insert(cursor, app)
+    if cursor.accepts("ADVANCE"):
+        return Advance(_interval(cursor))
+    if cursor.accepts("EXPECT"):
+        return Expect(_expected(cursor, app.relations))
+    raise cursor.refused(f"There is no statement {cursor.word()} in a test file.", _EXAMPLES)
+
+
+def _interval(cursor: Cursor) -> timedelta:
+    start, tokens = cursor.position, cursor.tokens[cursor.index :]
+    select = parsed_sql(cursor.text, [keyword(TokenType.SELECT, "SELECT"), *tokens], start)
+    [node] = select.expressions or [None]
+    if not isinstance(node, exp.Interval):
+        raise cursor.refused("An interval is expected here.", f"Write: {_ADVANCE}")
+    return interval_of(cursor.text, node)
+
+
+def _insert(cursor: Cursor, app: SqlApp) -> Insert:
+    position = cursor.position
+    rows = _rows(cursor, app.relations, _INSERT)
+    if any(rows.table.category in processor.outputs() for processor in app.processors):
+        raise cursor.text.refusal(
+            position,
+            f"A query writes {rows.table.name}, so a test does not insert into it.",
+            "Insert into the tables that the query reads.",
+        )
+    for name, kind in rows.table.columns.items():
+        if not kind.nullable and name not in rows.columns:
+            raise cursor.text.refusal(
+                position, f"Column {name} of {rows.table.name} needs a value.", "Add it to the list of columns."
+            )
+    return Insert(rows)
+
+
+def _expected(cursor: Cursor, relations: Mapping[str, Relation]) -> Rows:
+    if not cursor.at("NO", "ROWS"):
+        return _rows(cursor, relations, _EXPECT)
+    cursor.accepts("NO", "ROWS")
+    cursor.expect("IN", _NO_ROWS)
+    line = cursor.line
+    table = _table(cursor, relations, _NO_ROWS)
+    cursor.end(_NO_ROWS)
+    return Rows(table, tuple(table.columns), (), line)
+
+
+def _table(cursor: Cursor, relations: Mapping[str, Relation], example: str) -> Relation:
+    position, name = cursor.position, cursor.name(example)
+    if name not in relations:
+        raise cursor.text.refusal(
+            position,
+            f"There is no table {name}.",
+            f"The tables are: {', '.join(relations)}.{did_you_mean(name, relations)}",
+        )
+    return relations[name]
+
+
+def _rows(cursor: Cursor, relations: Mapping[str, Relation], example: str) -> Rows:
+    line = cursor.line
+    table = _table(cursor, relations, example)
+    columns = tuple(table.columns) if cursor.at("VALUES") else _columns(cursor, table, example)
+    cursor.expect("VALUES", example)
+    values = [_values(cursor, table, columns, example)]
+    while cursor.accepts(","):
+        values.append(_values(cursor, table, columns, example))
+    cursor.end(example)
+    return Rows(table, columns, tuple(values), line)
+
+
+def _columns(cursor: Cursor, table: Relation, example: str) -> tuple[str, ...]:
+    cursor.expect("(", example)
+    columns: list[str] = []
+    while True:
+        position, name = cursor.position, cursor.name(example)
+        if name not in table.columns:
+            raise cursor.text.refusal(
+                position,
+                f"{table.name} has no column {name}.",
+                f"Its columns are: {', '.join(table.columns)}.{did_you_mean(name, table.columns)}",
+            )
+        if name in columns:
+            raise cursor.text.refusal(position, f"Column {name} is listed twice.")
+        columns.append(name)
+        if not cursor.accepts(","):
+            break
+    cursor.expect(")", example)
+    return tuple(columns)
+
+
+def _values(cursor: Cursor, table: Relation, columns: Sequence[str], example: str) -> tuple[Any, ...]:
+    """Return the values of a row in parentheses."""
+    position, tokens = cursor.position, cursor.parentheses(example)
+    nodes = parsed_sql(cursor.text, [keyword(TokenType.SELECT, "SELECT"), *tokens[1:-1]], position).expressions
+    if len(nodes) != len(columns):
+        raise cursor.text.refusal(
+            position, f"This row has {len(nodes)} values for {len(columns)} columns: {', '.join(columns)}."
+        )
+    program = Program(cursor.text, _NoColumns())
+    return tuple(
+        _value(program, _placed(node, position), name, table.columns[name])
+        for name, node in zip(columns, nodes, strict=True)
+    )
+
+
+def _placed(node: exp.Expr, position: int) -> exp.Expr:
+    """Return a node that has a position: its own, or the position of its row."""
+    if not any("start" in each.meta for each in node.walk()):
+        node.meta["start"] = position
+    return node
+
+
+def _value(program: Program, node: exp.Expr, column: str, kind: ColumnType) -> Any:
+    named = node.find(exp.Column)
+    if named is not None:
+        raise program.refused(
+            named, f"{named.sql()} is a name, and values are constant.", "Write texts in single quotes: 'text'."
+        )
+    compiled = program.expect(node, kind.type)
+    value = program.function("value", "", [f"return {compiled.code}"])()
+    if value is None and not kind.nullable:
+        raise program.refused(node, f"Column {column} cannot be NULL.")
+    return value
+
+
+class _NoColumns:
+    """The scope of constant expressions."""
+
+    def column(self, table: str | None, name: str) -> None:
+        """Return None."""
+
+    def names(self) -> Sequence[str]:
+        """Return no name."""
+        return []
