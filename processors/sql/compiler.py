@@ -15,15 +15,16 @@ from pathlib import Path
 from sqlglot import exp
 
 from ..declare.processor import Processor
-from ..declare.stateless import Stateless
 from .errors import SqlText
 from .expressions import Compiled, Program, position_of
 from .grouping import grouped
 from .inner_queries import branches, inner_queries, united, within
+from .joins import joined
+from .lookup_tables import LookupTable, lookup_table
 from .queries import Query, constructor
 from .ranking import is_topk, ranked
 from .relations import Relation
-from .statements import CreateApplication, CreateInput, CreateTable, Statement, parse_statements
+from .statements import CreateApplication, CreateInput, CreateLookup, CreateTable, Statement, parse_statements
 
 
 @dataclass(frozen=True)
@@ -33,11 +34,13 @@ class SqlApp:
     Args:
         name: the name of the application; None without CREATE APPLICATION.
         relations: the tables, by name.
+        lookups: the lookup tables, by name.
         processors: the processors, in the order of the file.
     """
 
     name: str | None
     relations: Mapping[str, Relation]
+    lookups: Mapping[str, LookupTable]
     processors: tuple[type[Processor], ...]
 
 
@@ -54,7 +57,7 @@ def compile_app(text: SqlText, module: str) -> SqlApp:
     compiler = _Compiler(text, module)
     for statement in parse_statements(text):
         compiler.add(statement)
-    return SqlApp(compiler.name, compiler.relations, tuple(compiler.processors))
+    return SqlApp(compiler.name, compiler.relations, compiler.lookups, tuple(compiler.processors))
 
 
 def compile_file(path: Path, module: str) -> SqlApp:
@@ -76,6 +79,7 @@ class _Compiler:
     def __init__(self, text: SqlText, module: str) -> None:
         self.name: str | None = None
         self.relations: dict[str, Relation] = {}
+        self.lookups: dict[str, LookupTable] = {}
         self.processors: list[type[Processor]] = []
         self._text = text
         self._module = module
@@ -91,10 +95,12 @@ class _Compiler:
                 raise self._text.refusal(statement.position, "The application already has a name.")
             self.name = statement.name
             return
-        if statement.name in self.relations:
+        if statement.name in self.relations or statement.name in self.lookups:
             raise self._text.refusal(statement.position, f"There is already a table {statement.name}.")
         if isinstance(statement, CreateInput):
             self.relations[statement.name] = Relation.of_input(self._text, statement)
+        elif isinstance(statement, CreateLookup):
+            self.lookups[statement.name] = lookup_table(self._text, statement)
         else:
             self._add_query(statement)
 
@@ -115,8 +121,8 @@ class _Compiler:
                 )
             named[name] = replace(self._result(within(statement, name, inner), named), name=name)
         queries = [
-            Query.of(self._text, self._module, replace(statement, query=branch), named)
-            for branch in branches(self._text, statement.query)
+            self._query(replace(statement, query=branch), named, number)
+            for number, branch in enumerate(branches(self._text, statement.query), 1)
         ]
         if len(queries) == 1 and any(is_topk(node) for _, node in queries[0].columns):
             processors, output = ranked(queries[0])
@@ -126,6 +132,29 @@ class _Compiler:
             processors, output = _filtered(queries)
         self.processors += processors
         return output
+
+    def _query(self, statement: CreateTable, relations: Mapping[str, Relation], number: int) -> Query:
+        """Return a query with resolved tables and columns, perhaps over a join.
+
+        Args:
+            statement: its statement.
+            relations: the tables that it can read.
+            number: its number among the branches of UNION ALL.
+
+        Raises:
+            SqlRefused: a table or a column does not exist, or a clause is not supported.
+        """
+        source = statement.query.args.get("from_")
+        if source is not None and source.this.name in self.lookups and source.this.name not in relations:
+            raise self._text.refusal(
+                position_of(source.this),
+                f"{source.this.name} is a lookup table, which has no events.",
+                f"Join it: FROM … JOIN {source.this.name} ON ….",
+            )
+        query = Query.of(self._text, self._module, statement, relations)
+        if query.select.args.get("joins"):
+            query = joined(query, relations, self.lookups, number)
+        return query.with_columns()
 
 
 def _filtered(queries: Sequence[Query]) -> tuple[list[type[Processor]], Relation]:
@@ -139,17 +168,18 @@ def _filtered(queries: Sequence[Query]) -> tuple[list[type[Processor]], Relation
     ]
     columns = united(queries, compiled)
     kept = {node.name: name for name, node in reversed(first.columns) if isinstance(node, exp.Column)}
-    key = kept.get(str(first.source.category.key))
+    key = None if first.source.key is None else kept.get(first.source.key)
     if len(queries) > 1 and key is not None and columns[key].nullable:
         key = None
     output = first.output(columns, kept.get(first.source.time), key)
     at = list(columns).index(output.category.times.field or "")
     output = replace(output, has_watermarks=output.has_watermarks and all(query.keeps_time(at) for query in queries))
+    before = [processor for query in queries for processor in query.before]
     processors = [
         _branch(query, program, output, dict(zip(columns, values, strict=True)), number)
         for number, (query, program, values) in enumerate(zip(queries, programs, compiled, strict=True), 1)
     ]
-    return processors, output
+    return [*before, *processors], output
 
 
 def _expect_no_window(query: Query) -> None:
@@ -175,6 +205,5 @@ def _branch(
     condition = query.condition(program)
     written = f"return ({constructor(program, output, columns)},)"
     body = [written] if condition is None else [f"if {condition}:", f"    {written}", "return ()"]
-    process = program.function("process", "self, event", body)
     name = output.name if number == 1 else f"{output.name}_{number}"
-    return query.processor(Stateless, query.source, replace(output, name=name), {"process": process})
+    return query.row_processor(program, query.source, replace(output, name=name), body)

@@ -105,7 +105,7 @@ class Program:
             parameters: its parameters, as code. Columns are fields of `event`.
             body: its lines.
         """
-        namespace = dict(self._globals)
+        namespace = {"__name__": f"<{self.text.name}>", **self._globals}
         source = "\n    ".join([f"def {name}({parameters}):", *body])
         exec(compile(source, f"<{self.text.name}>", "exec"), namespace)  # noqa: S102 - the code is our own
         compiled: Callable[..., Any] = namespace[name]

@@ -17,7 +17,6 @@ from sqlglot import exp
 from ..declare.aggregator import Aggregator
 from ..declare.emission import AtCheckpoint, AtWatermark, OnLate
 from ..declare.processor import Processor
-from ..declare.stateless import Stateless
 from ..monoids import TupleOf
 from ..time.windows import GlobalWindow, Hopping, Session, Tumbling, WindowAssigner
 from .aggregates import Aggregate, compile_aggregate, is_aggregate
@@ -62,13 +61,14 @@ def grouped(query: Query) -> tuple[list[type[Processor]], Relation]:
     body = f"return {written}" if passes is None else f"return {written} if {passes} else None"
     observed = _observed(query, group, program, keys, aggregates.found)
     members = {
+        "reads": observed.source.category,
         "observe": observed.observe,
         "result": results.function("result", "self, key, window, value", [f"keys = {decode}(key)", body]),
         "monoid": TupleOf(*(aggregate.monoid for aggregate in aggregates.found)),
         "window": group.window,
         **_timing(query, group),
     }
-    return [*observed.before, query.processor(Aggregator, observed.source, output, members)], output
+    return [*query.before, *observed.before, query.processor(Aggregator, observed.source, output, members)], output
 
 
 @dataclass(frozen=True)
@@ -103,13 +103,7 @@ class Group:
                 keys.append(resolved)
         if len(windows) > 1:
             raise query.text.refusal(query.statement.position, "A query has at most one window.")
-        category = query.source.category
-        is_key = (
-            len(keys) == 1
-            and isinstance(keys[0], exp.Column)
-            and category.partitioner is not None
-            and category.key == keys[0].name
-        )
+        is_key = len(keys) == 1 and isinstance(keys[0], exp.Column) and query.source.is_keyed_by(keys[0].name)
         return Group(tuple(keys), windows[0] if windows else GlobalWindow(), is_key)
 
 
@@ -313,8 +307,7 @@ def _regrouped(
     where = query.condition(program)
     written = f"return ({constructor(program, internal, values)},)"
     body = [written] if where is None else [f"if {where}:", f"    {written}", "return ()"]
-    process = program.function("process", "self, event", body)
-    return internal, query.processor(Stateless, source, internal, {"process": process})
+    return internal, query.row_processor(program, source, internal, body)
 
 
 def _timing(query: Query, group: Group) -> dict[str, Any]:

@@ -35,13 +35,13 @@ def inner_queries(text: SqlText, query: exp.Query) -> Iterator[tuple[str, exp.Qu
         for named in clause.expressions:
             yield _name(text, named), named.this
     for select in branches(text, query):
-        source = select.args.get("from_")
-        if source is not None and isinstance(source.this, exp.Subquery):
-            name, inner = _name(text, source.this), source.this.this
-            table = exp.to_table(name)
-            table.meta["start"] = position_of(source.this)
-            source.set("this", table)
-            yield name, inner
+        for source in filter(None, [select.args.get("from_"), *(select.args.get("joins") or ())]):
+            if isinstance(source.this, exp.Subquery):
+                name, inner = _name(text, source.this), source.this.this
+                table = exp.to_table(name)
+                table.meta["start"] = position_of(source.this)
+                source.set("this", table)
+                yield name, inner
 
 
 def _name(text: SqlText, named: exp.Expr) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from .statements import CreateTable, Setting
 from .types import ColumnType, SqlType
 
 _PROCESSOR_SETTINGS = ("semantics", "late", "out_of_orderness")
-_CLAUSES = frozenset({"expressions", "from_", "where", "group", "having"})
+_CLAUSES = frozenset({"expressions", "from_", "joins", "where", "group", "having"})
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,9 @@ class Query:
         module: the name of the module of its processors.
         statement: its statement.
         select: its parsed SELECT.
-        source: the table that it reads.
+        source: the table that it reads; of a join, first the left one.
         columns: its results: their names and expressions.
+        before: the processors that prepare its source.
     """
 
     text: SqlText
@@ -42,13 +43,14 @@ class Query:
     select: exp.Select
     source: Relation
     columns: tuple[tuple[str, exp.Expr], ...]
+    before: tuple[type[Processor], ...] = ()
 
     @staticmethod
     def of(text: SqlText, module: str, statement: CreateTable, relations: Mapping[str, Relation]) -> Query:
-        """Resolve the table and the columns of a query.
+        """Resolve the table of a query.
 
         Raises:
-            SqlRefused: a clause is not supported, a table does not exist, or a column has no name.
+            SqlRefused: a clause is not supported, or the table does not exist.
         """
         select = statement.query
         if not isinstance(select, exp.Select):
@@ -60,8 +62,16 @@ class Query:
                     position_of(place if isinstance(place, exp.Expr) else select),
                     f"{clause.strip('_').replace('_', ' ').upper()} is not supported.",
                 )
-        source = _source(text, select, relations)
-        columns = tuple(_columns(text, select, source))
+        source = table_of(text, select.args.get("from_") or select, relations)
+        return Query(text, module, statement, select, source, ())
+
+    def with_columns(self) -> Query:
+        """Return the query with its columns.
+
+        Raises:
+            SqlRefused: a column of the result has no name, or the name of another one.
+        """
+        text, columns = self.text, tuple(_columns(self.text, self.select, self.source))
         names = [name for name, _ in columns]
         for name, node in columns:
             if names.count(name) > 1:
@@ -70,7 +80,7 @@ class Query:
                     f"Two columns of the result are named {name}.",
                     "Name one of them: … AS other_name.",
                 )
-        return Query(text, module, statement, select, source, columns)
+        return replace(self, columns=columns)
 
     @property
     def is_grouped(self) -> bool:
@@ -139,6 +149,14 @@ class Query:
         declared = TableDeclaration(self.statement.name, types, time, settings, self.statement.position)
         return replace(Relation.of(self.text, declared), has_watermarks=keeps_time)
 
+    def row_processor(
+        self, program: Program, source: Relation, output: Relation, body: Sequence[str]
+    ) -> type[Processor]:
+        """Return the processor without aggregates that runs lines of code for each row of a source, and returns their outputs."""
+        step = source.step
+        method = program.function(step.method, step.parameters, [*step.before, *body])
+        return self.processor(step.kind, source, output, {**step.members, step.method: method})
+
     def processor(
         self, kind: type[Processor], source: Relation, output: Relation, members: Mapping[str, Any]
     ) -> type[Processor]:
@@ -147,7 +165,6 @@ class Query:
             "__module__": self.module,
             "__doc__": self.statement.words,
             "name": output.name,
-            "reads": source.category,
             "writes": output.category,
             **members,
         }
@@ -180,10 +197,14 @@ def constructor(program: Program, output: Relation, columns: Mapping[str, Compil
     return f"{program.constant(output.category.record)}({values})"
 
 
-def _source(text: SqlText, select: exp.Select, relations: Mapping[str, Relation]) -> Relation:
-    clause = select.args.get("from_")
-    if clause is None:
-        raise text.refusal(position_of(select), "The query has no FROM.", "Name the table that it reads.")
+def table_of(text: SqlText, clause: exp.Expr, relations: Mapping[str, Relation]) -> Relation:
+    """Return the table that FROM or JOIN names, under its alias.
+
+    Raises:
+        SqlRefused: there is no such table.
+    """
+    if isinstance(clause, exp.Select):
+        raise text.refusal(position_of(clause), "The query has no FROM.", "Name the table that it reads.")
     table = clause.this
     if not isinstance(table, exp.Table):
         raise text.refusal(

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from ..declare.processor import Processor
-from ..declare.stateless import Stateless
 from ..time.windows import GlobalWindow, Session
 from .aggregates import STORED, Ranked, is_aggregate
 from .expressions import Compiled, Program, position_of
@@ -54,8 +53,7 @@ def ranked(query: Query) -> tuple[list[type[Processor]], Relation]:
     output = rows.output(columns, bound, key)
     written = constructor(program, output, columns)
     body = [f"return [{written} for row in ranked_rows(event.{_RANKED})]"]
-    process = program.function("process", "self, event", body)
-    return [*processors, rows.processor(Stateless, relation, output, {"process": process})], output
+    return [*processors, rows.row_processor(program, relation, output, body)], output
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from keyword import iskeyword
@@ -12,12 +12,14 @@ import msgspec
 from sqlglot import exp
 
 from ..declare.categories import AnyCategory, Category
+from ..declare.processor import Processor
 from ..declare.records import Record
+from ..declare.stateless import Stateless
 from ..errors import DeclarationError
 from ..validation import did_you_mean
 from .errors import SqlRefused, SqlText
 from .expressions import Compiled, interval_of
-from .statements import CreateInput, Setting, Settings
+from .statements import ColumnDefinition, CreateInput, Setting, Settings
 from .types import PYTHON_TYPES, ColumnType
 
 CATEGORY_SETTINGS = ("category", "key", "time", "buckets", "retention", "codec", "compacted", "replicas")
@@ -44,6 +46,25 @@ class TableDeclaration:
 
 
 @dataclass(frozen=True)
+class RowStep:
+    """A kind of processor, and its method that receives each row.
+
+    Args:
+        kind: the kind of processor.
+        members: its attributes besides the method: its inputs and options.
+        method: the name of the method.
+        parameters: its parameters, as code.
+        before: the lines of the method before the code of the query.
+    """
+
+    kind: type[Processor]
+    members: Mapping[str, Any]
+    method: str
+    parameters: str
+    before: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Relation:
     """A table that queries can read: the events of a category.
 
@@ -63,6 +84,20 @@ class Relation:
     time: str
     has_watermarks: bool = False
 
+    @property
+    def key(self) -> str | None:
+        """The column with the key; None without one."""
+        return self.category.key if isinstance(self.category.key, str) else None
+
+    def is_keyed_by(self, column: str) -> bool:
+        """Return whether a column is the key, so that an aggregator can read its groups directly."""
+        return self.key == column and self.category.partitioner is not None
+
+    @property
+    def step(self) -> RowStep:
+        """How a processor without state reads the rows."""
+        return RowStep(Stateless, {"reads": self.category}, "process", "self, event")
+
     @staticmethod
     def of_input(text: SqlText, statement: CreateInput) -> Relation:
         """Return the table of a category that the file declares.
@@ -75,17 +110,8 @@ class Relation:
                 statement.position, f"{statement.name} has no event time.", "Name its column: WITH (time = 'at')."
             )
         key = _value(statement.settings, "key")
-        columns: dict[str, ColumnType] = {}
-        for column in statement.columns:
-            if column.type not in PYTHON_TYPES:
-                problem = "has no type" if column.type is None else f"has the type {column.type.value}"
-                kinds = ", ".join(kind.value for kind in PYTHON_TYPES)
-                advice = f"Write one of: {kinds}."
-                if column.type is None:
-                    advice += f" `penstock sql infer {text.name}` writes the types of the topic's messages."
-                raise text.refusal(column.position, f"Column {column.name} {problem}.", advice)
-            is_needed = column.name in (statement.time, key)
-            columns[column.name] = ColumnType(column.type, nullable=column.nullable and not is_needed)
+        needed = {statement.time} if key is None else {statement.time, str(key)}
+        columns = column_types(text, statement.columns, needed)
         settings = {"category": Setting(statement.category, statement.position), **statement.settings}
         return Relation.of(
             text, TableDeclaration(statement.name, columns, statement.time, settings, statement.position)
@@ -99,8 +125,8 @@ class Relation:
             SqlRefused: a setting is unknown or invalid.
         """
         _check_settings(text, declared)
-        attributes = {column: _attribute(column, index) for index, column in enumerate(declared.columns)}
-        category = _category(text, declared, _record(declared, attributes))
+        attributes = attributes_of(declared.columns)
+        category = _category(text, declared, record_of(declared.name, declared.columns, attributes))
         return Relation(declared.name, category, declared.columns, attributes, declared.time)
 
     def column(self, table: str | None, name: str) -> Compiled | None:
@@ -113,6 +139,29 @@ class Relation:
     def names(self) -> Sequence[str]:
         """Return the names of all columns."""
         return list(self.columns)
+
+
+def column_types(text: SqlText, declared: Sequence[ColumnDefinition], needed: Collection[str]) -> dict[str, ColumnType]:
+    """Return the types of declared columns, by name.
+
+    Args:
+        text: the file.
+        declared: the columns.
+        needed: the columns that are never NULL.
+
+    Raises:
+        SqlRefused: a column has no type, or one that fields do not have.
+    """
+    columns: dict[str, ColumnType] = {}
+    for column in declared:
+        if column.type not in PYTHON_TYPES:
+            problem = "has no type" if column.type is None else f"has the type {column.type.value}"
+            advice = f"Write one of: {', '.join(kind.value for kind in PYTHON_TYPES)}."
+            if column.type is None:
+                advice += f" `penstock sql infer {text.name}` writes the types of the topic's messages."
+            raise text.refusal(column.position, f"Column {column.name} {problem}.", advice)
+        columns[column.name] = ColumnType(column.type, nullable=column.nullable and column.name not in needed)
+    return columns
 
 
 def no_key(_: Record) -> str:
@@ -177,20 +226,31 @@ def _value(settings: Settings, name: str) -> str | int | bool | None:
     return settings[name].value if name in settings else None
 
 
+def attributes_of(columns: Iterable[str]) -> dict[str, str]:
+    """Return the Python name of each column: its own name where Python allows it."""
+    return {column: _attribute(column, index) for index, column in enumerate(columns)}
+
+
 def _attribute(column: str, index: int) -> str:
-    """Return the Python name of a column: its own name where Python allows it."""
     is_usable = column.isidentifier() and not iskeyword(column) and not column.startswith("_")
     return column if is_usable else f"column_{index}"
 
 
-def _record(declared: TableDeclaration, attributes: Mapping[str, str]) -> type[Record]:
+def record_of(name: str, columns: Mapping[str, ColumnType], attributes: Mapping[str, str]) -> type[Record]:
+    """Return the type of the records of a table.
+
+    Args:
+        name: the name of the type.
+        columns: the types of the columns, by name.
+        attributes: the names of their fields.
+    """
     fields: list[Any] = [
         (attributes[column], kind.annotation(), None) if kind.nullable else (attributes[column], kind.annotation())
-        for column, kind in declared.columns.items()
+        for column, kind in columns.items()
     ]
     renamed = {attribute: column for column, attribute in attributes.items() if column != attribute}
     made: Any = msgspec.defstruct(
-        declared.name, fields, bases=(Record,), frozen=True, kw_only=True, rename=renamed or None, module=__name__
+        name, fields, bases=(Record,), frozen=True, kw_only=True, rename=renamed or None, module=__name__
     )
     record: type[Record] = made
     return record

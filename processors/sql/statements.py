@@ -21,7 +21,9 @@ from .errors import SqlText
 from .expressions import interval_of, position_of
 from .types import SqlType, declared_type
 
-_STATEMENTS = "CREATE APPLICATION, CREATE CATEGORY, CREATE INPUT TABLE and CREATE TABLE … AS SELECT"
+_STATEMENTS = (
+    "CREATE APPLICATION, CREATE CATEGORY, CREATE INPUT TABLE, CREATE LOOKUP TABLE and CREATE TABLE … AS SELECT"
+)
 
 
 class Emit(Enum):
@@ -91,6 +93,23 @@ class CreateInput:
 
 
 @dataclass(frozen=True)
+class CreateLookup:
+    """CREATE LOOKUP TABLE: rows outside of the bus.
+
+    Args:
+        name: the name in queries.
+        columns: its columns.
+        settings: the values of its WITH clause.
+        position: its position in the file.
+    """
+
+    name: str
+    columns: tuple[ColumnDefinition, ...]
+    settings: Settings
+    position: int
+
+
+@dataclass(frozen=True)
 class CreateTable:
     """CREATE TABLE … AS SELECT: a query and the category of its results.
 
@@ -113,7 +132,7 @@ class CreateTable:
     position: int
 
 
-Statement = CreateApplication | CreateInput | CreateTable
+Statement = CreateApplication | CreateInput | CreateLookup | CreateTable
 
 
 def parse_statements(text: SqlText) -> list[Statement]:
@@ -141,6 +160,7 @@ def _statement(cursor: Cursor) -> Statement:
 _APPLICATION = "CREATE APPLICATION top_events;"
 _INPUT = 'CREATE INPUT TABLE clicks (at bigint, page text) FROM SCRIBE("clicks") TIME at;'
 _CATEGORY = "CREATE CATEGORY clicks (at bigint, page text) WITH (key = 'page', time = 'at');"
+_LOOKUP = "CREATE LOOKUP TABLE airports (code text, city text) WITH (csv = 'airports.csv', key = 'code');"
 _TABLE = (
     "CREATE TABLE pages AS SELECT page, count(*) AS clicks FROM clicks GROUP BY page, tumble(at, interval '5 minutes');"
 )
@@ -185,6 +205,13 @@ def _category(cursor: Cursor) -> CreateInput:
         position,
         cursor.position,
     )
+
+
+def _lookup(cursor: Cursor) -> CreateLookup:
+    position = cursor.position
+    statement = CreateLookup(cursor.name(_LOOKUP), _columns(cursor, _LOOKUP), _settings(cursor, _LOOKUP), position)
+    cursor.end(_LOOKUP)
+    return statement
 
 
 def _columns(cursor: Cursor, example: str) -> tuple[ColumnDefinition, ...]:
@@ -305,5 +332,6 @@ _PARSERS = (
     (("APPLICATION",), _application),
     (("INPUT", "TABLE"), _input),
     (("CATEGORY",), _category),
+    (("LOOKUP", "TABLE"), _lookup),
     (("TABLE",), _table),
 )
