@@ -49,7 +49,7 @@ class Origin(NamedTuple):
     """Where a record of a table comes from.
 
     Args:
-        bucket: the number of its bucket; of an output, that of its shard.
+        bucket: the number of its bucket; of an output, the bucket of its shard.
         key: its key.
         event_time: its event time (milliseconds since 1970, UTC).
         at_ms: its arrival (milliseconds since 1970, UTC); None for an output.
