@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+
+import msgspec
 
 from ..humanize import counted
 from .avro_shape import RECURSIVE
 from .event_time_choice import TimeCandidate, time_candidates
 from .formats import RecognisedTopic, recognise
 from .key_choice import KeyChoice, choose_key
+from .record_types import RecordTypes, find_record_types
 from .registries import NamedRegistry
 from .shape import Shape, merged
 from .topic_sample import TopicSample
@@ -40,6 +43,8 @@ _IMPORTS = {
     "UUID": "from uuid import UUID",
     "Annotated": "from typing import Annotated",
 }
+_OF_UNIONS = {"", "ps.codecs.MessagePack()"}
+"""The codecs, as code, of categories that may have several record types."""
 _KEY_FIELD, _TIME_FIELD = "message_key", "message_time"
 
 
@@ -93,8 +98,10 @@ class _Module:
     def code(self) -> str:
         """Return the code."""
         topic = self.sample.spec.name
-        record = self._class(_class_name(topic), self.topic.shape, own_fields=list(self._message_fields()))
-        arguments = [_Argument(f'"{topic}"'), _Argument(record), *self._arguments()]
+        types = self._record_types()
+        own_fields = list(self._message_fields())
+        record = self._union(types) if types else self._class(_class_name(topic), self.topic.shape, own_fields)
+        arguments = [_Argument(f'"{topic}"'), _Argument(record), *self._arguments(types)]
         category = "\n".join(map(str, arguments))
         classes = "\n\n\n".join("\n".join(lines) for lines in self.classes.values())
         head = f'"""The topic {topic}, inferred from {counted(len(self.sample.messages), "message")}. Check types, key and event time."""'
@@ -103,7 +110,36 @@ class _Module:
         third = "\n".join([*sorted(self.imports & {"import msgspec"}), "import penstock as ps"])
         imports = f"{standard}\n\n{third}" if standard else third
         setup = f"{self.topic.format.setup}\n\n\n" if self.topic.format.setup else ""
-        return f"{head}\n\n{imports}\n\n\n{setup}{classes}\n\n\n{_variable(topic)} = ps.Category(\n{category}\n)\n"
+        annotation = f": ps.Category[{record}]" if types else ""
+        return f"{head}\n\n{imports}\n\n\n{setup}{classes}\n\n\n{_variable(topic)}{annotation} = ps.Category(\n{category}\n)\n"
+
+    def _record_types(self) -> RecordTypes | None:
+        """Return the record types of the topic, if it has several and a category can have them."""
+        is_supported = self.topic.format.codec in _OF_UNIONS and self.times and self.key.field is not None
+        types = find_record_types(self.topic.contents) if is_supported else None
+        return None if types is None or types.field in {self.key.field, self.times[0].path[0]} else types
+
+    def _union(self, types: RecordTypes) -> str:
+        """Add a class for each type, after the classes of their fields; return the union. Equal fields have one type in all of them."""
+        prefix, merged_shape = _class_name(self.sample.spec.name), self.topic.shape
+        kinds = {
+            name: self._type(f"{prefix}{_class_name(name)}", inner)
+            for name, inner in merged_shape.fields.items()
+            if name != types.field
+        }
+        members = [self._member(types.field, tag, shape, kinds) for tag, shape in types.shapes.items()]
+        return " | ".join(members)
+
+    def _member(self, tag_field: str, tag: str, shape: Shape, kinds: Mapping[str, str | None]) -> str:
+        name = _class_name(tag)
+        while name in self.classes:
+            name += "_"
+        options = [f"tag={_quoted(tag)}", *([] if tag_field == "type" else [f"tag_field={_quoted(tag_field)}"])]
+        self.classes[name] = [
+            f"class {name}(ps.Record, frozen=True, {', '.join(options)}):",
+            *self._lines(shape, kinds, is_top=True),
+        ]
+        return name
 
     def _message_fields(self) -> Iterator[str]:
         """Yield the fields that messages contain outside of their values."""
@@ -114,10 +150,11 @@ class _Module:
             self.imports.add(_IMPORTS["Annotated"])
             yield f"    {_TIME_FIELD}: Annotated[int, ps.metadata.Timestamp]"
 
-    def _arguments(self) -> Iterator[_Argument]:
+    def _arguments(self, types: RecordTypes | None) -> Iterator[_Argument]:
         yield self._key_argument()
         yield self._time_argument()
         yield _Argument(f"buckets={self.sample.spec.buckets}")
+        yield from self._codec_argument(types)
         yield from self._placement()
         yield self._retention_argument()
 
@@ -150,9 +187,14 @@ class _Module:
             yield _identifiers(shape.fields)[name]
             shape = shape.fields[name]
 
-    def _placement(self) -> Iterator[_Argument]:
+    def _codec_argument(self, types: RecordTypes | None) -> Iterator[_Argument]:
         if self.topic.format.codec:
             yield _Argument(f"codec={self.topic.format.codec}", self.topic.format.comment)
+        elif types is not None:
+            comment = f"other values of {types.field!r} are skipped; without this line, they do not decode"
+            yield _Argument('codec=ps.codecs.Json(other_types="skip")', comment)
+
+    def _placement(self) -> Iterator[_Argument]:
         if self.key.codec:
             yield _Argument(f"key_codec={self.key.codec}")
         if self.key.partitioner is None:
@@ -176,22 +218,39 @@ class _Module:
         """Add the class of an object's shape, after the classes of its fields; return its name."""
         while name in self.classes:
             name += "_"
+        kinds = {each: self._type(f"{name}{_class_name(each)}", inner) for each, inner in shape.fields.items()}
+        self.classes[name] = [
+            f"class {name}(ps.Record, frozen=True):",
+            *self._lines(shape, kinds, own_fields, is_top=shape is self.topic.shape),
+        ]
+        return name
+
+    def _lines(
+        self, shape: Shape, kinds: Mapping[str, str | None], own_fields: Sequence[str] = (), *, is_top: bool
+    ) -> list[str]:
+        """Return the fields of an object's shape as lines of its class.
+
+        Args:
+            shape: the shape.
+            kinds: the type of each field; None for a field that a record cannot have.
+            own_fields: further lines.
+            is_top: whether these are the fields of messages, one of which is the key.
+        """
         required, optional, left_out = list(own_fields), list[str](), list[str]()
-        names = _identifiers(shape.fields)
+        names = _identifiers(kinds)
         for field_name, inner in shape.fields.items():
-            kind = self._type(f"{name}{_class_name(field_name)}", inner)
+            kind = kinds[field_name]
             if kind is None:
                 left_out.append(f"    # {field_name} is left out: {_mixture(inner)}")
                 continue
-            is_key = shape is self.topic.shape and field_name == self.key.field
+            is_key = is_top and field_name == self.key.field
             is_optional = not is_key and (inner.count < shape.kinds["object"] or "null" in inner.kinds)
             python_name = names[field_name]
             self.imports.update([] if python_name == field_name else ["import msgspec"])
             line = _field_line(field_name, python_name, kind, is_optional=is_optional)
             (optional if is_optional else required).append(line)
         fields = [*required, *optional] or ["    pass"]
-        self.classes[name] = [f"class {name}(ps.Record, frozen=True):", *fields, *left_out]
-        return name
+        return [*fields, *left_out]
 
     def _type(self, name: str, shape: Shape) -> str | None:
         """Return the type of a field; None if a record cannot have it."""
@@ -277,6 +336,10 @@ def _class_name(name: str) -> str:
     words = re.split(r"[\W_]+", name)
     found = "".join(word[:1].upper() + word[1:] for word in words if word)
     return found if found[:1].isalpha() else f"R{found}"
+
+
+def _quoted(text: str) -> str:
+    return msgspec.json.encode(text).decode()
 
 
 def _variable(topic: str) -> str:

@@ -488,3 +488,105 @@ def test_json_arrays_are_recognised() -> None:
     assert [[row.sensor for row in event.rows] for event in events] == [["s0", "x"], ["s1", "x"], ["s2", "x"]]
     assert category.keys_of(events) == ["gw"] * 3
     assert category.event_times_of(events) == [ARRIVED_MS] * 3
+
+
+PLACED = {"type": "order.placed", "order": "o1", "at": ARRIVED_MS - 5, "cents": 7, "lines": [{"sku": "x", "n": 1}]}
+PAID = {"type": "order.paid", "order": "o1", "at": ARRIVED_MS - 4, "card": "visa"}
+SHIPPED = {
+    "type": "order.shipped",
+    "order": "o1",
+    "at": ARRIVED_MS - 3,
+    "lines": [{"sku": "x", "n": 1}],
+    "note": "late",
+}
+
+
+def events_by_type(field: str = "type", count: int = 12) -> list[dict[str, Any]]:
+    """Return events of three types in turn; one in four of the last type has no note."""
+    found = []
+    for number in range(count):
+        event = dict((PLACED, PAID, SHIPPED)[number % 3], order=f"o{number % 4}")
+        event[field] = event.pop("type")
+        if number % 4 == 0:
+            event.pop("note", None)
+        found.append(event)
+    return found
+
+
+def of_order(contents: Sequence[dict[str, Any]]) -> list[MessageCopy]:
+    return [
+        message(each, each["order"].encode(), bucket_of(each["order"].encode(), 4, Partitioner.MURMUR2))
+        for each in contents
+    ]
+
+
+@pytest.mark.parametrize("field", ["type", "eventType", "event", "payload_kind"])
+def test_types_of_events_become_a_union(field: str) -> None:
+    """Each type has its own fields, and every message is read as its type; further types are skipped."""
+    messages = of_order(events_by_type(field))
+    category = inferred(messages)
+    events = events_of(category, messages)
+
+    assert [type(event).__name__ for event in events[:3]] == ["OrderPlaced", "OrderPaid", "OrderShipped"]
+    assert (events[0].cents, events[0].lines[0].sku, events[1].card) == (7, "x", "visa")
+    assert type(events[0].lines[0]) is type(events[2].lines[0])
+    assert {event.note for event in events if type(event).__name__ == "OrderShipped"} == {"late", None}
+    assert not hasattr(events[1], "lines")
+    assert category.keys_of(events) == [f"o{number % 4}" for number in range(12)]
+    assert events_of(category, of_order([{**PAID, field: "order.lost"}] if field == "type" else [])) == []
+
+
+def test_types_in_messagepack_become_a_union() -> None:
+    """As in JSON."""
+    messages = [
+        MessageCopy(msgspec.msgpack.encode(each), each["order"].encode(), 0, timestamp=(2, ARRIVED_MS))
+        for each in events_by_type()
+    ]
+
+    assert len({type(event) for event in events_of(inferred(messages), messages)}) == 3
+
+
+@pytest.mark.parametrize(
+    "contents",
+    [
+        [{"order": f"o{n}", "at": ARRIVED_MS, "type": ("new", "old")[n % 2], "cents": n} for n in range(12)],
+        [{**event, "type": f"t{number}"} for number, event in enumerate(events_by_type(count=30))],
+        [{**event, "type": None if number == 5 else event["type"]} for number, event in enumerate(events_by_type())],
+        events_by_type("country"),
+        [
+            {"order": "o1", "at": ARRIVED_MS, "type": ("new", "old")[n % 2], **({"note": "x"} if n % 3 else {})}
+            for n in range(12)
+        ],
+        events_by_type(count=3),
+    ],
+    ids=["equal fields", "too many values", "a null", "not a type", "an optional field", "too few messages"],
+)
+def test_other_fields_do_not_become_types(contents: list[dict[str, Any]]) -> None:
+    """One record type describes these messages."""
+    messages = of_order(contents)
+    category = inferred(messages)
+
+    assert len(category.record_types) == 1
+    assert len(events_of(category, messages)) == len(messages)
+
+
+def test_a_topic_without_a_key_field_in_each_type_has_one_record() -> None:
+    """A category with several types needs the key in each of them; otherwise the message key is a metadata field."""
+    messages = [message(event, b"k%d" % number) for number, event in enumerate(events_by_type())]
+
+    assert len(inferred(messages).record_types) == 1
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["a", "b-c", "1 d", 'quote "', "None"]), st.dictionaries(NAMES, SCALARS, max_size=4)),
+        min_size=1,
+        max_size=12,
+    )
+)
+def test_topics_with_a_type_field_are_always_readable(pairs: list[tuple[str, dict[str, Any]]]) -> None:
+    """Whatever the types and their fields are."""
+    messages = of_order([{**fields, "type": kind, "order": "o1", "time": ARRIVED_MS} for kind, fields in pairs])
+
+    assert len(events_of(inferred(messages), messages)) == len(messages)
