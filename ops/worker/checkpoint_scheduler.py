@@ -74,10 +74,14 @@ class CheckpointScheduler:
             self._advance()
 
     def save(self) -> bool:
-        """Save a checkpoint and wait for it; return whether everything is saved."""
+        """Save a checkpoint and wait for it; return whether everything is saved.
+
+        Also wait until its watermarks are published: when the shards are closed afterwards, their queued watermarks are dropped.
+        """
         self.complete()
         self._begin()
         self.complete()
+        self._time.flush()
         return not any(shard.has_news for shard in self._shards)
 
     def complete(self) -> None:

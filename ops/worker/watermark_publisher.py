@@ -22,8 +22,8 @@ _LOG = logging.getLogger("penstock.worker")
 FIRST_REPEAT_S = 1.0
 """When the first statement of an idle shard is repeated. A single statement cannot be dated."""
 
-CLOSE_LIMIT_S = 10.0
-"""How long `close` waits for the bus to accept the last statements."""
+FLUSH_LIMIT_S = 10.0
+"""How long `flush` waits for the bus to accept the last statements."""
 
 
 class _Published(NamedTuple):
@@ -120,21 +120,28 @@ class WatermarkPublisher:
             return statements
         return ()
 
-    def close(self) -> None:
-        """Send the last statements. A failed one is published when the shard is opened again, and a warning reports it.
+    def flush(self) -> None:
+        """Send the queued statements, and wait until the bus has accepted them.
 
-        An unreachable bus delays the end of the worker by the limit at most: closing the writer drops waiting messages.
+        An unreachable bus delays the caller by the limit at most. A failed statement is published when the shard is opened again, and a warning reports it.
         """
         while self._pending or self._sending is not None:
             if self._sending is not None:
-                wait([self._sending], CLOSE_LIMIT_S)
+                wait([self._sending], FLUSH_LIMIT_S)
                 if not self._sending.done() or self._sending.result():
-                    _LOG.warning(
-                        "%s: its last watermarks were not published, because the bus did not accept them within %.0f s. No event is lost. Its "
-                        "consumers complete their windows, joins and timers after a worker of it has started again.",
-                        self._processor.name,
-                        CLOSE_LIMIT_S,
-                    )
+                    self._report_unsent()
                     break
             self.send_pending()
+
+    def _report_unsent(self) -> None:
+        _LOG.warning(
+            "%s: its last watermarks were not published, because the bus did not accept them within %.0f s. No event is lost. Its "
+            "consumers complete their windows, joins and timers after a worker of it has started again.",
+            self._processor.name,
+            FLUSH_LIMIT_S,
+        )
+
+    def close(self) -> None:
+        """Send the last statements, as `flush` does. Closing the writer drops waiting messages."""
+        self.flush()
         self._writer.close()

@@ -220,6 +220,10 @@ class WatermarkTracker:
         """Send queued watermarks; return at once."""
         self._publisher.send_pending()
 
+    def flush(self) -> None:
+        """Send queued watermarks, and wait for them."""
+        self._publisher.flush()
+
     def _publish(self, number: int, *, idle: bool) -> None:
         self._published_s[number] = self._clock.monotonic_s()
         self._published_idle[number] = idle

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from datetime import timedelta
+from typing import Any
 
 from support.machines import write
 
@@ -13,6 +16,7 @@ from penstock.ops.worker.preflight import ends_of
 from penstock.ops.worker.until_end import UntilEnd
 from penstock.ops.worker.worker import Worker, WorkerConfig
 from penstock.state.protocols import MemoryStateFolder
+from penstock.transport.tables.upstream_watermarks import watermarks_on
 from penstock.transport.watermark_writer import WatermarkWriter
 
 MINUTE = 60_000
@@ -130,3 +134,52 @@ def test_a_worker_without_buckets_stops() -> None:
 
     assert not knew
     assert sorted(other.owned for other in others) == [(0,), (1,)]
+
+
+class Copy(ps.Stateless[Visit, Visit]):
+    """Copies visits. Its watermark is the newest event time."""
+
+    reads, writes = visits, ps.Category("copies", Visit, key="page", event_time="at", buckets=2)
+    watermark = ps.watermarks.BoundedOutOfOrderness()
+
+    def process(self, event: Visit) -> list[Visit]:
+        """Return the visit."""
+        return [event]
+
+
+class Occupied(Executor):
+    """A thread that is busy until a condition holds.
+
+    Args:
+        condition: the condition, which a thread of its own checks.
+    """
+
+    def __init__(self, condition: Callable[[], bool]) -> None:
+        self._condition = condition
+        self._pool = ThreadPoolExecutor(1)
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Run the call once the condition holds."""
+
+        def call() -> Any:
+            deadline = time.monotonic() + 30
+            while not self._condition():
+                assert time.monotonic() < deadline, "the condition does not hold"
+                time.sleep(0.01)
+            return fn(*args, **kwargs)
+
+        return self._pool.submit(call)
+
+
+def test_the_last_watermarks_are_published_while_earlier_ones_are_being_sent() -> None:
+    """The consumers of a stopped worker may have no later worker to wait for."""
+    driver = Driver(Copy)
+    for batch in range(3):
+        write(driver.bus, visits, [Visit(page, batch * MINUTE) for page in "abcdefgh"])
+    occupied = Occupied(lambda: sum(driver.bus.committed("copy", "visits").values()) == 24)
+    config = WorkerConfig(driver.bus, MemoryStateFolder(), "one")
+    worker = Worker(Copy(), config, InlineExecutor(), InlineExecutor(), clock=driver.clock, requests=occupied)
+    run_to_end(worker, Copy, driver)
+
+    found = watermarks_on(driver.bus)
+    assert {found["copy", number].low_ms for number in range(2)} == {2 * MINUTE}

@@ -493,7 +493,7 @@ def test_an_unresponsive_bus_does_not_delay_the_end_and_unpublished_watermarks_a
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The last watermarks are published when the shards are opened again."""
-    monkeypatch.setattr(watermark_publisher, "CLOSE_LIMIT_S", 0.01)
+    monkeypatch.setattr(watermark_publisher, "FLUSH_LIMIT_S", 0.01)
     driver = Driver([Filter])
     publisher = WatermarkPublisher(Filter(), driver.bus, HangingExecutor())
     publisher.publish(0, 10, "", idle=False)
