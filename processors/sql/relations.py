@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from keyword import iskeyword
 from typing import Any
@@ -74,7 +74,7 @@ class Relation:
         columns: the types of its columns, by name.
         attributes: the Python names of the fields of its record, by column.
         time: the column with the event time.
-        has_watermarks: whether a processor of the file writes it, with watermarks of this event time.
+        has_watermarks: whether processors write it, in this file or elsewhere, with watermarks of this event time.
     """
 
     name: str
@@ -113,9 +113,15 @@ class Relation:
         needed = {statement.time} if key is None else {statement.time, str(key)}
         columns = column_types(text, statement.columns, needed)
         settings = {"category": Setting(statement.category, statement.position), **statement.settings}
-        return Relation.of(
-            text, TableDeclaration(statement.name, columns, statement.time, settings, statement.position)
-        )
+        watermark = settings.pop("watermark", None)
+        if watermark is not None and watermark.value != "upstream":
+            raise text.refusal(
+                watermark.position,
+                f"There is no watermark {watermark.value!r}.",
+                "Write 'upstream' if processors of Penstock write the category, or omit the setting.",
+            )
+        declared = TableDeclaration(statement.name, columns, statement.time, settings, statement.position)
+        return replace(Relation.of(text, declared), has_watermarks=watermark is not None)
 
     @staticmethod
     def of(text: SqlText, declared: TableDeclaration) -> Relation:

@@ -254,6 +254,11 @@ def test_a_division_by_zero_is_an_error_of_the_event() -> None:
             "Did you mean `exactly once`?",
         ),
         (
+            "CREATE CATEGORY c (at bigint) WITH (time = 'at', watermark = 'upstraem');\nCREATE TABLE t AS SELECT at FROM c;",
+            "line 1",
+            "Write 'upstream'",
+        ),
+        (
             f"{EVENTS}\nCREATE TABLE events AS SELECT seen FROM events;",
             "line 2, column 14",
             "There is already a table events",
