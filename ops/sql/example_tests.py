@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ...processors.apps.app_modules import sql_app
 from ...processors.errors import AppFileError
-from ...processors.sql.compiler import SqlApp, compile_file
+from ...processors.sql.compiler import SqlApp
 from ...processors.sql.errors import SqlText
 from ...processors.sql.examples import Advance, ExampleTest, Expect, Insert, Rows, parse_examples
 from ...processors.sql.relations import Relation
@@ -75,7 +76,7 @@ def run_examples(file: Path, examples: Path) -> list[ExampleResult]:
             f"The test file {examples} does not exist. Nothing was tested. Create it with INSERT and EXPECT statements, or name another one with "
             "--examples."
         )
-    app = compile_file(file, file.stem)
+    app = sql_app(file, file.stem)
     tests = parse_examples(SqlText(str(examples), examples.read_text(encoding="utf-8")), app)
     if not any(isinstance(step, Expect) for test in tests for step in test.steps):
         raise AppFileError(

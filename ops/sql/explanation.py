@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from ...processors.apps.app_modules import sql_app
 from ...processors.apps.apps import App
 from ...processors.declare.aggregator import Aggregator
 from ...processors.declare.categories import AnyCategory
@@ -16,7 +17,7 @@ from ...processors.declare.processor import KeyedProcessor, Processor, key_name
 from ...processors.declare.stateless import Stateless
 from ...processors.declare.table_joins import TableJoin
 from ...processors.lookups import LookupJoin
-from ...processors.sql.compiler import SqlApp, compile_file
+from ...processors.sql.compiler import SqlApp
 from ...processors.sql.grouping import GROUP_KEY
 from ...processors.time.windows import GlobalWindow, Hopping, Session, Tumbling, WindowAssigner
 from ..humanize import counted, human_duration
@@ -107,7 +108,7 @@ def explained(path: Path) -> list[ProcessorPlan]:
     Raises:
         DeclarationError: a statement is invalid, or a processor cannot work.
     """
-    compiled = compile_file(path, path.stem)
+    compiled = sql_app(path, path.stem)
     app = App.of(compiled.name or path.stem, compiled.processors)
     return [_plan(compiled, processor) for processor in app.processors]
 

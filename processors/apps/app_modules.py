@@ -16,10 +16,14 @@ from importlib import import_module, invalidate_caches
 from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 from zlib import crc32
 
 from ..errors import AppFileError, DeclarationError, PenstockError
 from ..validation import did_you_mean
+
+if TYPE_CHECKING:
+    from ..sql.compiler import SqlApp
 
 APP_SUFFIXES = (".py", ".sql")
 """The suffixes of app files."""
@@ -156,14 +160,40 @@ def _import_file(path: Path) -> ModuleType:
 
 def _sql_module(path: Path, name: str) -> ModuleType:
     """Return a module with the processors of an SQL file."""
-    from ..sql.compiler import compile_file  # noqa: PLC0415 - apps in Python start without the SQL parser
-
-    app = compile_file(path, name)
+    app = sql_app(path, name)
     module = ModuleType(name, f"The processors of {path}.")
     module.__file__ = str(path)
     vars(module)[APPLICATION_NAME] = app.name
     vars(module).update({processor.__name__: processor for processor in app.processors})
     return module
+
+
+def sql_app(path: Path, module: str) -> SqlApp:
+    """Return the processors and tables of an SQL file.
+
+    Args:
+        path: the file.
+        module: the name of the module that contains the processors.
+
+    Raises:
+        SqlRefused: a statement is invalid or unsupported.
+        AppFileError: a file of functions is missing or does not import.
+    """
+    from ..sql.compiler import compile_app  # noqa: PLC0415 - apps in Python start without the SQL parser
+    from ..sql.errors import SqlText  # noqa: PLC0415 - likewise
+
+    def load(place: str) -> object:
+        file, _, name = place.partition(":")
+        functions = imported(path.parent / file, "file of functions", "udfs.py:domain")
+        if not hasattr(functions, name):
+            known = [each for each in vars(functions) if not each.startswith("_")]
+            raise AppFileError(
+                f"{path.parent / file} has no function {name!r}. Nothing was started. Write CREATE FUNCTION … USING 'file.py:function'."
+                f"{did_you_mean(name, known)}"
+            )
+        return getattr(functions, name)
+
+    return compile_app(SqlText(str(path), path.read_text(encoding="utf-8")), module, load)
 
 
 def _import_from_package(path: Path, name: str) -> ModuleType:

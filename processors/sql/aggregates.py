@@ -15,6 +15,7 @@ from sqlglot import exp
 from ..monoids import Count, Distinct, First, Last, Max, Mean, Min, Monoid, Quantiles, Sum, TopKeys
 from ..validation import did_you_mean
 from .expressions import Compiled, Program
+from .python_calls import DEFINITION, Definition, PythonAggregate
 from .types import SqlType
 
 
@@ -293,6 +294,17 @@ def _ranked(program: Program, call: Ranked) -> Aggregate:
     )
 
 
+def _python_aggregate(program: Program, call: PythonAggregate) -> Aggregate:
+    definition: Definition = call.meta[DEFINITION]
+    if len(call.expressions) != 1:
+        raise program.refused(call, f"{definition.name} has one argument, and {len(call.expressions)} are given.")
+    [observation], result = definition.parameters, definition.result
+    observed = program.expect(call.expressions[0], observation.type)
+    return Aggregate(
+        OfValues(definition.function), observed, "{0}", result.type, nullable=result.nullable or observed.nullable
+    )
+
+
 def _expect_arguments(program: Program, call: exp.Expr, used: set[str]) -> None:
     for name, value in call.args.items():
         if value not in (None, False, []) and name not in used:
@@ -307,4 +319,5 @@ _HANDLERS: dict[type[exp.Expr], Callable[[Program, Any], Aggregate]] = {
     exp.ApproxDistinct: _distinct,
     exp.ApproxQuantile: _quantile,
     Ranked: _ranked,
+    PythonAggregate: _python_aggregate,
 }

@@ -10,21 +10,32 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from typing import NoReturn
 
 from sqlglot import exp
 
 from ..declare.processor import Processor
+from ..errors import AppFileError
 from .errors import SqlText
 from .expressions import Compiled, Program, position_of
+from .functions import LoadMember, defined_function, with_functions
 from .grouping import grouped
 from .inner_queries import branches, inner_queries, united, within
 from .joins import joined
 from .lookup_tables import LookupTable, lookup_table
+from .python_calls import Definition
 from .queries import Query, constructor
 from .ranking import is_topk, ranked
 from .relations import Relation
-from .statements import CreateApplication, CreateInput, CreateLookup, CreateTable, Statement, parse_statements
+from .statements import (
+    CreateApplication,
+    CreateFunction,
+    CreateInput,
+    CreateLookup,
+    CreateTable,
+    Statement,
+    parse_statements,
+)
 
 
 @dataclass(frozen=True)
@@ -44,43 +55,39 @@ class SqlApp:
     processors: tuple[type[Processor], ...]
 
 
-def compile_app(text: SqlText, module: str) -> SqlApp:
+def compile_app(text: SqlText, module: str, load: LoadMember | None = None) -> SqlApp:
     """Return the processors of a file.
 
     Args:
         text: the file.
         module: the name of the module that contains the processors.
+        load: imports the functions of CREATE FUNCTION; None if the text is not a file.
 
     Raises:
         SqlRefused: a statement is invalid or unsupported.
     """
-    compiler = _Compiler(text, module)
+    compiler = _Compiler(text, module, load or _no_functions)
     for statement in parse_statements(text):
         compiler.add(statement)
     return SqlApp(compiler.name, compiler.relations, compiler.lookups, tuple(compiler.processors))
 
 
-def compile_file(path: Path, module: str) -> SqlApp:
-    """Return the processors of a file.
-
-    Args:
-        path: the file.
-        module: the name of the module that contains the processors.
-
-    Raises:
-        SqlRefused: a statement is invalid or unsupported.
-    """
-    return compile_app(SqlText(str(path), path.read_text(encoding="utf-8")), module)
+def _no_functions(place: str) -> NoReturn:
+    raise AppFileError(
+        f"{place} cannot be imported: this text is not a file. Write it to a file, beside the functions."
+    )
 
 
 class _Compiler:
     """Adds the tables and processors of one statement after the other."""
 
-    def __init__(self, text: SqlText, module: str) -> None:
+    def __init__(self, text: SqlText, module: str, load: LoadMember) -> None:
         self.name: str | None = None
         self.relations: dict[str, Relation] = {}
         self.lookups: dict[str, LookupTable] = {}
         self.processors: list[type[Processor]] = []
+        self._functions: dict[str, Definition] = {}
+        self._load = load
         self._text = text
         self._module = module
 
@@ -95,6 +102,9 @@ class _Compiler:
                 raise self._text.refusal(statement.position, "The application already has a name.")
             self.name = statement.name
             return
+        if isinstance(statement, CreateFunction):
+            self._functions[statement.name] = defined_function(self._text, statement, self._load)
+            return
         if statement.name in self.relations or statement.name in self.lookups:
             raise self._text.refusal(statement.position, f"There is already a table {statement.name}.")
         if isinstance(statement, CreateInput):
@@ -105,6 +115,7 @@ class _Compiler:
             self._add_query(statement)
 
     def _add_query(self, statement: CreateTable) -> None:
+        with_functions(statement.query, self._functions)
         self.relations[statement.name] = self._result(statement, self.relations)
 
     def _result(self, statement: CreateTable, relations: Mapping[str, Relation]) -> Relation:

@@ -170,3 +170,11 @@ def _as_name(token: Token, following: Token | None) -> Token:
     if token.token_type is TokenType.SESSION and following is not None and following.token_type is TokenType.L_PAREN:
         return Token(TokenType.VAR, token.text, token.line, token.col, token.start, token.end)
     return token
+
+
+def is_builtin(name: str) -> bool:
+    """Return whether the parser knows a function of this name."""
+    parser = _DIALECT.parser()
+    return any(
+        name.upper() in known for known in (parser.FUNCTIONS, parser.FUNCTION_PARSERS, parser.NO_PAREN_FUNCTION_PARSERS)
+    )

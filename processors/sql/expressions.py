@@ -21,6 +21,7 @@ from sqlglot import exp
 from ..validation import did_you_mean
 from . import values
 from .errors import SqlDataError, SqlRefused, SqlText
+from .python_calls import DEFINITION, Definition, PythonFunction
 from .types import SqlType, common_type, declared_type
 
 _UNITS = {
@@ -610,6 +611,26 @@ def _anonymous(program: Program, node: exp.Anonymous) -> Compiled:
     return _apply(program, node, signature, node.expressions)
 
 
+def _python_function(program: Program, node: PythonFunction) -> Compiled:
+    """Compile the call of a function in Python: only arguments that exclude NULL make it NULL."""
+    definition: Definition = node.meta[DEFINITION]
+    if len(node.expressions) != len(definition.parameters):
+        raise program.refused(
+            node,
+            f"{definition.name} has {len(definition.parameters)} arguments, and {len(node.expressions)} are given.",
+        )
+    compiled = [
+        program.expect(each, kind.type) for each, kind in zip(node.expressions, definition.parameters, strict=True)
+    ]
+    arguments = [
+        replace(each, nullable=each.nullable and not kind.nullable)
+        for each, kind in zip(compiled, definition.parameters, strict=True)
+    ]
+    places = ", ".join(f"{{{index}}}" for index in range(len(arguments)))
+    template = f"{program.constant(definition.function)}({places})"
+    return program.strict(template, arguments, definition.result.type, nullable=definition.result.nullable)
+
+
 @dataclass(frozen=True)
 class _Signature:
     """A function with parameters of fixed types that is NULL for NULL.
@@ -823,6 +844,7 @@ _HANDLERS: dict[type[exp.Expr], _Handler] = {
     exp.JSONExtract: _Handler(_json(as_text=False), frozenset({"this", "expression", "only_json_types"})),
     exp.JSONExtractScalar: _Handler(_json(as_text=True), frozenset({"this", "expression", "only_json_types"})),
     exp.Anonymous: _Handler(_anonymous, frozenset({"this", "expressions"})),
+    PythonFunction: _Handler(_python_function, frozenset({"this", "expressions"})),
     exp.Round: _Handler(_round, frozenset({"this", "decimals"})),
     exp.Log: _Handler(_log),
     exp.Pad: _Handler(_pad, frozenset({"this", "expression", "fill_pattern", "is_left"})),

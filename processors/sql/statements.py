@@ -21,9 +21,7 @@ from .errors import SqlText
 from .expressions import interval_of, position_of
 from .types import SqlType, declared_type
 
-_STATEMENTS = (
-    "CREATE APPLICATION, CREATE CATEGORY, CREATE INPUT TABLE, CREATE LOOKUP TABLE and CREATE TABLE … AS SELECT"
-)
+_STATEMENTS = "CREATE APPLICATION, CREATE CATEGORY, CREATE INPUT TABLE, CREATE LOOKUP TABLE, CREATE FUNCTION and CREATE TABLE … AS SELECT"
 
 
 class Emit(Enum):
@@ -110,6 +108,21 @@ class CreateLookup:
 
 
 @dataclass(frozen=True)
+class CreateFunction:
+    """CREATE FUNCTION: a function in Python.
+
+    Args:
+        name: its name in queries.
+        place: its file and its name there, such as `udfs.py:domain`.
+        position: its position in the file.
+    """
+
+    name: str
+    place: str
+    position: int
+
+
+@dataclass(frozen=True)
 class CreateTable:
     """CREATE TABLE … AS SELECT: a query and the category of its results.
 
@@ -132,7 +145,7 @@ class CreateTable:
     position: int
 
 
-Statement = CreateApplication | CreateInput | CreateLookup | CreateTable
+Statement = CreateApplication | CreateInput | CreateLookup | CreateFunction | CreateTable
 
 
 def parse_statements(text: SqlText) -> list[Statement]:
@@ -161,6 +174,7 @@ _APPLICATION = "CREATE APPLICATION top_events;"
 _INPUT = 'CREATE INPUT TABLE clicks (at bigint, page text) FROM SCRIBE("clicks") TIME at;'
 _CATEGORY = "CREATE CATEGORY clicks (at bigint, page text) WITH (key = 'page', time = 'at');"
 _LOOKUP = "CREATE LOOKUP TABLE airports (code text, city text) WITH (csv = 'airports.csv', key = 'code');"
+_FUNCTION = "CREATE FUNCTION domain USING 'udfs.py:domain';"
 _TABLE = (
     "CREATE TABLE pages AS SELECT page, count(*) AS clicks FROM clicks GROUP BY page, tumble(at, interval '5 minutes');"
 )
@@ -212,6 +226,14 @@ def _lookup(cursor: Cursor) -> CreateLookup:
     statement = CreateLookup(cursor.name(_LOOKUP), _columns(cursor, _LOOKUP), _settings(cursor, _LOOKUP), position)
     cursor.end(_LOOKUP)
     return statement
+
+
+def _function(cursor: Cursor) -> CreateFunction:
+    position, name = cursor.position, cursor.name(_FUNCTION)
+    cursor.expect("USING", _FUNCTION)
+    place = cursor.quoted(_FUNCTION)
+    cursor.end(_FUNCTION)
+    return CreateFunction(name, place, position)
 
 
 def _columns(cursor: Cursor, example: str) -> tuple[ColumnDefinition, ...]:
@@ -333,5 +355,6 @@ _PARSERS = (
     (("INPUT", "TABLE"), _input),
     (("CATEGORY",), _category),
     (("LOOKUP", "TABLE"), _lookup),
+    (("FUNCTION",), _function),
     (("TABLE",), _table),
 )
