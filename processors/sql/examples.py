@@ -23,8 +23,9 @@ from ..validation import did_you_mean
 from .compiler import SqlApp
 from .cursor import Cursor, keyword, parsed_sql, statements_of
 from .errors import SqlText
-from .expressions import Program, interval_of
+from .expressions import Program
 from .relations import Relation
+from .statements import interval_from
 from .types import ColumnType
 
 _INSERT = "INSERT INTO views (seen, page) VALUES (0, '/'), (1000, '/home');"
@@ -116,19 +117,10 @@ def _step(cursor: Cursor, app: SqlApp) -> Step:
         cursor.expect("INTO", _INSERT)
         return _insert(cursor, app)
     if cursor.accepts("ADVANCE"):
-        return Advance(_interval(cursor))
+        return Advance(interval_from(cursor))
     if cursor.accepts("EXPECT"):
         return Expect(_expected(cursor, app.relations))
     raise cursor.refused(f"There is no statement {cursor.word()} in a test file.", _EXAMPLES)
-
-
-def _interval(cursor: Cursor) -> timedelta:
-    start, tokens = cursor.position, cursor.tokens[cursor.index :]
-    select = parsed_sql(cursor.text, [keyword(TokenType.SELECT, "SELECT"), *tokens], start)
-    [node] = select.expressions or [None]
-    if not isinstance(node, exp.Interval):
-        raise cursor.refused("An interval is expected here.", f"Write: {_ADVANCE}")
-    return interval_of(cursor.text, node)
 
 
 def _insert(cursor: Cursor, app: SqlApp) -> Insert:

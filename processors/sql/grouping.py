@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -103,8 +104,20 @@ class Group:
                 keys.append(resolved)
         if len(windows) > 1:
             raise query.text.refusal(query.statement.position, "A query has at most one window.")
-        is_key = len(keys) == 1 and isinstance(keys[0], exp.Column) and query.source.is_keyed_by(keys[0].name)
+        # A delay is the delay of the watermark that the processor before the aggregator publishes.
+        is_key = (
+            not _delay(query)
+            and len(keys) == 1
+            and isinstance(keys[0], exp.Column)
+            and query.source.is_keyed_by(keys[0].name)
+        )
         return Group(tuple(keys), windows[0] if windows else GlobalWindow(), is_key)
+
+
+def _delay(query: Query) -> timedelta:
+    """Return how long after the end of a window its results are written, in event time."""
+    emit = query.statement.emit
+    return emit.interval if emit is not None and emit.at_end else timedelta()
 
 
 def _resolved(query: Query, node: exp.Expr) -> exp.Expr:
@@ -307,19 +320,19 @@ def _regrouped(
     where = query.condition(program)
     written = f"return ({constructor(program, internal, values)},)"
     body = [written] if where is None else [f"if {where}:", f"    {written}", "return ()"]
-    return internal, query.row_processor(program, source, internal, body)
+    return internal, query.row_processor(program, source, internal, body, max_output_delay=_delay(query))
 
 
 def _timing(query: Query, group: Group) -> dict[str, Any]:
     """Return when results are written, and what happens to late events."""
     emit, late = query.statement.emit, query.statement.settings.get("late")
-    if isinstance(group.window, GlobalWindow) and emit is Emit.ON_WINDOW_CLOSE:
+    if isinstance(group.window, GlobalWindow) and emit is not None and emit.emit is not Emit.CHANGES:
         raise query.text.refusal(
             position_of(query.select),
-            "EMIT ON WINDOW CLOSE, and a query inside another one, needs a window: without one, results are never complete.",
+            f"{emit.emit.value.partition(' interval')[0]}, and a query inside another one, needs a window: without one, results are never complete.",
             _WINDOW_EXAMPLE,
         )
-    if isinstance(group.window, Session) and emit is Emit.CHANGES:
+    if isinstance(group.window, Session) and emit is not None and not emit.at_end:
         raise query.text.refusal(
             query.statement.position,
             "The bounds of a session are known only at its end.",
@@ -329,6 +342,11 @@ def _timing(query: Query, group: Group) -> dict[str, Any]:
         raise query.text.refusal(
             late.position, f"late = {late.value!r} is not supported.", "Write 'drop' or 'into window'."
         )
-    ends = isinstance(group.window, Session) or emit is Emit.ON_WINDOW_CLOSE
+    ends = isinstance(group.window, Session) or (emit is not None and emit.at_end)
     drops = ends if late is None else late.value == "drop"
-    return {"emit": AtWatermark() if ends else AtCheckpoint(), "late": OnLate.DROP if drops else OnLate.INTO_WINDOW}
+    early = emit.interval if emit is not None and emit.emit is Emit.EVERY else None
+    at_watermark = ends or early is not None
+    return {
+        "emit": AtWatermark(early) if at_watermark else AtCheckpoint(),
+        "late": OnLate.DROP if drops else OnLate.INTO_WINDOW,
+    }

@@ -15,7 +15,7 @@ from .aggregates import is_aggregate
 from .errors import SqlText
 from .expressions import Compiled, position_of
 from .queries import Query
-from .statements import CreateTable, Emit, Setting
+from .statements import CreateTable, Emit, EmitClause, Setting
 
 _PASSED_ON = ("buckets", "semantics", "out_of_orderness")
 """The settings of a table that apply to its inner queries, too."""
@@ -60,7 +60,7 @@ def within(statement: CreateTable, name: str, query: exp.Query) -> CreateTable:
     category = statement.settings.get("category", Setting(statement.name, statement.position)).value
     settings = {each: statement.settings[each] for each in _PASSED_ON if each in statement.settings}
     settings["category"] = Setting(f"{category}.{name}", statement.position)
-    emit = Emit.ON_WINDOW_CLOSE if isinstance(query, exp.Select) and has_aggregates(query) else None
+    emit = EmitClause(Emit.ON_WINDOW_CLOSE) if isinstance(query, exp.Select) and has_aggregates(query) else None
     return replace(statement, name=f"{statement.name}_{name}", query=query, window=None, emit=emit, settings=settings)
 
 

@@ -150,12 +150,20 @@ class Query:
         return replace(Relation.of(self.text, declared), has_watermarks=keeps_time)
 
     def row_processor(
-        self, program: Program, source: Relation, output: Relation, body: Sequence[str]
+        self, program: Program, source: Relation, output: Relation, body: Sequence[str], **options: Any
     ) -> type[Processor]:
-        """Return the processor without aggregates that runs lines of code for each row of a source, and returns their outputs."""
+        """Return the processor without aggregates that runs lines of code for each row of a source, and returns their outputs.
+
+        Args:
+            program: compiled the code.
+            source: the table that it reads.
+            output: the table that it writes.
+            body: the lines.
+            options: further attributes of the processor.
+        """
         step = source.step
         method = program.function(step.method, step.parameters, [*step.before, *body])
-        return self.processor(step.kind, source, output, {**step.members, step.method: method})
+        return self.processor(step.kind, source, output, {**step.members, step.method: method, **options})
 
     def processor(
         self, kind: type[Processor], source: Relation, output: Relation, members: Mapping[str, Any]

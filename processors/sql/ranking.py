@@ -20,7 +20,7 @@ from .grouping import Group, grouped
 from .inner_queries import within
 from .queries import Query, constructor
 from .relations import Relation
-from .statements import Emit
+from .statements import Emit, EmitClause
 from .types import SqlType
 
 MOST_ITEMS = 10
@@ -85,8 +85,8 @@ class _Roles:
         for _, node in query.columns:
             if is_aggregate(node) or (not is_topk(node) and any(map(is_topk, node.walk()))):
                 raise query.text.refusal(position_of(node), "A query with topk has no other aggregates.", _EXAMPLE)
-        having = query.select.args.get("having")
-        if len(calls) > 1 or having is not None or query.statement.emit is Emit.CHANGES:
+        having, emit = query.select.args.get("having"), query.statement.emit
+        if len(calls) > 1 or having is not None or not (emit is None or emit.at_end):
             raise query.text.refusal(
                 position_of(query.select),
                 "A query with topk has one topk, no HAVING, and results that are written once, at the end of their window.",
@@ -130,7 +130,12 @@ def _inner(query: Query, roles: _Roles) -> Query:
     keys = [each.copy() for each in roles.group.values()]
     windows = [each for each in _grouping(query.select) if isinstance(each, exp.Anonymous)]
     select.set("group", exp.Group(expressions=[*keys, *windows]))
-    statement = replace(statement, query=select, window=query.statement.window, emit=Emit.ON_WINDOW_CLOSE)
+    statement = replace(
+        statement,
+        query=select,
+        window=query.statement.window,
+        emit=query.statement.emit or EmitClause(Emit.ON_WINDOW_CLOSE),
+    )
     if "late" in query.statement.settings:
         statement = replace(statement, settings={**statement.settings, "late": query.statement.settings["late"]})
     bounds = ((bound, exp.column(bound)) for bound in _BOUNDS)

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
+from typing import NamedTuple
 
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
@@ -29,6 +30,25 @@ class Emit(Enum):
 
     CHANGES = "EMIT CHANGES"
     ON_WINDOW_CLOSE = "EMIT ON WINDOW CLOSE"
+    EVERY = "EMIT EVERY interval '10 seconds'"
+    AFTER_WATERMARK = "EMIT AFTER WATERMARK WITH DELAY interval '1 minute'"
+
+
+class EmitClause(NamedTuple):
+    """When a query writes its results.
+
+    Args:
+        emit: the kind of clause.
+        interval: the interval of EMIT EVERY, or the delay of EMIT AFTER WATERMARK.
+    """
+
+    emit: Emit
+    interval: timedelta = timedelta()
+
+    @property
+    def at_end(self) -> bool:
+        """Whether each window is written once, when it is complete."""
+        return self.emit in (Emit.ON_WINDOW_CLOSE, Emit.AFTER_WATERMARK)
 
 
 @dataclass(frozen=True)
@@ -140,7 +160,7 @@ class CreateTable:
     query: exp.Query
     words: str
     window: timedelta | None
-    emit: Emit | None
+    emit: EmitClause | None
     settings: Settings
     position: int
 
@@ -313,7 +333,7 @@ def _table(cursor: Cursor) -> CreateTable:
     return CreateTable(name, query, words, window, emit, settings, position)
 
 
-def _without_emit(text: SqlText, tokens: list[Token]) -> tuple[list[Token], Emit | None]:
+def _without_emit(text: SqlText, tokens: list[Token]) -> tuple[list[Token], EmitClause | None]:
     """Return the tokens of a query without its EMIT clause."""
     places = [
         index
@@ -322,13 +342,33 @@ def _without_emit(text: SqlText, tokens: list[Token]) -> tuple[list[Token], Emit
     ]
     if not places or _depth(tokens[: places[-1]]):
         return tokens, None
-    clause = " ".join(token.text.upper() for token in tokens[places[-1] :])
-    for emit in Emit:
-        if clause == emit.value:
-            return tokens[: places[-1]], emit
-    raise text.refusal(
-        tokens[places[-1]].start, f"{clause} is not supported.", f"Write {' or '.join(emit.value for emit in Emit)}."
-    )
+    cursor = Cursor(text, tokens[places[-1] + 1 :])
+    emit = next((emit for words, emit in _EMITS if cursor.accepts(*words)), None)
+    rest, interval = cursor.tokens[cursor.index :], timedelta()
+    if emit is Emit.EVERY or (emit is Emit.AFTER_WATERMARK and cursor.accepts("WITH", "DELAY")):
+        interval, rest = interval_from(cursor), []
+    if emit is None or rest or (emit is Emit.EVERY and interval <= timedelta()):
+        clause = " ".join(token.text for token in tokens[places[-1] :])
+        raise text.refusal(
+            tokens[places[-1]].start,
+            f"{clause} is not supported.",
+            f"Write {', or '.join(emit.value for emit in Emit)}.",
+        )
+    return tokens[: places[-1]], EmitClause(emit, interval)
+
+
+def interval_from(cursor: Cursor) -> timedelta:
+    """Return the interval that is the rest of a statement.
+
+    Raises:
+        SqlRefused: it is no interval.
+    """
+    start, tokens = cursor.position, cursor.tokens[cursor.index :]
+    select = parsed_sql(cursor.text, [keyword(TokenType.SELECT, "SELECT"), *tokens], start) if tokens else exp.Select()
+    [node, *others] = select.expressions or [None]
+    if not isinstance(node, exp.Interval) or others:
+        raise cursor.text.refusal(start, "An interval is expected here.", "Write: interval '2 minutes'.")
+    return interval_of(cursor.text, node)
 
 
 def _depth(tokens: Sequence[Token]) -> int:
@@ -350,6 +390,12 @@ def _without_window(text: SqlText, tokens: list[Token]) -> tuple[list[Token], ti
     return tokens, None
 
 
+_EMITS = (
+    (("CHANGES",), Emit.CHANGES),
+    (("ON", "WINDOW", "CLOSE"), Emit.ON_WINDOW_CLOSE),
+    (("EVERY",), Emit.EVERY),
+    (("AFTER", "WATERMARK"), Emit.AFTER_WATERMARK),
+)
 _PARSERS = (
     (("APPLICATION",), _application),
     (("INPUT", "TABLE"), _input),
