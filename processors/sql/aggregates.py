@@ -14,6 +14,7 @@ from sqlglot import exp
 
 from ..monoids import Count, Distinct, First, Last, Max, Mean, Min, Monoid, Quantiles, Sum, TopKeys
 from ..validation import did_you_mean
+from .decimals import ChosenDecimal, DecimalMean, DecimalSum
 from .expressions import Compiled, Program
 from .python_calls import DEFINITION, Definition, PythonAggregate
 from .types import SqlType
@@ -103,6 +104,7 @@ STORED = {
     SqlType.BOOLEAN: ("{0}", "{0}"),
     SqlType.BIGINT: ("{0}", "{0}"),
     SqlType.DOUBLE: ("{0}", "{0}"),
+    SqlType.NUMERIC: ("{0}", "{0}"),
     SqlType.TEXT: ("{0}", "{0}"),
     SqlType.BYTES: ("{0}", "{0}"),
     SqlType.TIMESTAMP: ("epoch_us({0})", "timestamp_of_us({0})"),
@@ -210,12 +212,16 @@ def _count(program: Program, call: exp.Count) -> Aggregate:
 
 def _sum(program: Program, call: exp.Sum) -> Aggregate:
     summed = _number(program, call)
+    if summed.type is SqlType.NUMERIC:
+        return Aggregate(OfValues(DecimalSum()), summed, "{0}", SqlType.NUMERIC, nullable=summed.nullable)
     check = "bigint" if summed.type is SqlType.BIGINT else "double"
     return Aggregate(OfValues(Sum()), summed, f"({{0}} and {check}({{0}}))", summed.type, nullable=summed.nullable)
 
 
 def _mean(program: Program, call: exp.Avg) -> Aggregate:
     averaged = _number(program, call)
+    if averaged.type is SqlType.NUMERIC:
+        return Aggregate(OfValues(DecimalMean()), averaged, "{0}", SqlType.NUMERIC, nullable=averaged.nullable)
     return Aggregate(OfValues(Mean()), averaged, "{0}", SqlType.DOUBLE, nullable=averaged.nullable)
 
 
@@ -225,10 +231,10 @@ def _number(program: Program, call: exp.Expr) -> Compiled:
     if isinstance(call.this, exp.Distinct):
         raise program.refused(call, f"{_name(call)}(distinct …) is not supported.")
     argument = program.compile(call.this)
-    if argument.type not in (SqlType.BIGINT, SqlType.DOUBLE):
+    if not argument.type.is_number:
         raise program.refused(
             call.this,
-            f"{_name(call)} needs a bigint or a double precision, and this is of type {argument.type.value}.",
+            f"{_name(call)} needs a number, and this is of type {argument.type.value}.",
             "Add a cast.",
         )
     return argument
@@ -243,7 +249,9 @@ def _selection(program: Program, call: exp.Expr) -> Aggregate:
     store, load = STORED[chosen.type]
     observation = program.strict(store, [chosen], _AS_NUMBERS.get(chosen.type, chosen.type))
     value = f"(None if {{0}} is None else {load})"
-    return Aggregate(OfValues(_SELECTIONS[type(call)]()), observation, value, chosen.type, nullable=chosen.nullable)
+    chosen_one = _SELECTIONS[type(call)]()
+    monoid = OfValues(ChosenDecimal(chosen_one) if chosen.type is SqlType.NUMERIC else chosen_one)
+    return Aggregate(monoid, observation, value, chosen.type, nullable=chosen.nullable)
 
 
 def _distinct(program: Program, call: exp.ApproxDistinct) -> Aggregate:
@@ -273,7 +281,7 @@ def _ranked(program: Program, call: Ranked) -> Aggregate:
     parts = []
     for node in call.this.expressions:
         item = program.compile(node)
-        if item.type not in STORED or item.type is SqlType.BYTES:
+        if item.type not in STORED or item.type in (SqlType.BYTES, SqlType.NUMERIC):
             raise program.refused(node, f"topk cannot rank items of type {item.type.value}.", "Add a cast.")
         parts.append(program.strict(STORED[item.type][0], [item], item.type).code)
     weight = program.compile(call.args["weight"])

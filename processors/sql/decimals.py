@@ -1,0 +1,117 @@
+"""Monoids over numeric values. Sums are exact; partials are saved as texts."""
+
+from __future__ import annotations
+
+from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
+from typing import Any
+
+from ..monoids import Monoid
+
+_EXACT = Context(prec=10_000, Emax=MAX_EMAX, Emin=MIN_EMIN)
+"""Adds without rounding, in more digits than numbers in messages have."""
+
+
+_DIVIDING = Context(prec=60, Emax=MAX_EMAX, Emin=MIN_EMIN)
+"""Divides in more digits than records accept."""
+_PLACES = 18
+"""The most digits after the point that records accept."""
+
+
+class DecimalSum(Monoid[Decimal]):
+    """The exact sum of decimals.
+
+    Examples:
+        >>> total = DecimalSum()
+        >>> total.decode(total.encode(total.combine(Decimal("1e30"), Decimal("0.01"))))
+        Decimal('1000000000000000000000000000000.01')
+    """
+
+    commutative = True
+
+    def identity(self) -> Decimal:
+        """Return 0."""
+        return Decimal(0)
+
+    def combine(self, left: Decimal, right: Decimal) -> Decimal:
+        """Return the sum."""
+        return _EXACT.add(left, right)
+
+    def dump(self, value: Decimal) -> str:
+        """Return the digits."""
+        return str(value)
+
+    def load(self, dumped: Any) -> Decimal:
+        """Return the sum."""
+        return Decimal(dumped)
+
+
+class DecimalMean(Monoid[tuple[Decimal, int]]):
+    """The mean of decimals, with at most 18 digits after the point. The partial is their exact sum and their number.
+
+    Examples:
+        >>> mean = DecimalMean()
+        >>> mean.value(mean.combine(mean.lift(Decimal("0.1")), mean.lift(Decimal("0.3"))))
+        Decimal('0.2')
+    """
+
+    commutative = True
+
+    def identity(self) -> tuple[Decimal, int]:
+        """Return 0 and 0."""
+        return Decimal(0), 0
+
+    def lift(self, observation: Any) -> tuple[Decimal, int]:
+        """Return the observation and 1."""
+        return observation, 1
+
+    def combine(self, left: tuple[Decimal, int], right: tuple[Decimal, int]) -> tuple[Decimal, int]:
+        """Return the sums."""
+        return _EXACT.add(left[0], right[0]), left[1] + right[1]
+
+    def value(self, partial: tuple[Decimal, int]) -> Decimal | None:
+        """Return the mean; None without observations."""
+        total, count = partial
+        if not count:
+            return None
+        mean = _DIVIDING.divide(total, Decimal(count))
+        return mean if int(mean.as_tuple().exponent) >= -_PLACES else _EXACT.quantize(mean, Decimal(1).scaleb(-_PLACES))
+
+    def dump(self, value: tuple[Decimal, int]) -> Any:
+        """Return the digits of the sum, and the number."""
+        return str(value[0]), value[1]
+
+    def load(self, dumped: Any) -> tuple[Decimal, int]:
+        """Return the sum and the number."""
+        return Decimal(dumped[0]), dumped[1]
+
+
+class ChosenDecimal(Monoid[Decimal | None]):
+    """A monoid that chooses one of the observations, such as `Max`, over decimals.
+
+    Args:
+        inner: the monoid.
+    """
+
+    def __init__(self, inner: Monoid[Any]) -> None:
+        self.inner = inner
+        self.commutative = inner.commutative
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.inner!r})"
+
+    def identity(self) -> Decimal | None:
+        """Return None."""
+        return None
+
+    def combine(self, left: Decimal | None, right: Decimal | None) -> Decimal | None:
+        """Return the chosen one."""
+        chosen: Decimal | None = self.inner.combine(left, right)
+        return chosen
+
+    def dump(self, value: Decimal | None) -> str | None:
+        """Return the digits."""
+        return None if value is None else str(value)
+
+    def load(self, dumped: Any) -> Decimal | None:
+        """Return the number."""
+        return None if dumped is None else Decimal(dumped)
