@@ -14,9 +14,11 @@ from typing import Any
 
 from ...processors.apps.app_modules import sql_app
 from ...processors.errors import AppFileError
+from ...processors.lookups import LookupJoin, MemoryTable
 from ...processors.sql.compiler import SqlApp
 from ...processors.sql.errors import SqlText
-from ...processors.sql.examples import Advance, ExampleTest, Expect, Insert, Rows, parse_examples
+from ...processors.sql.examples import Advance, ExampleTest, Expect, Insert, InsertLookup, Rows, parse_examples
+from ...processors.sql.lookup_tables import LookupTable
 from ...processors.sql.relations import Relation
 from ..testing import Driver
 
@@ -86,12 +88,15 @@ def run_examples(file: Path, examples: Path) -> list[ExampleResult]:
 
 
 def _run(app: SqlApp, test: ExampleTest) -> Iterator[Difference]:
-    driver = Driver(app.processors)
+    lookups = _LookupRows(app, test)
+    driver = Driver(app.processors, sources=lookups.sources)
     seen: dict[str, Counter[Any]] = {}
     for step in test.steps:
         match step:
+            case InsertLookup(lookup_rows):
+                lookups.add(lookup_rows)
             case Insert(rows):
-                driver.send(rows.table.category, [_record(rows, values) for values in rows.values])
+                driver.send(rows.table.category, _records(rows, rows.table.category.record))
             case Advance(time):
                 driver.advance(time.total_seconds())
             case Expect(rows):
@@ -101,14 +106,38 @@ def _run(app: SqlApp, test: ExampleTest) -> Iterator[Difference]:
                 yield from _difference(rows, list(new.elements()))
 
 
-def _record(rows: Rows, values: Sequence[Any]) -> Any:
-    table = rows.table
-    return table.category.record(
-        **{table.attributes[name]: value for name, value in zip(rows.columns, values, strict=True)}
-    )
+class _LookupRows:
+    """The rows that a test inserts into lookup tables. They replace the sources of these tables; other tables keep theirs.
+
+    Args:
+        app: the tested file.
+        test: the test.
+    """
+
+    def __init__(self, app: SqlApp, test: ExampleTest) -> None:
+        self._rows: dict[str, dict[str, Any]] = {
+            step.rows.table.name: {} for step in test.steps if isinstance(step, InsertLookup)
+        }
+        self.sources = {
+            processor: MemoryTable(self._rows[name])
+            for name in self._rows
+            for processor in app.processors
+            if issubclass(processor, LookupJoin) and processor.source is app.lookups[name].source
+        }
+
+    def add(self, rows: Rows[LookupTable]) -> None:
+        """Add rows to a lookup table; a row replaces the one of the same key."""
+        table = rows.table
+        for row in _records(rows, table.record):
+            self._rows[table.name][str(getattr(row, table.attributes[table.key]))] = row
 
 
-def _difference(rows: Rows, written: Sequence[Any]) -> Iterator[Difference]:
+def _records(rows: Rows[Relation] | Rows[LookupTable], record: type[Any]) -> list[Any]:
+    names = [rows.table.attributes[name] for name in rows.columns]
+    return [record(**dict(zip(names, values, strict=True))) for values in rows.values]
+
+
+def _difference(rows: Rows[Relation], written: Sequence[Any]) -> Iterator[Difference]:
     """Yield the difference between expected and written rows, if there is one."""
     expected = Counter(tuple(map(_rounded, values)) for values in rows.values)
     found = Counter(_values(rows.table, rows.columns, record) for record in written)

@@ -1,7 +1,7 @@
 """Example rows of SQL files: the statements of a test file.
 
     TEST 'a name';                          a new test, with empty tables
-    INSERT INTO views (…) VALUES (…), (…);  events arrive
+    INSERT INTO views (…) VALUES (…), (…);  events arrive; the rows of a lookup table replace its source
     ADVANCE interval '2 minutes';           time passes without events
     EXPECT pages (…) VALUES (…);            the rows written since the last EXPECT of the table, in any order
     EXPECT NO ROWS IN pages;
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
@@ -24,6 +24,7 @@ from .compiler import SqlApp
 from .cursor import Cursor, keyword, parsed_sql, statements_of
 from .errors import SqlText
 from .expressions import Program
+from .lookup_tables import LookupTable
 from .relations import Relation
 from .statements import interval_from
 from .types import ColumnType
@@ -36,8 +37,11 @@ _TEST = "TEST 'late events are dropped';"
 _EXAMPLES = f"The statements are:\n{_TEST}\n{_INSERT}\n{_ADVANCE}\n{_EXPECT}\n{_NO_ROWS}"
 
 
+Table = TypeVar("Table", Relation, LookupTable)
+
+
 @dataclass(frozen=True)
-class Rows:
+class Rows(Generic[Table]):
     """Rows of a table.
 
     Args:
@@ -47,7 +51,7 @@ class Rows:
         line: the line of the statement in its file.
     """
 
-    table: Relation
+    table: Table
     columns: tuple[str, ...]
     values: tuple[tuple[Any, ...], ...]
     line: int
@@ -57,7 +61,14 @@ class Rows:
 class Insert:
     """INSERT: the rows arrive as events."""
 
-    rows: Rows
+    rows: Rows[Relation]
+
+
+@dataclass(frozen=True)
+class InsertLookup:
+    """INSERT: the rows are added to a lookup table, in place of its source."""
+
+    rows: Rows[LookupTable]
 
 
 @dataclass(frozen=True)
@@ -71,10 +82,10 @@ class Advance:
 class Expect:
     """EXPECT: these rows were written since the last EXPECT of the table."""
 
-    rows: Rows
+    rows: Rows[Relation]
 
 
-Step = Insert | Advance | Expect
+Step = Insert | InsertLookup | Advance | Expect
 
 
 @dataclass(frozen=True)
@@ -115,6 +126,8 @@ def parse_examples(text: SqlText, app: SqlApp) -> list[ExampleTest]:
 def _step(cursor: Cursor, app: SqlApp) -> Step:
     if cursor.accepts("INSERT"):
         cursor.expect("INTO", _INSERT)
+        if cursor.word().lower() in app.lookups:
+            return InsertLookup(_complete_rows(cursor, app.lookups))
         return _insert(cursor, app)
     if cursor.accepts("ADVANCE"):
         return Advance(interval_from(cursor))
@@ -124,23 +137,28 @@ def _step(cursor: Cursor, app: SqlApp) -> Step:
 
 
 def _insert(cursor: Cursor, app: SqlApp) -> Insert:
-    position = cursor.position
-    rows = _rows(cursor, app.relations, _INSERT)
+    position, rows = cursor.position, _complete_rows(cursor, app.relations)
     if any(rows.table.category in processor.outputs() for processor in app.processors):
         raise cursor.text.refusal(
             position,
             f"A query writes {rows.table.name}, so a test does not insert into it.",
             "Insert into the tables that the query reads.",
         )
+    return Insert(rows)
+
+
+def _complete_rows(cursor: Cursor, tables: Mapping[str, Table]) -> Rows[Table]:
+    """Return rows with a value in each column that needs one."""
+    position, rows = cursor.position, _rows(cursor, tables, _INSERT)
     for name, kind in rows.table.columns.items():
         if not kind.nullable and name not in rows.columns:
             raise cursor.text.refusal(
                 position, f"Column {name} of {rows.table.name} needs a value.", "Add it to the list of columns."
             )
-    return Insert(rows)
+    return rows
 
 
-def _expected(cursor: Cursor, relations: Mapping[str, Relation]) -> Rows:
+def _expected(cursor: Cursor, relations: Mapping[str, Relation]) -> Rows[Relation]:
     if not cursor.at("NO", "ROWS"):
         return _rows(cursor, relations, _EXPECT)
     cursor.accepts("NO", "ROWS")
@@ -151,7 +169,7 @@ def _expected(cursor: Cursor, relations: Mapping[str, Relation]) -> Rows:
     return Rows(table, tuple(table.columns), (), line)
 
 
-def _table(cursor: Cursor, relations: Mapping[str, Relation], example: str) -> Relation:
+def _table(cursor: Cursor, relations: Mapping[str, Table], example: str) -> Table:
     position, name = cursor.position, cursor.name(example)
     if name not in relations:
         raise cursor.text.refusal(
@@ -162,7 +180,7 @@ def _table(cursor: Cursor, relations: Mapping[str, Relation], example: str) -> R
     return relations[name]
 
 
-def _rows(cursor: Cursor, relations: Mapping[str, Relation], example: str) -> Rows:
+def _rows(cursor: Cursor, relations: Mapping[str, Table], example: str) -> Rows[Table]:
     line = cursor.line
     table = _table(cursor, relations, example)
     columns = tuple(table.columns) if cursor.at("VALUES") else _columns(cursor, table, example)
@@ -174,7 +192,7 @@ def _rows(cursor: Cursor, relations: Mapping[str, Relation], example: str) -> Ro
     return Rows(table, columns, tuple(values), line)
 
 
-def _columns(cursor: Cursor, table: Relation, example: str) -> tuple[str, ...]:
+def _columns(cursor: Cursor, table: Relation | LookupTable, example: str) -> tuple[str, ...]:
     cursor.expect("(", example)
     columns: list[str] = []
     while True:
@@ -194,7 +212,7 @@ def _columns(cursor: Cursor, table: Relation, example: str) -> tuple[str, ...]:
     return tuple(columns)
 
 
-def _values(cursor: Cursor, table: Relation, columns: Sequence[str], example: str) -> tuple[Any, ...]:
+def _values(cursor: Cursor, table: Relation | LookupTable, columns: Sequence[str], example: str) -> tuple[Any, ...]:
     """Return the values of a row in parentheses."""
     position, tokens = cursor.position, cursor.parentheses(example)
     nodes = parsed_sql(cursor.text, [keyword(TokenType.SELECT, "SELECT"), *tokens[1:-1]], position).expressions

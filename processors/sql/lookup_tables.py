@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
+from ..declare.records import Record
 from ..errors import PenstockError
 from ..lookups import Cached, LookupSource
 from .errors import SqlText
@@ -34,6 +35,7 @@ class LookupTable:
         name: its name in queries.
         columns: the types of its columns, by name.
         attributes: the Python names of the fields of its rows, by column.
+        record: the type of its rows.
         key: the column with the key.
         source: the source of its rows.
         members: the attributes of a lookup join with this table.
@@ -42,6 +44,7 @@ class LookupTable:
     name: str
     columns: Mapping[str, ColumnType]
     attributes: Mapping[str, str]
+    record: type[Record]
     key: str
     source: LookupSource
     members: Mapping[str, Any]
@@ -67,10 +70,11 @@ def lookup_table(text: SqlText, statement: CreateLookup) -> LookupTable:
             key.position, f"The key of {statement.name}, {key.value}, is not one of its columns: {', '.join(columns)}."
         )
     attributes = attributes_of(columns)
-    source = _source(text, statement, kinds[0], record_of(statement.name, columns, attributes))
+    record = record_of(statement.name, columns, attributes)
+    source = _source(text, statement, kinds[0], record)
     cache = Cached(ttl=duration(text, settings["cache"])) if "cache" in settings else None
     members = {"source": source, "cache": cache}
-    return LookupTable(statement.name, columns, attributes, str(key.value), source, members)
+    return LookupTable(statement.name, columns, attributes, record, str(key.value), source, members)
 
 
 def _source(text: SqlText, statement: CreateLookup, kind: str, row: type[Any]) -> LookupSource:

@@ -130,3 +130,19 @@ def test_a_missing_test_file_is_an_error(file: Path) -> None:
 
     assert done.exit_code == 1
     assert "shop_test.sql does not exist" in str(done.exception)
+
+
+def test_rows_of_a_lookup_table_replace_its_source(file: Path) -> None:
+    """The file of the table does not exist; a later row replaces the one of its key."""
+    file.write_text(
+        "CREATE LOOKUP TABLE places (code bigint, city text) WITH (csv = 'missing.csv', key = 'code');"
+        "CREATE CATEGORY visits (seen bigint, code bigint) WITH (key = 'code', time = 'seen');"
+        "CREATE TABLE cities AS SELECT v.seen, p.city FROM visits v LEFT JOIN places p ON v.code = p.code;"
+    )
+    code, [result] = run(
+        file,
+        "INSERT INTO places VALUES (1, 'Bern'), (2, 'Rome'), (2, 'Roma'); INSERT INTO visits VALUES (0, 1), (1, 2), (2, 3);"
+        "EXPECT cities VALUES (0, 'Bern'), (1, 'Roma'), (2, NULL);",
+    )
+
+    assert (code, result["differences"]) == (0, [])
