@@ -55,7 +55,8 @@ def grouped(query: Query) -> tuple[list[type[Processor]], Relation]:
     time = _time_of_results(query, group, aggregates, columns)
     results = Program(query.text, _Results.of(query, group, keys, aggregates.found))
     compiled = {name: results.compile(node) for name, node in columns.items()}
-    output = query.output(compiled, time, _key_of_results(columns, compiled, keys))
+    group_columns = [name for name, node in columns.items() if node.name.startswith("$key")]
+    output = query.output(compiled, time, _key_of_results(columns, compiled, keys), group_columns)
     decode = results.constant(_key_decoder(keys, of_source=group.is_key_of_source))
     written = constructor(results, output, compiled)
     passes = None if condition is None else results.expect(condition, SqlType.BOOLEAN).code

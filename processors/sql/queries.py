@@ -106,13 +106,16 @@ class Query:
                 )
         return program.expect(where.this, SqlType.BOOLEAN).code
 
-    def output(self, columns: Mapping[str, Compiled], time: str | None, key: str | None) -> Relation:
+    def output(
+        self, columns: Mapping[str, Compiled], time: str | None, key: str | None, group: Sequence[str] = ()
+    ) -> Relation:
         """Return the table of its results.
 
         Args:
             columns: their columns.
             time: the column with their event time; None if only WITH can name it.
             key: the column that is their key, if WITH names no other.
+            group: the columns that are their key together, if there is no such column.
         """
         types = {name: ColumnType(each.type, each.nullable) for name, each in columns.items()}
         nodes = dict(self.columns)
@@ -146,7 +149,14 @@ class Query:
                     f"Column {name} can be NULL, so it cannot be a key or an event time.",
                     f"Exclude NULL: coalesce({name}, …).",
                 )
-        declared = TableDeclaration(self.statement.name, types, time, settings, self.statement.position)
+        declared = TableDeclaration(
+            self.statement.name,
+            types,
+            time,
+            settings,
+            self.statement.position,
+            () if "key" in settings else tuple(group),
+        )
         return replace(Relation.of(self.text, declared), has_watermarks=keeps_time)
 
     def row_processor(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from keyword import iskeyword
@@ -25,6 +25,8 @@ from .types import PYTHON_TYPES, ColumnType
 CATEGORY_SETTINGS = ("category", "key", "time", "buckets", "retention", "codec", "compacted", "replicas")
 """The settings of WITH that describe a category."""
 
+_JSON = msgspec.json.Encoder(order="deterministic")
+
 
 @dataclass(frozen=True)
 class TableDeclaration:
@@ -36,6 +38,7 @@ class TableDeclaration:
         time: the column with the event time.
         settings: the values of WITH. Without `key`, the buckets of events are unknown.
         position: the position of the statement in the file.
+        group: the columns that are the key together, unless a setting names one.
     """
 
     name: str
@@ -43,6 +46,7 @@ class TableDeclaration:
     time: str
     settings: Settings
     position: int
+    group: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -175,6 +179,18 @@ def no_key(_: Record) -> str:
     return ""
 
 
+def key_of_group(declared: TableDeclaration) -> Callable[[Record], str]:
+    """Return the function from a record to its key: the JSON of the columns of its group."""
+    attributes = attributes_of(declared.columns)
+    values = [attributes[name] for name in declared.group]
+
+    def key(record: Record) -> str:
+        return _JSON.encode([getattr(record, name) for name in values]).decode()
+
+    key.__qualname__ = ", ".join(declared.group)  # as explanations and descriptions of state name it
+    return key
+
+
 def unknown_setting(text: SqlText, name: str, setting: Setting, known: Sequence[str]) -> SqlRefused:
     """Return the error of an unknown setting of WITH."""
     return text.refusal(
@@ -206,12 +222,13 @@ def _category(text: SqlText, declared: TableDeclaration, record: type[Record]) -
     if "retention" in settings:
         retention = settings["retention"]
         options["retention"] = None if retention.value == "forever" else duration(text, retention)
-    key = _value(settings, "key")
-    if key is None:
+    named = _value(settings, "key")
+    if named is None and not declared.group:
         options["partitioner"] = None
+    key = key_of_group(declared) if declared.group else no_key
     name = str(_value(settings, "category") or declared.name)
     try:
-        return Category(name, record, key=no_key if key is None else str(key), event_time=declared.time, **options)
+        return Category(name, record, key=key if named is None else str(named), event_time=declared.time, **options)
     except DeclarationError as error:
         raise text.refusal(declared.position, str(error)) from error
 

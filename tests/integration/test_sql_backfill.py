@@ -35,8 +35,8 @@ CREATE TABLE long_visits WITH (buckets = 2) AS
 SELECT seen, visitor, upper(page) AS page, spent * 60 AS seconds FROM visits WHERE spent > 1 AND page IS NOT NULL;
 
 CREATE TABLE visits_per_page WITH (buckets = 2) AS
-SELECT coalesce(page, 'none') AS page, window_start, count(*) AS visits, max(spent) AS longest, count(*) FILTER (WHERE spent > 1) AS long
-FROM visits GROUP BY 1, tumble(seen, interval '6 hours');
+SELECT page, window_start, count(*) AS visits, max(spent) AS longest, count(*) FILTER (WHERE spent > 1) AS long
+FROM visits GROUP BY page, tumble(seen, interval '6 hours');
 
 CREATE TABLE bought WITH (buckets = 2, out_of_orderness = '1 hour') AS
 SELECT v.seen, v.visitor, v.page, s.cents FROM visits v JOIN sales s
@@ -45,7 +45,7 @@ ON v.visitor = s.visitor AND s.seen BETWEEN v.seen AND v.seen + interval '30 min
 WITHIN = f"BETWEEN {START_MS + DAY_MS} AND {START_MS + 4 * DAY_MS - 1}"
 ORACLES = {
     "long_visits": f"SELECT seen, visitor, upper(page) AS page, spent * 60 AS seconds FROM visits WHERE spent > 1 AND page IS NOT NULL AND seen {WITHIN}",
-    "visits_per_page": "SELECT coalesce(page, 'none') AS page, seen // 21600000 * 21600000 AS window_start, count(*) AS visits, max(spent) AS longest, "
+    "visits_per_page": "SELECT page, seen // 21600000 * 21600000 AS window_start, count(*) AS visits, max(spent) AS longest, "
     f"count(*) FILTER (WHERE spent > 1) AS long FROM visits WHERE seen {WITHIN} GROUP BY ALL",
     "bought": "SELECT v.seen, v.visitor, v.page, s.cents FROM visits v JOIN sales s ON v.visitor = s.visitor AND s.seen BETWEEN v.seen AND "
     f"v.seen + 1800000 WHERE v.seen {WITHIN}",

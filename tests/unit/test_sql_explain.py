@@ -40,7 +40,7 @@ def test_each_processor_is_one_json_object(file: Path) -> None:
     assert home["query"] == "SELECT * FROM views WHERE page = '/'"
     assert grouped["reads"] == [category("views", "customer", 2)]
     assert grouped["writes"] == pages["reads"] == [category("pages.grouped", "group_key", 3, internal=True)]
-    assert pages["writes"] == [category("pages", None, 3)]
+    assert pages["writes"] == [category("pages", "page", 3)]
     assert (pages["kind"], pages["window"]) == ("aggregator", "hopping, 5 min every 60 s")
     assert (pages["emission"], pages["late"]) == ("at the end of the window", "dropped and counted")
     assert (pages["state"], pages["output"]) == ("exactly once", "exactly once")

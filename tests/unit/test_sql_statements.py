@@ -374,3 +374,15 @@ def test_aggregates_of_numeric_are_exact() -> None:
 def test_monoids_of_decimals_keep_the_laws(monoid: ps.monoids.Monoid[object]) -> None:
     """Also of numbers with many digits, which doubles would round."""
     check_laws(monoid, [Decimal("0.1"), Decimal("1e25"), Decimal("-3.000"), Decimal("7e-20")])
+
+
+def test_the_columns_of_a_group_are_the_key_of_its_results() -> None:
+    """So updates of one result are in one bucket, in order, and results of different groups are not."""
+    app = compiled(f"{EVENTS}CREATE TABLE t AS SELECT number, count(*) AS n, name FROM events GROUP BY name, number;")
+    category = app.relations["t"].category
+    records = [
+        category.record(number=number, n=5, name=name, seen=1) for number, name in ((1, "a"), (None, "a"), (1, "b"))
+    ]
+
+    assert category.keys_of(records) == ['[1,"a"]', '[null,"a"]', '[1,"b"]']
+    assert category.partitioner is not None
