@@ -24,6 +24,7 @@ _MODULES = {
     "metrics": "metrics:metrics",
     "dashboard": "dashboard:dashboard",
     "run": "run:run",
+    "laser": "laser:app",
     "deploy": "deploy:deploy",
     "undeploy": "deploy:undeploy",
     "deployments": "deploy:list_deployments",

@@ -11,7 +11,6 @@ import hmac
 from dataclasses import dataclass, field
 from hashlib import sha256
 from http.cookies import CookieError, SimpleCookie
-from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from starlette.datastructures import MutableHeaders
@@ -20,6 +19,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ...processors.errors import PenstockError
+from ..loopback import is_loopback
 
 MIN_TOKEN_LENGTH = 16
 """The shortest token, in characters. The token alone protects the data from the network."""
@@ -94,14 +94,6 @@ class Access:
         except CookieError:
             return False
         return morsel is not None and _is_equal(morsel.value, self.cookie_value)
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether only this machine itself can reach an address or a name."""
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 class AccessMiddleware:

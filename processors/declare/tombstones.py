@@ -12,6 +12,9 @@ from ..errors import DeclarationError
 if TYPE_CHECKING:
     from .categories import AnyCategory
 
+_KINDS = __name__.rpartition(".declare.")[0] + "."
+"""The package of the kinds of processors."""
+
 
 class Tombstone(msgspec.Struct, frozen=True, gc=False):
     """An output with a key and without a value. Tables delete the row of the key, and compacted topics its earlier messages.
@@ -39,13 +42,13 @@ class Tombstone(msgspec.Struct, frozen=True, gc=False):
 
 
 def expect_own_process(processor: type) -> None:
-    """Check that the method that receives tombstones is user code.
+    """Check that the method that receives tombstones does not belong to one of the kinds of processors.
 
     Raises:
         DeclarationError: it belongs to a processor of Penstock, such as a join, which needs the fields of a record.
     """
     declared: Any = processor
-    if declared.tombstones and declared.process.__module__.partition(".")[0] == __name__.partition(".")[0]:
+    if declared.tombstones and declared.process.__module__.startswith(_KINDS):
         base = next(one for one in processor.__mro__ if "process" in vars(one))
         raise DeclarationError(
             f"{processor.__name__}: a {base.__name__} needs the fields of a record, which a tombstone lacks. Nothing was read. Declare `tombstones = "

@@ -1,0 +1,215 @@
+"""The Redis commands of one connection."""
+
+from __future__ import annotations
+
+import hmac
+import os
+import re
+from asyncio import to_thread
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from fnmatch import translate
+from itertools import count
+from typing import NamedTuple
+
+from ...processors.errors import PenstockError
+from .resp import NEWEST, OLDEST, Failure, Reply, Status
+from .served_pairs import NotServed, ServedPairs
+
+MOST_SCANNED = 1_000
+"""The most keys that one SCAN looks at."""
+MOST_CURSORS = 1_024
+"""The number of unfinished scans that a server remembers; older ones start again."""
+_OPEN_COMMANDS = frozenset({b"AUTH", b"HELLO", b"QUIT"})
+"""Commands that need no token."""
+
+Arguments = Sequence[bytes]
+
+
+class Cursors:
+    """The unfinished scans of a server. A Redis cursor is a number, and a place among keys is none."""
+
+    def __init__(self) -> None:
+        self._places: OrderedDict[int, tuple[int, bytes]] = OrderedDict()
+        self._numbers = count(1)
+
+    def add(self, place: tuple[int, bytes]) -> int:
+        """Return a cursor for a place: a bucket and its next key."""
+        cursor = next(self._numbers)
+        self._places[cursor] = place
+        if len(self._places) > MOST_CURSORS:
+            self._places.popitem(last=False)
+        return cursor
+
+    def place(self, cursor: int) -> tuple[int, bytes] | None:
+        """Return the place of a cursor; None if it is unknown. Cursor 0 is the begin."""
+        return (0, b"") if cursor == 0 else self._places.get(cursor)
+
+
+class LaserServices(NamedTuple):
+    """What all connections of a server share.
+
+    Args:
+        name: the name of the table.
+        pairs: its pairs.
+        token: the password of AUTH; None for none.
+        cursors: unfinished scans.
+    """
+
+    name: str
+    pairs: ServedPairs
+    token: bytes | None
+    cursors: Cursors
+
+
+class Session:
+    """Runs the commands of one connection, in order.
+
+    Args:
+        services: shared by all connections.
+    """
+
+    def __init__(self, services: LaserServices) -> None:
+        self._services = services
+        self._pairs = services.pairs
+        self._is_authenticated = services.token is None
+        self.version = OLDEST
+        self.is_ended = False
+        """Whether the client has sent QUIT."""
+        self._commands: dict[bytes, tuple[Callable[[Arguments], Reply], int, int | None]] = {
+            b"GET": (self._get, 1, 1),
+            b"MGET": (self._mget, 1, None),
+            b"EXISTS": (self._exists, 1, None),
+            b"TTL": (self._ttl, 1, 1),
+            b"SCAN": (self._scan, 1, None),
+            b"PING": (self._ping, 0, 1),
+            b"AUTH": (self._auth, 1, 2),
+            b"HELLO": (self._hello, 0, None),
+            b"SELECT": (self._select, 1, 1),
+            b"INFO": (self._info, 0, None),
+            b"COMMAND": (self._command, 0, None),
+            b"QUIT": (self._quit, 0, None),
+        }
+
+    async def run(self, request: object) -> Reply:
+        """Return the reply to a request. Only `PENSTOCK.LAG` waits, for Kafka."""
+        if not (isinstance(request, list) and request and all(isinstance(word, bytes) for word in request)):
+            return Failure("ERR Protocol error: expected an array of bulk strings")
+        name, arguments = request[0].upper(), request[1:]
+        if not self._is_authenticated and name not in _OPEN_COMMANDS:
+            return Failure("NOAUTH Authentication required.")
+        try:
+            if name == b"PENSTOCK.LAG":
+                return await self._lag()
+            return self._run(name, arguments)
+        except NotServed as error:
+            # Clients know this code as a server that starts: they ask again, or ask another one.
+            return Failure(f"LOADING {error}")
+
+    def _run(self, name: bytes, arguments: Arguments) -> Reply:
+        if name not in self._commands:
+            return Failure(f"ERR unknown command {_shown(name)}; Laser only reads: {self._names()}")
+        command, least, most = self._commands[name]
+        if len(arguments) < least or (most is not None and len(arguments) > most):
+            return Failure(f"ERR wrong number of arguments for {_shown(name)}")
+        return command(arguments)
+
+    def _names(self) -> str:
+        return " ".join([*(name.decode() for name in self._commands), "PENSTOCK.LAG"])
+
+    def _get(self, arguments: Arguments) -> Reply:
+        return self._mget(arguments)[0]
+
+    def _mget(self, arguments: Arguments) -> list[bytes | None]:
+        return [None if pair is None else pair.value for pair in self._pairs.fetch(arguments)]
+
+    def _exists(self, arguments: Arguments) -> int:
+        return sum(pair is not None for pair in self._pairs.fetch(arguments))
+
+    def _ttl(self, arguments: Arguments) -> int:
+        [pair] = self._pairs.fetch(arguments)
+        if pair is None:
+            return -2
+        remaining_ms = self._pairs.remaining_ms(pair)
+        return -1 if remaining_ms is None else (remaining_ms + 500) // 1000
+
+    def _scan(self, arguments: Arguments) -> Reply:
+        options = {name.upper(): value for name, value in zip(arguments[1::2], arguments[2::2], strict=False)}
+        limit = options.get(b"COUNT", b"10")
+        if (
+            len(arguments) % 2 == 0
+            or not options.keys() <= {b"COUNT", b"MATCH"}
+            or not limit.isdigit()
+            or limit == b"0"
+        ):
+            return Failure("ERR syntax error; write SCAN cursor [MATCH pattern] [COUNT number]")
+        place = self._services.cursors.place(int(arguments[0])) if arguments[0].isdigit() else None
+        if place is None:
+            return Failure("ERR invalid cursor; start again at 0")
+        keys, following = self._pairs.scan(*place, min(int(limit), MOST_SCANNED))
+        pattern = re.compile(translate(options.get(b"MATCH", b"*").decode(errors="replace")))
+        found = [key for key in keys if pattern.match(key.decode())]
+        cursor = 0 if following is None else self._services.cursors.add(following)
+        return [str(cursor).encode(), found]
+
+    def _ping(self, arguments: Arguments) -> Reply:
+        return arguments[0] if arguments else Status("PONG")
+
+    def _auth(self, arguments: Arguments) -> Reply:
+        if self._services.token is None:
+            return Failure("ERR AUTH called without any password configured")
+        if not hmac.compare_digest(arguments[-1], self._services.token):
+            return Failure("WRONGPASS invalid username-password pair or user is disabled.")
+        self._is_authenticated = True
+        return Status("OK")
+
+    def _hello(self, arguments: Arguments) -> Reply:
+        version = arguments[0] if arguments else str(self.version).encode()
+        if version not in {b"2", b"3"}:
+            return Failure("NOPROTO unsupported protocol version")
+        options = [word.upper() for word in arguments[1:]]
+        if b"AUTH" in options:
+            reply = self._auth(arguments[options.index(b"AUTH") + 2 :][:2] or [b""])
+            if isinstance(reply, Failure):
+                return reply
+        if not self._is_authenticated:
+            return Failure("NOAUTH HELLO must be called with the client already authenticated, or with AUTH")
+        self.version = OLDEST if version == b"2" else NEWEST
+        return {
+            "server": b"penstock-laser",
+            "version": b"7.0.0",
+            "proto": self.version,
+            "id": 0,
+            "mode": b"standalone",
+            "role": b"replica",
+            "modules": [],
+        }
+
+    def _select(self, arguments: Arguments) -> Reply:
+        return Status("OK") if arguments[0] == b"0" else Failure("ERR DB index is out of range; Laser has only 0")
+
+    def _info(self, arguments: Arguments) -> Reply:  # noqa: ARG002 - all sections are one
+        return (
+            f"# Server\r\nredis_mode:standalone\r\nprocess_id:{os.getpid()}\r\n"
+            f"# Laser\r\nlaser_table:{self._services.name}\r\nloading:{int(not self._pairs.is_complete)}\r\n"
+            "# Cluster\r\ncluster_enabled:0\r\n"
+        ).encode()
+
+    def _command(self, arguments: Arguments) -> Reply:  # noqa: ARG002 - redis-cli asks for descriptions, and works without
+        return []
+
+    def _quit(self, arguments: Arguments) -> Reply:  # noqa: ARG002 - as for Redis
+        self.is_ended = True
+        return Status("OK")
+
+    async def _lag(self) -> Reply:
+        try:
+            return await to_thread(self._pairs.events_behind)
+        except NotServed:
+            raise
+        except PenstockError as error:
+            return Failure(f"ERR the lag is unknown: {error}")
+
+
+def _shown(name: bytes) -> str:
+    return repr(name[:40].decode(errors="replace"))

@@ -1,0 +1,146 @@
+"""The pairs that this process answers from: the saved states of its open shards.
+
+worker's loop --publish--> shards by bucket number --fetch, scan--> requests, in the server's thread
+
+Readers see saved checkpoints only, so no answer is undone by a crash.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from ...processors.declare.keys import InvalidKey
+from ...processors.errors import PenstockError
+from ...processors.keyed_state.key_layout import ENGINE_PREFIX
+from ...state.errors import StateError
+from ...state.protocols import ShardState
+from ...transport.bus import Bus
+from ..worker.preflight import ends_of
+from ..worker.worker import Worker
+from .table import LaserTable, Pair
+
+_decode = msgspec.msgpack.Decoder(Pair).decode
+
+
+class NotServed(PenstockError):
+    """A process does not serve a bucket yet, or no longer: ask again, or ask another server of the table."""
+
+
+class ServedPairs:
+    """Reads the pairs of a table.
+
+    Args:
+        table: the table.
+        bus: contains its category.
+        now_ms: the wall clock (milliseconds since 1970, UTC).
+    """
+
+    def __init__(
+        self, table: LaserTable, bus: Bus, now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+    ) -> None:
+        self._table = table
+        self._source = table.source()
+        self._bus = bus
+        self._now_ms = now_ms
+        self._targets = ends_of([self._source], bus)
+        self._is_caught_up = False
+        self._shards: Mapping[int, ShardState] = {}
+
+    def publish(self, worker: Worker) -> None:
+        """Serve the worker's open shards, once it has read and saved all events that existed at the start. For the worker's thread."""
+        if not self._is_caught_up:
+            self._is_caught_up = worker.has_reached(self._targets) and worker.save()
+        if self._is_caught_up:
+            self._shards = {shard.number: shard.state for shard in worker.shards if shard.state is not None}
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every bucket is served."""
+        return len(self._shards) == self._source.buckets
+
+    def fetch(self, keys: Sequence[bytes]) -> list[Pair | None]:
+        """Return the pair of each key; None for keys without one, or with an expired one.
+
+        Raises:
+            NotServed: a bucket of one of the keys is not open here.
+        """
+        newest: dict[bytes, Pair] = {}
+        for number, asked in self._asked(keys).items():
+            for key, saved in zip(asked, self._fetch_saved(number, asked), strict=True):
+                pair = None if saved is None else self._live(saved)
+                if pair is not None and (key not in newest or newest[key].at < pair.at):
+                    newest[key] = pair
+        return [newest.get(key) for key in keys]
+
+    def scan(self, number: int, start: bytes, limit: int) -> tuple[list[bytes], tuple[int, bytes] | None]:
+        """Return keys of a bucket from `start` on, and where to go on: a bucket and a key; None after the last bucket.
+
+        Raises:
+            NotServed: the bucket is not open here.
+        """
+        try:
+            found = self._shard(number).scan(start, ENGINE_PREFIX, limit)
+        except StateError as error:
+            raise self._not_served(number) from error
+        keys = [key for key, saved in found if self._live(saved) is not None]
+        if len(found) == limit:
+            return keys, (number, found[-1][0] + b"\x00")
+        return keys, (number + 1, b"") if number + 1 < self._source.buckets else None
+
+    def remaining_ms(self, pair: Pair) -> int | None:
+        """Return the rest of a pair's lifetime; None forever."""
+        lifetime_ms = self._table.lifetime_ms
+        return None if lifetime_ms is None else pair.at + lifetime_ms - self._now_ms()
+
+    def events_behind(self) -> int:
+        """Return how many offsets the answers lag behind the end of the category. Asks Kafka.
+
+        Raises:
+            NotServed: a bucket is not open here.
+            BusError: Kafka does not answer.
+        """
+        ends = self._bus.catalog.describe(self._source.name).ends
+        return sum(max(0, end - self._saved_offset(number)) for number, end in ends.items())
+
+    def _saved_offset(self, number: int) -> int:
+        try:
+            return self._shard(number).position().offsets.get(self._source.name, 0)
+        except StateError as error:
+            raise self._not_served(number) from error
+
+    def _asked(self, keys: Sequence[bytes]) -> dict[int, list[bytes]]:
+        """Return the keys to look for in each bucket."""
+        if not self._table.uses_category_key:
+            return {number: list(keys) for number in range(self._source.buckets)}
+        asked: dict[int, list[bytes]] = {}
+        for key in keys:
+            try:
+                asked.setdefault(self._source.bucket_of(key.decode()), []).append(key)
+            except (InvalidKey, UnicodeDecodeError):
+                continue  # no record can have such a key
+        return asked
+
+    def _fetch_saved(self, number: int, keys: Sequence[bytes]) -> list[bytes | None]:
+        try:
+            return self._shard(number).fetch(keys)
+        except StateError as error:
+            raise self._not_served(number) from error
+
+    def _live(self, saved: bytes) -> Pair | None:
+        pair = _decode(saved)
+        remaining_ms = self.remaining_ms(pair)
+        return pair if remaining_ms is None or remaining_ms > 0 else None
+
+    def _shard(self, number: int) -> ShardState:
+        shard = self._shards.get(number)
+        if shard is None:
+            raise self._not_served(number)
+        return shard
+
+    def _not_served(self, number: int) -> NotServed:
+        return NotServed(
+            f"bucket {number} of {self._table.name} is not served here yet; ask again or ask another server"
+        )

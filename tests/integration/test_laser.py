@@ -1,0 +1,247 @@
+"""`penstock laser serve` on a real Kafka, read by redis-py."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+
+import pytest
+import redis
+from support.cli import Cli
+
+import penstock as ps
+
+APP = """
+import penstock as ps
+
+class Ranking(ps.Record, frozen=True):
+    carrier: str
+    origin: str
+    at: ps.EventTime
+    top: str
+    flights: int
+
+rankings = ps.Category("{prefix}.rankings", Ranking, key="carrier", event_time="at", buckets=3)
+
+class Unused(ps.Stateless):
+    name = "{prefix}.unused"
+    reads = rankings
+    def process(self, event):
+        return ()
+"""
+TOKEN = "a-token-of-the-tests"  # noqa: S105 - of a temporary server
+WaitUntil = Callable[[Callable[[], bool]], None]
+
+
+class Top(ps.Record, frozen=True):
+    """The value of two columns."""
+
+    top: str
+    flights: int
+
+
+class Laser:
+    """One category of rankings, and servers of its tables."""
+
+    def __init__(self, cli: Cli, prefix: str) -> None:
+        self.cli = cli
+        self.category = f"{prefix}.rankings"
+        self.table = prefix
+        self.app = cli.folder / "rankings.py"
+        self.app.write_text(APP.replace("{prefix}", prefix))
+        cli.ok("category", "create", str(self.app))
+
+    def send(self, *rankings: dict[str, Any]) -> None:
+        lines = "".join(json.dumps({"at": now_ms(), **ranking}) + "\n" for ranking in rankings)
+        self.cli.ok("category", "send", self.category, "--app", str(self.app), stdin=lines)
+
+    def delete(self, key: str) -> None:
+        self.cli.ok("category", "send", self.category, "--app", str(self.app), "--tombstones", stdin=key + "\n")
+
+    def start(self, *options: str, port: int, **environment: str) -> subprocess.Popen[str]:
+        where = ("--app", str(self.app), "--category", self.category, "--port", str(port))
+        return self.cli.start("laser", "serve", self.table, *where, *options, **environment)
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def ranking(carrier: str, top: str, origin: str = "EWR", flights: int = 1, **more: int) -> dict[str, Any]:
+    return {"carrier": carrier, "origin": origin, "top": top, "flights": flights, **more}
+
+
+@pytest.fixture
+def laser(cli: Cli, prefix: str) -> Laser:
+    """A category of rankings."""
+    return Laser(cli, prefix)
+
+
+@pytest.fixture
+def port() -> int:
+    """A free port."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        return int(listener.getsockname()[1])
+
+
+@contextmanager
+def client_of(port: int, wait_until: WaitUntil, **options: Any) -> Iterator[Any]:
+    """A client, as soon as the server answers for each bucket."""
+    with closing(redis.Redis(port=port, decode_responses=True, **options)) as client:
+
+        def answers() -> bool:
+            try:
+                return bool(client.mget([f"{letter}{digit}" for letter in "abc" for digit in range(9)]))
+            except (redis.ConnectionError, redis.exceptions.BusyLoadingError):
+                return False
+
+        wait_until(answers)
+        yield client
+
+
+@pytest.mark.parametrize("protocol", [2, 3])
+def test_a_client_reads_the_latest_value_of_each_key(
+    laser: Laser, port: int, wait_until: WaitUntil, protocol: int
+) -> None:
+    """Of events before and after the start; a tombstone deletes the pair."""
+    laser.send(ranking("UA", "LAX"), ranking("DL", "ATL"), ranking("UA", "SFO"))
+    laser.start("--key", "carrier", "--value", "top", port=port)
+    with client_of(port, wait_until, protocol=protocol) as client:
+        assert client.mget("UA", "DL", "AA") == ["SFO", "ATL", None]
+        assert client.get("UA") == "SFO"
+        assert client.exists("UA", "AA", "UA") == 2
+        assert (client.ttl("UA"), client.ttl("AA")) == (-1, -2)
+
+        laser.send(ranking("AA", "MIA"))
+        wait_until(lambda: client.get("AA") == "MIA")
+        laser.delete("UA")
+        wait_until(lambda: client.get("UA") is None)
+        wait_until(lambda: client.execute_command("PENSTOCK.LAG") == 0)
+        assert client.mget("UA", "DL", "AA") == [None, "ATL", "MIA"]
+
+
+def test_several_columns_are_joined_in_the_key_and_an_object_in_the_value(
+    laser: Laser, port: int, wait_until: WaitUntil
+) -> None:
+    """In the order of the command line; a separator within a column is escaped. Lookup joins can read the objects."""
+    laser.send(ranking("UA", "LAX", "EWR", 7), ranking("a:b", "x", "c", 8))
+    laser.start("--key", "origin,carrier", "--value", "flights,top", port=port)
+    with client_of(port, wait_until) as client:
+        assert client.get("EWR:UA") == '{"flights":7,"top":"LAX"}'
+        assert client.get("c:a\\:b") == '{"flights":8,"top":"x"}'
+    source = ps.lookups.RedisTable("", Top, ps.lookups.RedisForm.JSON, at=f"redis://127.0.0.1:{port}")
+    with closing(source.open()) as rows:
+        assert rows.fetch(["EWR:UA", "EWR:DL"]) == {"EWR:UA": Top("LAX", 7)}
+
+
+def test_a_key_in_several_buckets_has_its_latest_pair_by_event_time(
+    laser: Laser, port: int, wait_until: WaitUntil
+) -> None:
+    """The category is keyed by another column."""
+    at = now_ms()
+    laser.send(*(ranking(f"c{number}", f"t{number}", at=at - abs(number - 5)) for number in range(12)))
+    laser.start("--key", "origin", "--value", "top", port=port)
+    with client_of(port, wait_until) as client:
+        assert client.get("EWR") == "t5"
+
+
+def test_a_pair_ends_with_its_lifetime(laser: Laser, port: int, wait_until: WaitUntil) -> None:
+    """The lifetime begins at the event time, and an expired pair is neither found nor scanned."""
+    laser.send(ranking("UA", "LAX", at=now_ms() - 3_600_000), ranking("DL", "ATL"))
+    laser.start("--key", "carrier", "--value", "top", "--lifetime", "30m", port=port)
+    with client_of(port, wait_until) as client:
+        assert client.mget("UA", "DL") == [None, "ATL"]
+        assert 1700 < client.ttl("DL") <= 1800
+        assert list(client.scan_iter()) == ["DL"]
+
+
+def test_a_scan_returns_every_key(laser: Laser, port: int, wait_until: WaitUntil) -> None:
+    """Across buckets and pages, also those that match a pattern only."""
+    laser.send(*(ranking(f"k{number}", "x") for number in range(50)))
+    laser.start("--key", "carrier", "--value", "top", port=port)
+    with client_of(port, wait_until) as client:
+        assert sorted(client.scan_iter(count=7)) == sorted(f"k{number}" for number in range(50))
+        assert sorted(client.scan_iter("k1?")) == [f"k1{number}" for number in range(10)]
+
+
+def test_only_the_token_opens_the_table(laser: Laser, port: int, wait_until: WaitUntil) -> None:
+    """Neither log nor message contains it."""
+    laser.send(ranking("UA", "LAX"))
+    process = laser.start("--key", "carrier", "--value", "top", port=port, PENSTOCK_LASER_TOKEN=TOKEN)
+    with client_of(port, wait_until, password=TOKEN) as client:
+        assert client.get("UA") == "LAX"
+    with closing(redis.Redis(port=port)) as stranger, pytest.raises(redis.AuthenticationError):
+        stranger.get("UA")
+    with closing(redis.Redis(port=port, password="wrong")) as stranger, pytest.raises(redis.AuthenticationError):  # noqa: S106
+        stranger.get("UA")
+    process.terminate()
+    printed = "".join(process.communicate(timeout=60))
+
+    assert process.returncode == 0
+    assert TOKEN not in printed
+
+
+def test_a_restarted_server_has_the_same_pairs(laser: Laser, port: int, wait_until: WaitUntil) -> None:
+    """After kill -9, too; it continues from its saved state."""
+    laser.send(ranking("UA", "LAX"))
+    killed = laser.start("--key", "carrier", "--value", "top", port=port)
+    with client_of(port, wait_until) as client:
+        assert client.get("UA") == "LAX"
+    killed.kill()
+    laser.send(ranking("DL", "ATL"))
+    laser.start("--key", "carrier", "--value", "top", port=port)
+    with client_of(port, wait_until) as client:
+        assert client.mget("UA", "DL") == ["LAX", "ATL"]
+
+
+def test_a_pipeline_and_bad_requests(laser: Laser, port: int, wait_until: WaitUntil) -> None:
+    """Replies are in the order of the requests; a bad request ends only its own connection."""
+    laser.send(ranking("UA", "LAX"))
+    laser.start("--key", "carrier", "--value", "top", "--connections", "3", port=port)
+    with client_of(port, wait_until) as client:
+        pipeline = client.pipeline(transaction=False)
+        for _ in range(500):
+            pipeline.get("UA")
+            pipeline.get("AA")
+        assert pipeline.execute() == ["LAX", None] * 500
+        with pytest.raises(redis.ResponseError, match="Laser only reads"):
+            client.set("UA", "x")
+
+        assert b"Protocol error" in exchanged(port, b"GET / HTTP/1.1\r\n\r\n")
+        assert b"more than 1048576 bytes" in exchanged(port, b"*2\r\n$3\r\nGET\r\n$9000000\r\n" + b"x" * 1_100_000)
+        assert client.get("UA") == "LAX"
+        with (
+            socket.create_connection(("127.0.0.1", port)),
+            socket.create_connection(("127.0.0.1", port)),
+        ):
+            assert b"max number of clients" in exchanged(port, b"")
+
+
+def exchanged(port: int, request: bytes) -> bytes:
+    """Send bytes on a new connection, and return everything up to its end."""
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+        received = b""
+        try:
+            connection.sendall(request)
+            while part := connection.recv(65536):
+                received += part
+        except ConnectionResetError:
+            pass
+        return received
+
+
+def test_other_machines_need_a_token(laser: Laser, port: int) -> None:
+    """Without one, or with one that could be guessed, nothing is served."""
+    options = ("laser", "serve", laser.table, "--app", str(laser.app), "--category", laser.category, "--key", "carrier")
+    refused = laser.cli(*options, "--value", "top", "--host", "0.0.0.0", "--port", str(port))  # noqa: S104 - refused
+    short = laser.cli(*options, "--value", "top", "--port", str(port), PENSTOCK_LASER_TOKEN="short")  # noqa: S106 - refused
+
+    assert (refused.returncode, short.returncode) == (1, 1)
+    assert re.search(r"PENSTOCK_LASER_TOKEN", refused.stderr)
+    assert "could be guessed" in short.stderr
