@@ -64,9 +64,9 @@ class Laser:
     def delete(self, key: str) -> None:
         self.cli.ok("category", "send", self.category, "--app", str(self.app), "--tombstones", stdin=key + "\n")
 
-    def start(self, *options: str, port: int, **environment: str) -> subprocess.Popen[str]:
+    def start(self, *options: str, port: int, suffix: str = "", **environment: str) -> subprocess.Popen[str]:
         where = ("--app", str(self.app), "--category", self.category, "--port", str(port))
-        return self.cli.start("laser", "serve", self.table, *where, *options, **environment)
+        return self.cli.start("laser", "serve", self.table + suffix, *where, *options, **environment)
 
 
 def now_ms() -> int:
@@ -86,6 +86,13 @@ def laser(cli: Cli, prefix: str) -> Laser:
 @pytest.fixture
 def port() -> int:
     """A free port."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        return int(listener.getsockname()[1])
+
+
+@pytest.fixture
+def other_port() -> int:
+    """Another free port."""
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:
         return int(listener.getsockname()[1])
 
@@ -198,6 +205,32 @@ def test_a_restarted_server_has_the_same_pairs(laser: Laser, port: int, wait_unt
     laser.start("--key", "carrier", "--value", "top", port=port)
     with client_of(port, wait_until) as client:
         assert client.mget("UA", "DL") == ["LAX", "ATL"]
+
+
+def test_reads_survive_the_loss_of_one_of_two_servers(
+    laser: Laser, port: int, other_port: int, wait_until: WaitUntil
+) -> None:
+    """Under two names; a client that asks the other one has every read answered, also while the killed one restarts."""
+    laser.send(ranking("UA", "LAX"))
+    options = ("--key", "carrier", "--value", "top")
+    first = laser.start(*options, port=port, suffix=".a")
+    laser.start(*options, port=other_port, suffix=".b")
+    with client_of(port, wait_until) as client, client_of(other_port, wait_until) as other:
+
+        def read() -> int:
+            for each in (client, other):
+                try:
+                    assert each.get("UA") == "LAX"
+                except redis.ConnectionError:
+                    continue
+                return int(each.connection_pool.connection_kwargs["port"])
+            raise AssertionError("no server answered")
+
+        assert read() == port
+        first.kill()
+        wait_until(lambda: read() == other_port)
+        laser.start(*options, port=port, suffix=".a")
+        wait_until(lambda: read() == port)
 
 
 def test_a_pipeline_and_bad_requests(laser: Laser, port: int, wait_until: WaitUntil) -> None:
