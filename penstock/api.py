@@ -26,6 +26,7 @@ from .processors.declare.tombstones import Tombstone
 from .processors.declare.windowed import Windowed
 from .processors.errors import PenstockError
 from .processors.lookups import LookupJoin
+from .processors.pipes import Line, Pipe
 from .processors.time.timers import Clock, Timer
 from .state.remote import RemoteResults, read_results
 from .transport.producer import Producer
@@ -46,11 +47,13 @@ __all__ = [
     "Join",
     "JoinType",
     "KeyCodec",
+    "Line",
     "LocalStore",
     "LookupJoin",
     "OnLate",
     "Partitioner",
     "PenstockError",
+    "Pipe",
     "Processor",
     "Producer",
     "Record",

@@ -1,6 +1,7 @@
 """Codecs of categories: formats of other programs, and your own."""
 
 from .processors.declare.codecs import Codec, CodecSpec, Decoded, HeaderCodec, Message, Payload, Undecodable
+from .processors.pipes import Lines
 from .transport.codecs.cloudevents import CloudEvents, ContentMode
 from .transport.codecs.confluent import ConfluentAvro, ConfluentJson
 from .transport.codecs.confluent_protobuf import ConfluentProtobuf
@@ -28,6 +29,7 @@ __all__ = [
     "HeaderCodec",
     "Json",
     "JsonArray",
+    "Lines",
     "Message",
     "MessagePack",
     "Payload",

@@ -25,6 +25,7 @@ _MODULES = {
     "dashboard": "dashboard:dashboard",
     "run": "run:run",
     "laser": "laser:app",
+    "pipe": "pipe:pipe",
     "deploy": "deploy:deploy",
     "undeploy": "deploy:undeploy",
     "deployments": "deploy:list_deployments",

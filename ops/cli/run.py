@@ -134,7 +134,7 @@ def run(
     if len(app.processors) == 1:
         backup_store = open_file_store(backup, webhdfs) if backup else None
         environment = Environment(folder / "state", backup_store, timedelta(seconds=backup_every), store)
-        _run_one(
+        run_one(
             app.processors[0],
             bus,
             environment,
@@ -173,7 +173,7 @@ def _option(option: str, value: str | None) -> list[str]:
     return [] if value is None else [option, value]
 
 
-def _run_one(
+def run_one(
     processor: type[Processor],
     bus: KafkaBus,
     environment: Environment,
@@ -182,6 +182,7 @@ def _run_one(
     *,
     json: bool,
 ) -> None:
+    """Run one processor in this process until it is stopped or at the end of its inputs, and print its metrics."""
     backups, ages, monitor = backups_of(environment), BackupAges({}, 0.0), LoopMonitor()
     wait = BrokerWait(fail_fast=stop_options.fail_fast)
     with (

@@ -19,6 +19,7 @@ from ...processors.apps.apps import AppName
 from ...processors.declare.processor import Processor
 from ...processors.lifecycle import ending
 from ...processors.lookups import LookupJoin
+from ...processors.pipes import Pipe
 from ...state.files.file_store import FileStore, open_file_store
 from ...state.lookup_sources.file_tables import FileTable
 from ...transport.bus import Bus
@@ -222,12 +223,12 @@ def stop_deployment(folder: Path, name: str, progress: Progress) -> None:
 
 
 def code_of(app: Path, processor: type[Processor]) -> Contents:
-    """Return the files of an app's code, including the table of a lookup join if it is in the same folder."""
-    files = code_beside(app)
+    """Return the files of an app's code, including the table of a lookup join and the scripts of a pipe if they are in the same folder."""
+    files, root = code_beside(app), import_root(app)
+    own = list(processor.scripts()) if issubclass(processor, Pipe) else []
     if issubclass(processor, LookupJoin) and isinstance(processor.source, FileTable):
-        table = Path(processor.source.path).absolute()
-        if table.is_relative_to(import_root(app)):
-            files[table.relative_to(import_root(app)).as_posix()] = table
+        own.append(Path(processor.source.path).absolute())
+    files |= {path.relative_to(root).as_posix(): path for path in own if path.is_relative_to(root)}
     return Contents(files)
 
 

@@ -94,6 +94,12 @@ class BatchProcessor:
         self._keys = KeyCheck(type(processor))
         self.sizer = BatchSizer(MOST_EVENTS, processor.min_batch())
 
+    @property
+    def most_events(self) -> int:
+        """The most events of the next poll."""
+        limit = self._processor.max_batch()
+        return self.sizer.at_most if limit is None else min(self.sizer.at_most, limit)
+
     def process(self, shard: OpenShard, batch: RawBatch) -> None:
         """Process a batch, and advance the position of its bucket.
 

@@ -238,7 +238,7 @@ class Worker:
 
     def _poll(self) -> Polled:
         reader = self._ownership.reader
-        reader.poll_limit = min(self._ownership.most_events, self._batches.sizer.at_most)
+        reader.poll_limit = min(self._ownership.most_events, self._batches.most_events)
         try:
             polled = reader.poll(SAVING_POLL_WAIT_S if self._checkpoints.in_progress else POLL_WAIT_S)
         except (OffsetOutOfRange, MissingCategory):

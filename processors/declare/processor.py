@@ -239,6 +239,10 @@ class Processor(ABC):
         """Return the number of events that take as long as one event: smaller batches would not be faster."""
         return 1
 
+    def max_batch(self) -> int | None:
+        """Return the greatest number of events of the next batch; None without a limit of its own."""
+        return None
+
     @classmethod
     def routes_outputs(cls) -> bool:
         """Return whether its code may name the category of an output with `To`."""

@@ -126,7 +126,7 @@ class Stateless(Processor, Generic[Event, Output]):
             concurrency=self.concurrency,
             stops=lambda error: self.error_action(error).stops,
         )
-        return _Outcomes(iter(outcomes))
+        return BatchOutcomes(iter(outcomes))
 
     def blocking(self, method: Callable[..., Any]) -> Callable[..., Any]:
         """Return a function that calls a method and returns its result: if it is `async def`, it runs on the processor's event loop."""
@@ -145,13 +145,18 @@ class Stateless(Processor, Generic[Event, Output]):
         return loop
 
 
-class _Outcomes:
-    """Returns the outputs of one event after the other, or raises its exception."""
+class BatchOutcomes:
+    """Returns the outputs of one event after the other, or raises its exception.
+
+    Args:
+        outcomes: the outcome of each event of a batch, in order.
+    """
 
     def __init__(self, outcomes: Iterator[Outcome]) -> None:
         self._outcomes = outcomes
 
     def __call__(self, event: Any) -> Iterable[Any]:  # noqa: ARG002 - the events arrive in order
+        """Return the outputs of the next event."""
         outcome = next(self._outcomes)
         if isinstance(outcome, BaseException):
             raise outcome

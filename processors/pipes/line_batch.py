@@ -1,0 +1,135 @@
+"""A batch of lines on its way through a program.
+
+lines --in groups--> program --> output lines of a group, as outputs of its last line
+a group fails --> a new process --> again, then in halves, down to the line at which the program fails
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+from ..errors import Halted, UserCodeError
+from ..event_loop import Outcome
+from ..retry import backoff
+from .lines import InvalidLine, expect_line
+from .program import ProgramFailed
+
+_LOG = logging.getLogger("penstock.pipe")
+
+ATTEMPTS = 3
+"""How often a line is passed to the program on its own before it counts as the cause of the failure."""
+MOST_FAILED = 20
+"""The number of failed lines of a batch, without one that succeeded, after which the program counts as broken."""
+
+
+class LineBatch:
+    """The outcomes of a batch's lines.
+
+    Args:
+        run_group: returns the outputs of a group of lines, which has an event time (milliseconds since 1970, UTC).
+        stops: whether an error stops the processor.
+        pause: sleeps for some seconds.
+    """
+
+    def __init__(
+        self,
+        run_group: Callable[[Sequence[bytes], int], list[object]],
+        stops: Callable[[UserCodeError], bool],
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._run_group = run_group
+        self._stops = stops
+        self._pause = pause
+        self.outcomes: list[Outcome] = []
+        self._failed = 0
+        self._succeeded = 0
+
+    def run(self, lines: Sequence[bytes], times: Sequence[int], most: int, most_bytes: int) -> None:
+        """Run lines in groups, up to the first error that stops the processor.
+
+        Args:
+            lines: the lines.
+            times: the event time of each.
+            most: the greatest number of lines of a group.
+            most_bytes: its greatest size, unless it is one line.
+
+        Raises:
+            Halted: the program fails for each line, or cannot be started.
+            ProgramSlow: it does not acknowledge a group in time.
+        """
+        begin = 0
+        for end in _ends(lines, most, most_bytes):
+            try:
+                expect_line(lines[begin])
+            except InvalidLine as error:
+                goes_on = self._reject(error)
+            else:
+                goes_on = self._passes(lines[begin:end], times[begin:end], 2)
+            if not goes_on:
+                return
+            begin = end
+
+    def _passes(self, lines: Sequence[bytes], times: Sequence[int], attempts: int) -> bool:
+        """Run a group of lines; after failures, the halves of it. Return whether to run later lines."""
+        error = self._attempt(lines, times, attempts)
+        if error is None:
+            return True
+        if len(lines) == 1:
+            return self._reject(error)
+        middle = len(lines) // 2
+        halves = ((lines[:middle], times[:middle]), (lines[middle:], times[middle:]))
+        return all(self._passes(*half, ATTEMPTS if len(half[0]) == 1 else 1) for half in halves)
+
+    def _attempt(self, lines: Sequence[bytes], times: Sequence[int], attempts: int) -> ProgramFailed | None:
+        """Run a group of lines up to a number of times; return the error of the last time."""
+        pauses = backoff()
+        failure = None
+        for attempt in range(attempts):
+            if attempt:
+                self._pause(next(pauses))
+            try:
+                outputs = self._run_group(lines, max(times))
+            except ProgramFailed as error:
+                failure = error
+                _LOG.warning("%s. No line was lost. Lines of this group: %d.", error, len(lines))
+                continue
+            self._succeeded += len(lines)
+            self.outcomes += [[]] * (len(lines) - 1) + [outputs]
+            return None
+        return failure
+
+    def _reject(self, error: ProgramFailed | InvalidLine) -> bool:
+        """Record the error of one line. Return whether to run later lines."""
+        self.outcomes.append(error)
+        self._failed += isinstance(error, ProgramFailed)
+        if self._failed >= MOST_FAILED and not self._succeeded:
+            raise Halted(
+                f"The program failed for each of {self._failed} lines: {error}. No line was lost: they remain in Kafka. Correct the program."
+            )
+        return not self._stops(error)
+
+
+def _ends(lines: Sequence[bytes], most: int, most_bytes: int) -> Iterator[int]:
+    """Yield the end of each group. A record that is no line is a group of its own."""
+    begin = size_bytes = 0
+    for at, line in enumerate(lines):
+        is_line = _is_line(line)
+        if at > begin and (not is_line or at - begin >= most or size_bytes + len(line) > most_bytes):
+            yield at
+            begin, size_bytes = at, 0
+        size_bytes += len(line) + 1
+        if not is_line:
+            yield at + 1
+            begin, size_bytes = at + 1, 0
+    if begin < len(lines):
+        yield len(lines)
+
+
+def _is_line(line: bytes) -> bool:
+    try:
+        expect_line(line)
+    except InvalidLine:
+        return False
+    return True

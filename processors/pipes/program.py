@@ -1,0 +1,376 @@
+"""The program of a pipe: a child process that reads lines from its standard input and writes lines to its standard output.
+
+lines, checkpoint line --stdin--> program --stdout--> output lines, the same checkpoint line
+
+Source: Chen et al., "Realtime Data Processing at Facebook", 2016, section 2.3 (Swift).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import selectors
+import signal
+import subprocess
+import time
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from typing_extensions import Self
+
+from ..errors import Halted, PenstockError
+from ..retry import LogRateLimiter
+from ..user_code import record_awaited_line
+
+_LOG = logging.getLogger("penstock.pipe")
+
+MARK = b"\x1e"
+"""The first byte of a checkpoint line: ASCII's record separator, which no text contains."""
+PIPE_BYTES = 2**20
+"""The size of the pipes to and from a program, where the system allows it: fewer switches between two processes."""
+END_WITHIN_S = 5.0
+"""How long a program may take to end after the end of its input."""
+REPORT_AFTER_S = 10.0
+"""How long a program may take for a checkpoint before the log mentions it."""
+KEPT_ERROR_LINES = 5
+"""The number of lines of error output in an error."""
+_SHEBANG_BYTES = 256
+
+
+class ProgramFailed(PenstockError):
+    """A program ended, or wrote something that is no answer to its lines. It may succeed with a new process or with other lines."""
+
+
+class ProgramSlow(PenstockError):
+    """A program did not acknowledge its lines in time."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """How to run a program.
+
+    Args:
+        words: the program and its arguments.
+        folder: the working folder, in which relative paths are found.
+        acknowledges: whether the program repeats checkpoint lines. Otherwise, each group of lines has a process of its own.
+        success: the exit statuses without an error, for a program without acknowledgements.
+        time_limit_s: how long the program may take for a group of lines.
+        max_output_bytes: how much it may write for a group of lines.
+    """
+
+    words: tuple[str, ...]
+    folder: Path
+    acknowledges: bool
+    success: tuple[int, ...]
+    time_limit_s: float
+    max_output_bytes: int
+
+    @property
+    def name(self) -> str:
+        """The command as text, for errors."""
+        return " ".join(self.words)
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """Start a process, in a process group of its own: Ctrl-C in a terminal reaches only the worker, which then saves a checkpoint.
+
+        Raises:
+            Halted: the program cannot be started.
+        """
+        try:
+            return subprocess.Popen(
+                self._with_interpreter(),
+                cwd=self.folder,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                bufsize=0,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise Halted(
+                f"The program `{self.name}` cannot be started in {self.folder}: {error.strerror or error}. No line was lost: they remain in "
+                "Kafka. Install the program on this machine, or correct the command."
+            ) from error
+
+    def _with_interpreter(self) -> Sequence[str]:
+        """Return the words, after the interpreter that a script's first line names if the script is not executable.
+
+        Archives of deployments do not store permissions.
+        """
+        script = self.folder / self.words[0]
+        if "/" not in self.words[0] or not script.is_file() or os.access(script, os.X_OK):
+            return self.words
+        with script.open("rb") as file:
+            first = file.read(_SHEBANG_BYTES).partition(b"\n")[0]
+        if not first.startswith(b"#!"):
+            return self.words
+        return [*first[2:].decode(errors="replace").split(maxsplit=1), *self.words]
+
+
+class Program:
+    """Runs groups of lines through a program. Starts it for the first group, and again after a failure. One thread.
+
+    Args:
+        command: how to run it.
+    """
+
+    def __init__(self, command: Command) -> None:
+        self._command = command
+        self._process: subprocess.Popen[bytes] | None = None
+        self._checkpoint = 0
+        self._errors: deque[str] = deque(maxlen=KEPT_ERROR_LINES)
+        self._slow_log = LogRateLimiter()
+        self._error_log = LogRateLimiter(every_s=1.0)
+
+    def outputs(self, lines: Sequence[bytes]) -> list[bytes]:
+        """Return the lines that the program writes for a group of lines, when it has acknowledged all of them.
+
+        After an error, no process is left, and the lines can be passed again.
+
+        Args:
+            lines: at least one, without line ends.
+
+        Raises:
+            ProgramFailed: the program ended early, or its output is invalid.
+            ProgramSlow: the time limit has passed.
+            Halted: the program cannot be started.
+        """
+        self._checkpoint += 1
+        mark = b"%bcheckpoint %d\n" % (MARK, self._checkpoint) if self._command.acknowledges else b""
+        try:
+            with record_awaited_line(lambda: f"the program `{self._command.name}`, which has {len(lines):,} lines"):
+                output = self._exchange(b"\n".join(lines) + b"\n" + mark, mark)
+        except BaseException:
+            self.kill()
+            raise
+        return self._lines_of(output, mark)
+
+    def _exchange(self, given: bytes, mark: bytes) -> bytes:
+        """Write to the program and read from it at the same time, up to the acknowledgement or the end of its output."""
+        process = self._running()
+        transfer = _Transfer(process, given, mark, self._command.max_output_bytes)
+        began_s = time.monotonic()
+        with transfer:
+            while not transfer.is_complete:
+                waited_s = time.monotonic() - began_s
+                if waited_s > self._command.time_limit_s:
+                    raise ProgramSlow(f"`{self._command.name}` {self._unfinished(transfer)} within {waited_s:.0f} s")
+                self._report_slow(waited_s)
+                transfer.wait(min(self._command.time_limit_s - waited_s + 0.01, 1.0))
+                self._report_errors(transfer.take_errors())
+                if transfer.failure:
+                    raise self._failed(transfer.failure)
+        if transfer.has_ended:
+            self._expect_success(transfer)
+        return bytes(transfer.output)
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._process is not None and self._process.poll() is not None:
+            _LOG.warning(
+                "`%s` ended %s between two checkpoints. It is started again; no line was lost.",
+                self._command.name,
+                _status(self._process.returncode),
+            )
+            self.kill()
+        if self._process is None:
+            self._errors.clear()
+            self._process = self._command.start()
+        return self._process
+
+    def _expect_success(self, transfer: _Transfer) -> None:
+        """Check the end of a process. A program that acknowledges must not end before."""
+        process, self._process = self._process, None
+        assert process is not None  # noqa: S101 - the transfer belongs to it
+        try:
+            status = process.wait(END_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            self._process = process
+            raise self._failed("closed its output, but did not end") from None
+        self._report_errors(transfer.take_errors())
+        _close(process)
+        if self._command.acknowledges:
+            raise self._failed(f"ended {_status(status)} before it acknowledged its lines")
+        if status not in self._command.success:
+            raise self._failed(f"ended {_status(status)}")
+        if transfer.remaining:
+            raise self._failed("ended before it had read all of its lines")
+
+    def _unfinished(self, transfer: _Transfer) -> str:
+        if transfer.remaining:
+            return f"left {transfer.remaining:,} bytes of its lines unread"
+        return "did not acknowledge its lines" if self._command.acknowledges else "did not end"
+
+    def _failed(self, reason: str) -> ProgramFailed:
+        tail = f". Its last error output: {' | '.join(self._errors)}" if self._errors else ""
+        return ProgramFailed(f"`{self._command.name}` {reason}{tail}")
+
+    def _report_slow(self, waited_s: float) -> None:
+        if waited_s > REPORT_AFTER_S and self._slow_log.is_due():
+            _LOG.warning(
+                "`%s` has been busy with its lines for %.0f s. It is ended after %.0f s.",
+                self._command.name,
+                waited_s,
+                self._command.time_limit_s,
+            )
+
+    def _report_errors(self, lines: Sequence[bytes]) -> None:
+        """Log error output: the last line of each second, and the number of lines before it."""
+        texts = [line.decode(errors="backslashreplace") for line in lines if line]
+        self._errors.extend(texts)
+        if texts and self._error_log.is_due():
+            others = f" ({len(texts) - 1:,} lines before this one)" if len(texts) > 1 else ""
+            _LOG.warning("`%s` reports: %s%s", self._command.name, texts[-1], others)
+
+    def _lines_of(self, output: bytes, mark: bytes) -> list[bytes]:
+        body = output[: len(output) - len(mark)]
+        if not body:
+            return []
+        if mark and not body.endswith(b"\n"):
+            self.kill()
+            raise self._failed("wrote a checkpoint line that does not begin a line")
+        if body.startswith(MARK) or b"\n" + MARK in body:
+            self.kill()
+            raise self._failed("wrote a checkpoint line that is not the expected one")
+        return body.removesuffix(b"\n").split(b"\n")
+
+    def kill(self) -> None:
+        """End the process at once, with the processes that it has started. Repeatable."""
+        process, self._process = self._process, None
+        if process is not None:
+            _kill(process)
+
+    def close(self) -> None:
+        """End the input of the process, and wait for its end; kill it after a time limit. Repeatable."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        if process.stdin is not None:
+            process.stdin.close()
+        try:
+            process.wait(END_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            _LOG.warning(
+                "`%s` did not end within %.0f s after its input, and was killed.", self._command.name, END_WITHIN_S
+            )
+        _kill(process)
+
+
+@dataclass
+class _Transfer:
+    """One group of lines on its way through a process."""
+
+    process: subprocess.Popen[bytes]
+    given: bytes
+    mark: bytes
+    max_output_bytes: int
+    output: bytearray = field(default_factory=bytearray)
+    failure: str = ""
+    is_complete: bool = False
+    has_ended: bool = False
+    _errors: bytearray = field(default_factory=bytearray)
+
+    def __enter__(self) -> Self:
+        self._left = memoryview(self.given)
+        self._selector = selectors.DefaultSelector()
+        stdin, stdout, stderr = self.process.stdin, self.process.stdout, self.process.stderr
+        assert stdin and stdout and stderr  # noqa: S101, PT018 - all three are pipes
+        for file in (stdin, stdout, stderr):
+            os.set_blocking(file.fileno(), False)
+            with suppress(OSError, AttributeError):  # only on Linux, and up to the limit of the user
+                fcntl.fcntl(file.fileno(), fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+        self._selector.register(stdin, selectors.EVENT_WRITE, self._write)
+        self._selector.register(stdout, selectors.EVENT_READ, self._read)
+        self._selector.register(stderr, selectors.EVENT_READ, self._read_errors)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._selector.close()
+
+    @property
+    def remaining(self) -> int:
+        """The number of bytes that the process has not accepted."""
+        return len(self._left)
+
+    def wait(self, limit_s: float) -> None:
+        """Wait until the process accepts or writes something, and transfer it."""
+        for key, _ in self._selector.select(limit_s):
+            key.data(key.fd)
+
+    def take_errors(self) -> list[bytes]:
+        """Return the new lines of error output."""
+        with suppress(OSError, ValueError):
+            self._read_errors(self.process.stderr.fileno() if self.process.stderr else -1)
+        *lines, rest = self._errors.split(b"\n")
+        self._errors = bytearray() if self.has_ended else bytearray(rest[-PIPE_BYTES:])
+        return [bytes(line) for line in ([*lines, rest] if self.has_ended else lines)]
+
+    def _write(self, stdin: int) -> None:
+        try:
+            self._left = self._left[os.write(stdin, self._left) :]
+        except BlockingIOError:
+            return
+        except BrokenPipeError:
+            self._selector.unregister(stdin)  # the end of the output follows
+            return
+        if not self._left:
+            self._selector.unregister(stdin)
+            if not self.mark and self.process.stdin is not None:
+                self.process.stdin.close()
+
+    def _read(self, stdout: int) -> None:
+        try:
+            read = os.read(stdout, PIPE_BYTES)
+        except BlockingIOError:
+            return
+        if not read:
+            self.is_complete = self.has_ended = True
+            return
+        searched = max(0, len(self.output) - len(self.mark))
+        self.output += read
+        if self.mark and self.output.find(self.mark, searched) >= 0:
+            self._acknowledge()
+        elif len(self.output) > self.max_output_bytes:
+            self.failure = f"wrote more than {self.max_output_bytes:,} bytes for its lines"
+
+    def _acknowledge(self) -> None:
+        if self._left or not self.output.endswith(self.mark):
+            self.failure = (
+                "wrote lines after its checkpoint line" if not self._left else "acknowledged lines that it had not read"
+            )
+        self.is_complete = True
+
+    def _read_errors(self, stderr: int) -> None:
+        try:
+            read = os.read(stderr, PIPE_BYTES)
+        except BlockingIOError:
+            return
+        self._errors += read
+        if not read and not self.has_ended:
+            with suppress(KeyError):
+                self._selector.unregister(stderr)
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    _close(process)
+
+
+def _close(process: subprocess.Popen[bytes]) -> None:
+    for file in filter(None, (process.stdin, process.stdout, process.stderr)):
+        with suppress(OSError):
+            file.close()
+
+
+def _status(status: int) -> str:
+    if status >= 0:
+        return f"with exit status {status}"
+    try:
+        return f"by signal {signal.Signals(-status).name}"
+    except ValueError:
+        return f"by signal {-status}"
