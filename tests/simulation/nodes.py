@@ -192,7 +192,7 @@ class Node:
             declared["store"] = ps.RemoteStore(self.writing)
         if self.uses_upstream_watermarks:
             declared["watermark"] = ps.watermarks.UpstreamWatermark()
-        elif self.kind in {*PASS_THROUGH, "asynchronous"}:
+        elif self.kind in {*PASS_THROUGH, "asynchronous", "pipe"}:
             declared["watermark"] = IN_TIME
         return type("Simulated", (kind.base,), declared)
 
@@ -211,7 +211,7 @@ def _reading(base: type[ps.Processor], inputs: tuple[ps.Category[ps.Record], ...
 
 def pairs_of(kind: str) -> tuple[tuple[ps.Semantics, ps.Semantics], ...]:
     """Return the pairs of semantics of a kind."""
-    if kind in PASS_THROUGH or kind in {"asynchronous", "lookup", "remembering", "broadcast"}:
+    if kind in PASS_THROUGH or kind in {"asynchronous", "pipe", "lookup", "remembering", "broadcast"}:
         return ((LEAST, LEAST), (MOST, MOST), (EXACT, EXACT))
     if kind in {"merging", "random", "forgetting"}:
         return ((EXACT, EXACT),)  # weaker semantics could not be checked from outside

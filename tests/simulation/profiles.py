@@ -213,6 +213,7 @@ PROFILES = {
         Profile("promises", (chain, with_upstream), (FaultKind.FAIL, FaultKind.FAIL, FaultKind.KILL), most_faults=6),
         Profile("late", (single,), _ALL, kinds=("late", "differences")),
         Profile("asynchronous", (single,), _ALL, kinds=("asynchronous",)),
+        Profile("pipes", (single,), _ALL, kinds=("pipe",)),
         Profile("sliding", (single, with_upstream, chain), _ALL, kinds=("sliding",)),
         Profile("tables", (table,), _ALL, stamped=0.4, deletes=0.7, round_intervals_s=(1.0, 4.0, 9.0)),
         Profile(

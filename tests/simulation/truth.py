@@ -29,6 +29,7 @@ BY_EVENT = (
     "stateless",
     "rekeyed",
     "asynchronous",
+    "pipe",
     "repartition",
     "stateful",
     "deleting",

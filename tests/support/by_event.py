@@ -100,7 +100,7 @@ def expect_flow(subject: Subject, outputs: Outputs, truth: Mapping[Slot, tuple[i
 
 
 BY_EVENT: Mapping[str, Callable[[Subject, Outputs, State, Sequence[Event]], None]] = {
-    **dict.fromkeys(("stateless", "repartition", "clock"), _expect_answers),
+    **dict.fromkeys(("stateless", "pipe", "repartition", "clock"), _expect_answers),
     **dict.fromkeys(("stateful", "unsure", "avro"), _expect_running_sums),
     **dict.fromkeys(("merging", "random"), _expect_links),
     **dict.fromkeys(("forgetting", "forgetting_unsure"), _expect_forgotten),

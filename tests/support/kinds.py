@@ -115,6 +115,12 @@ class _Stateless(ps.Stateless):
         return [event]
 
 
+class _Pipe(ps.Pipe):
+    """Passes events on through a program, which reads and writes them as lines of JSON."""
+
+    command = ("cat",)
+
+
 class _Stateful(ps.Stateful):
     """Counts and sums each key's events."""
 
@@ -353,6 +359,7 @@ def other_key(event: Event) -> str:
 _TWO = {"events": Event, "more": Event}
 KINDS = {
     "stateless": Kind(_Stateless, Event),
+    "pipe": Kind(_Pipe, Event),
     "stateful": Kind(_Stateful, Total),
     "aggregator": Kind(_Aggregator, Hourly),
     "timers": Kind(_Timers, Total),

@@ -88,6 +88,7 @@ def _category(
 
 
 STATELESS = [Subject("stateless", output, output) for output in (LEAST, MOST, EXACT)]
+PIPES = [Subject("pipe", output, output) for output in (LEAST, MOST, EXACT)]
 CHAINED = [Subject(kind, EXACT, EXACT) for kind in ("merging", "random")]
 REMOTE = [Subject("aggregator", *pair, ps.RemoteStore(writing)) for pair, writing in product(PAIRS, ps.WriteMode)]
 _FURTHER: dict[str, tuple[tuple[ps.Semantics, ps.Semantics], ...]] = {

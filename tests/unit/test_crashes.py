@@ -18,7 +18,7 @@ SOON = 12
 """The next death follows within this many operations; opening a shard and recovering it takes as many."""
 WAYS = int(os.environ.get("PENSTOCK_WAYS_TO_DIE", "4"))
 """The number of crash plans for each subject and disk; all subjects together cover each sort of operation many times."""
-PASSING = ("stateless", "repartition", "lookup")
+PASSING = ("stateless", "pipe", "repartition", "lookup")
 ALONE = ("downstream",)
 """Kinds that need an upstream processor."""
 
