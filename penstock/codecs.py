@@ -1,13 +1,13 @@
 """Codecs of categories: formats of other programs, and your own."""
 
 from .processors.declare.codecs import Codec, CodecSpec, Decoded, HeaderCodec, Message, Payload, Undecodable
-from .processors.pipes import Lines
 from .transport.codecs.cloudevents import CloudEvents, ContentMode
 from .transport.codecs.confluent import ConfluentAvro, ConfluentJson
 from .transport.codecs.confluent_protobuf import ConfluentProtobuf
 from .transport.codecs.debezium import Debezium, DebeziumKeys
 from .transport.codecs.decoded import UndecodableValue, value_of
 from .transport.codecs.formats import Bytes, Csv, Json, JsonArray, MessagePack, Text
+from .transport.codecs.lines import Lines
 from .transport.codecs.protobuf import Protobuf
 from .transport.codecs.registry import RegistryUnreachable, SchemaIncompatible, SchemaRegistry, SubjectStrategy
 from .transport.codecs.single import FieldsCodec

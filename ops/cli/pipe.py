@@ -15,9 +15,10 @@ import typer
 from ...processors.declare.categories import Category
 from ...processors.declare.processor import CheckpointInterval, ErrorPolicy
 from ...processors.declare.semantics import Semantics
-from ...processors.pipes import Line, Lines, Pipe
+from ...processors.pipes import Line, Pipe
 from ...transport.bus import Bus
 from ...transport.category_spec import CategorySpec
+from ...transport.codecs.lines import Lines
 from ...transport.internal_topics import create_missing_categories
 from ..worker.assembly import Environment
 from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, connect
@@ -62,10 +63,10 @@ def pipe(
     ] = None,
     every: Annotated[
         int, typer.Option(metavar="LINES", help="The most lines between two checkpoints.", min=1)
-    ] = 10_000,
+    ] = 100_000,
     size_bytes: Annotated[
         int, typer.Option("--bytes", metavar="BYTES", help="The most bytes between two checkpoint lines.", min=1)
-    ] = 2**20,
+    ] = 2**23,
     simple: Annotated[
         bool,
         typer.Option(

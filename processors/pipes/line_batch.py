@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from ..errors import Halted, UserCodeError
 from ..event_loop import Outcome
 from ..retry import backoff
-from .lines import InvalidLine, expect_line
+from .lines import InvalidLine, are_lines, expect_line
 from .program import ProgramFailed
 
 _LOG = logging.getLogger("penstock.pipe")
@@ -113,6 +113,9 @@ class LineBatch:
 
 def _ends(lines: Sequence[bytes], most: int, most_bytes: int) -> Iterator[int]:
     """Yield the end of each group. A record that is no line is a group of its own."""
+    if 0 < len(lines) <= most and sum(map(len, lines)) + len(lines) <= most_bytes and are_lines(lines):
+        yield len(lines)
+        return
     begin = size_bytes = 0
     for at, line in enumerate(lines):
         is_line = _is_line(line)

@@ -81,9 +81,8 @@ def test_guarantees_hold_when_programs_and_workers_are_killed_anywhere(
     writer.send(f"{prefix}.in", [Outgoing(b"%d" % (at % 9), line, -1, None) for at, line in enumerate(LINES)])
     writer.flush()
     writer.close()
-    run = ("pipe", f"{prefix}.in", "--to", f"{prefix}.out", "--every", "50", "--outputs", outputs)
-    run += ("--config", "impatient.toml", "--name", f"{prefix}.copy")
-    program_kills = 0
+    options = ("--every", "50", "--outputs", outputs, "--config", "impatient.toml", "--name", f"{prefix}.copy")
+    run = ("pipe", f"{prefix}.in", "--to", f"{prefix}.out", *options)
     for _ in range(KILLS):
         before = kafka_bus.catalog.describe(f"{prefix}.out").events
         worker = cli.start(*run, "--", "python3", "slowly.py")
@@ -91,7 +90,6 @@ def test_guarantees_hold_when_programs_and_workers_are_killed_anywhere(
         for _ in range(3):
             time.sleep(rng.uniform(0, 0.1))
             kill_child(worker)
-            program_kills += 1
         time.sleep(rng.uniform(0, 0.1))
         worker.send_signal(signal.SIGKILL)
         worker.wait()
