@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import msgspec
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock.processors.declare.codecs import Payload
 from penstock.transport.codecs.json_codec import JsonCodec
+from penstock.transport.codecs.lines import Lines
 from penstock.transport.message_columns import BytesColumn, MessageColumns
 from penstock.transport.messages import MessageCopy
 
@@ -79,3 +81,15 @@ def test_one_broken_message_does_not_spoil_its_batch(spoilt: int) -> None:
 
     assert [event.at for event in decoded.events] == [at for at in range(3) if at != spoilt]
     assert [bad.at for bad in decoded.bad] == [spoilt]
+
+
+@given(st.lists(st.none() | st.binary(max_size=6), min_size=1), st.sampled_from([0, 1, 2]))
+def test_lines_are_decoded_equally(values: list[bytes | None], timestamp_type: int) -> None:
+    """Also with null values, keys of any bytes, and without timestamps."""
+    codec = Lines().open(Payload("log", ps.Line, "at", "key"))
+    columns = in_columns(values)
+    columns = replace(columns, keys=columns.values, timestamp_types=np.full(len(values), timestamp_type, np.int8))
+    found, expected = codec.decode(columns), codec.decode(list(columns))
+
+    assert (found.events, list(found.at), found.bad) == (expected.events, list(expected.at), expected.bad)
+    assert len(found.events) + len(found.bad) == len(values)

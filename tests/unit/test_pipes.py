@@ -174,6 +174,33 @@ def test_an_output_without_a_line_end_is_no_output(make: MakePipe) -> None:
     assert "a checkpoint line that does not begin a line" in str(error)
 
 
+@pytest.mark.parametrize(
+    ("program", "reason"),
+    [
+        (
+            "for line in sys.stdin: print(line + 'more', flush=True) if line[0] == '\\x1e' else None",
+            "after its checkpoint",
+        ),
+        ("for n in range(1, 9): print(f'\\x1echeckpoint {n}', flush=True)\ntime.sleep(60)", "had not read"),
+    ],
+    ids=["continues", "guesses"],
+)
+def test_an_acknowledgement_is_the_end_of_the_answer(make: MakePipe, program: str, reason: str) -> None:
+    """Neither lines after it nor a guess of it count."""
+    [error] = outcomes(make(sys.executable, "-c", f"import sys, time\n{program}"), [b"x" * 2**23])
+
+    assert reason in str(error)
+
+
+def test_the_exit_status_is_the_answer_in_simple_mode(make: MakePipe) -> None:
+    """Other statuses than zero are failures, unless they are declared."""
+    command = ("sh", "-c", "cat; exit 4")
+    [error] = outcomes(make(*command, acknowledges=False), [b"x"])
+
+    assert "exit status 4" in str(error)
+    assert written(make(*command, acknowledges=False, success=(0, 4)), [b"x"]) == [b"x"]
+
+
 def test_a_program_that_is_killed_once_loses_and_repeats_nothing(make: MakePipe, tmp_path: Path) -> None:
     """A new process gets the same lines; outputs of the dead one are dropped."""
     once = tmp_path / "once"
