@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from enum import Enum
@@ -127,6 +128,10 @@ def pipe(
 
     Example: penstock pipe clicks --to errors --create --simple -- grep ERROR
     """
+    if success and not simple:
+        raise typer.BadParameter(
+            "--success is for --simple: a program that repeats checkpoint lines does not end between them. Add --simple, or leave --success out."
+        )
     bus = connect(kafka, folder)
     wait = BrokerWait(fail_fast=fail_fast)
     own = name or _name_of(category, to, command)
@@ -155,7 +160,8 @@ def pipe(
 def _name_of(category: str, to: str | None, command: Sequence[str]) -> str:
     """Return a name that equal commands share: they share the work, and a repeated command continues at its position."""
     checksum = crc32("\0".join([to or "", *command]).encode())
-    return f"pipe.{category}.{Path(command[0]).name}.{checksum:08x}"
+    program = re.sub(r"[^a-zA-Z0-9._-]", "-", Path(command[0]).name)[:50]
+    return f"pipe.{category}.{program}.{checksum:08x}"
 
 
 def _lines_in(bus: Bus, name: str) -> Category[Line]:

@@ -104,6 +104,8 @@ def test_a_missing_program_and_a_missing_category_are_explained(cli: Cli, log: s
     """Before the first line is read."""
     program = cli("pipe", log, "--", "nonesuch")
     category = cli("pipe", f"{prefix}.nonesuch", "--", "cat")
+    status = cli("pipe", log, "--success", "2", "--", "cat")
+    assert "Add --simple" in status.stderr
     output = cli("pipe", log, "--to", f"{prefix}.nonesuch", "--", "cat")
 
     assert "there is no program 'nonesuch' on the PATH" in program.stderr
