@@ -173,6 +173,11 @@ ROWS = {
         "unit/test_rejections.py::test_a_stream_of_another_codec_does_not_become_dead_letters",
         "unit/test_rejections.py::test_a_worker_stops_if_more_than_half_of_the_last_thousand_events_are_bad",
     ),
+    "a line at which the program of a pipe fails, or a message that is no line": (
+        "unit/test_pipes.py::test_the_line_at_which_a_program_fails_is_found",
+        "unit/test_pipes.py::test_a_message_that_is_no_line_is_rejected_alone",
+        "integration/test_pipe_command.py::test_a_failing_line_stops_the_pipe_with_its_offset_and_loses_nothing",
+    ),
     "a message of a table (`ps.TableJoin`) with a key and no value": (
         "unit/test_tables.py::test_a_message_without_a_value_deletes_the_row",
         DEATHS,
