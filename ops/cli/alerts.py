@@ -97,7 +97,7 @@ def run(
 
     Example: penstock alerts run examples/flights/app.py --webhook https://example.org/penstock
     """
-    bus, open_observer = connect(kafka, folder), observer_factory(target)
+    bus, open_observer = connect(kafka, folder), observer_factory(target, folder)
     external, internal = _external(webhook, command), _internal(bus, category)
     rules = rules_of(_app_alerts(target), _configured_alerts(context))
     if not external and not internal:

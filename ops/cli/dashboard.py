@@ -62,7 +62,7 @@ def dashboard(
     access = Access.at(host, token)
     app = None if target is None else AppName.parse(target)
     bus = connect(kafka, folder)
-    open_observer = observer_factory(target)
+    open_observer = observer_factory(target, folder)
     content = SiteContent(bus, app, folder / "state", title=target or bus.settings.bootstrap)
     with (
         listening_at(host, port) as listener,

@@ -9,10 +9,10 @@ from typing import Annotated
 import typer
 
 from ...processors.errors import PenstockError
-from ..monitoring.observer import Observer
 from .options import DEFAULT_FOLDER, Folder, Kafka, connect
 from .output import note
 from .signals import stop_on_signals
+from .status import observer_of
 from .waiting import BrokerWait, FailFast
 
 
@@ -35,7 +35,7 @@ def metrics(
     from ..monitoring.prometheus import StatusCollector  # noqa: PLC0415 - as above
 
     bus = connect(kafka, folder)
-    with closing(BrokerWait(fail_fast=fail_fast or once)(lambda: Observer.open(bus))) as observer:
+    with closing(BrokerWait(fail_fast=fail_fast or once)(lambda: observer_of(None, folder, bus))) as observer:
         registry = CollectorRegistry()
         registry.register(StatusCollector(observer))
         if once:

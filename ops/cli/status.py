@@ -6,7 +6,9 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
-from typing import Annotated, Any
+from functools import partial
+from pathlib import Path
+from typing import Annotated
 
 import typer
 from rich.console import Group, RenderableType
@@ -17,6 +19,7 @@ from rich.text import Text
 
 from ...processors.apps.apps import AppName
 from ...transport.bus import Bus
+from ..deploy.deployed_processors import deployed_processors
 from ..humanize import UNKNOWN, human_duration, human_duration_or_unknown
 from ..monitoring.finding import Finding, Severity
 from ..monitoring.graph import GraphFormat, draw_graph
@@ -24,7 +27,7 @@ from ..monitoring.observer import Observer
 from ..monitoring.reports import node_of
 from ..monitoring.status import ClusterStatus, ProcessorStatus, ShardStatus, WorkerStatus
 from ..monitoring.status_json import status_to_json
-from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, connect
+from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, KafkaCluster, connect
 from .output import note, out, print_json, table_of
 from .times import format_time
 from .waiting import BrokerWait, FailFast
@@ -56,7 +59,7 @@ def status(
 
     Example: penstock status examples/flights/app.py --watch
     """
-    bus, open_observer = connect(kafka, folder), observer_factory(target)
+    bus, open_observer = connect(kafka, folder), observer_factory(target, folder)
     wait = BrokerWait(fail_fast=fail_fast or not watch)
     with closing(wait(lambda: open_observer(bus))) as observer, suppress(KeyboardInterrupt):
         if not watch:
@@ -70,21 +73,22 @@ def status(
                     live.update(_layout(cluster, buckets=buckets, workers=workers), refresh=True)
 
 
-def _observer(target: str | None, kafka: Any, folder: Any) -> Observer:
-    return observer_of(target, connect(kafka, folder))
+def _observer(target: str | None, kafka: KafkaCluster | None, folder: Path) -> Observer:
+    return observer_of(target, folder, connect(kafka, folder))
 
 
-def observer_of(target: str | None, bus: Bus) -> Observer:
+def observer_of(target: str | None, folder: Path, bus: Bus) -> Observer:
     """Return an observer of an app's processors, or of all reporting processors."""
-    return observer_factory(target)(bus)
+    return observer_factory(target, folder)(bus)
 
 
-def observer_factory(target: str | None) -> Callable[[Bus], Observer]:
-    """Return a function that creates such observers. It loads the app once."""
+def observer_factory(target: str | None, folder: Path) -> Callable[[Bus], Observer]:
+    """Return a function that creates such observers, with the deployments in a folder (`--dir`). It loads the app once."""
+    deployed = partial(deployed_processors, folder)
     if target is None:
-        return Observer.open
+        return lambda bus: Observer.open(bus, deployed=deployed)
     nodes = list(map(node_of, AppName.parse(target).load().processors))
-    return lambda bus: Observer.open(bus, nodes, include_others=False)
+    return lambda bus: Observer.open(bus, nodes, include_others=False, deployed=deployed)
 
 
 def _clusters(observer: Observer, every_s: float) -> Iterator[ClusterStatus]:
@@ -129,6 +133,7 @@ def _processor(status: ProcessorStatus) -> dict[str, object]:
     saved = [worker.checkpoint_age_s for worker in status.running_workers if worker.checkpoint_age_s is not None]
     return {
         "processor": status.node.name,
+        "state": status.state.value,
         "workers": len(status.running_workers),
         "in/s": round(status.total("events_in_per_s")),
         "out/s": round(status.total("events_out_per_s")),

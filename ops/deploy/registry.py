@@ -101,14 +101,18 @@ class Deployment:
         return self.version.settings.target
 
 
+def names_of_deployments(folder: Path) -> list[str]:
+    """Return the names of all processors that were deployed from a folder (`--dir`) and not purged, in ascending order."""
+    return sorted(path.parent.name for path in _root(folder).glob("*/desired.json"))
+
+
 def all_deployments(folder: Path) -> list[Deployment]:
     """Return the deployments in a folder (`--dir`), by name.
 
     Raises:
         DeployError: a file of a deployment is unreadable.
     """
-    names = sorted(path.parent.name for path in _root(folder).glob("*/desired.json"))
-    found = (DeploymentFiles(folder, name).deployment() for name in names)
+    found = (DeploymentFiles(folder, name).deployment() for name in names_of_deployments(folder))
     return [deployment for deployment in found if deployment is not None]
 
 

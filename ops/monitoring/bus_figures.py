@@ -16,6 +16,8 @@ from .reports import Node
 
 REGISTRATIONS_INTERVAL_MS = 10_000
 """The interval between reads of the processors' registrations."""
+DEFAULT_CHECKPOINT_S = 1.0
+"""The interval between checkpoints of a processor that only its registration names. It matters only for running workers, which report theirs."""
 
 
 class FailedQuery(NamedTuple):
@@ -45,6 +47,7 @@ class BusFigures(NamedTuple):
             readable yet.
         failed: the queries without an answer, by processor.
         recreated: the inputs that were deleted and created again, by processor.
+        registered: the names of the registered processors; None if unknown.
     """
 
     categories: Mapping[str, CategoryState]
@@ -52,6 +55,7 @@ class BusFigures(NamedTuple):
     arrived_ms: Mapping[Position, int | None]
     failed: Mapping[str, Sequence[FailedQuery]]
     recreated: Mapping[str, Sequence[str]]
+    registered: frozenset[str] | None
 
     def unread_positions(self, node: Node) -> list[Position]:
         """Return the positions of a processor in buckets with a backlog."""
@@ -93,7 +97,7 @@ class BusFigureReader:
         self._bus = bus
         self._now_ms = now_ms
         self._arrived_ms: dict[Position, int] = {}
-        self._registrations: dict[str, Registration] = {}
+        self._registrations: dict[str, Registration] | None = None
         self._registrations_ms: int | None = None
 
     def read(self, nodes: Sequence[Node]) -> BusFigures:
@@ -106,7 +110,8 @@ class BusFigureReader:
         categories = self._categories(nodes, queries)
         committed = self._committed(nodes, categories, queries)
         self._read_registrations(nodes, queries)
-        figures = BusFigures(categories, committed, {}, queries.failed, self._recreated(nodes, categories))
+        registered = None if self._registrations is None else frozenset(self._registrations)
+        figures = BusFigures(categories, committed, {}, queries.failed, self._recreated(nodes, categories), registered)
         return figures._replace(arrived_ms=self._arrivals(nodes, figures, queries))
 
     def _categories(self, nodes: Sequence[Node], queries: _Queries) -> dict[str, CategoryState]:
@@ -129,16 +134,30 @@ class BusFigureReader:
                     committed[node.name, name] = self._bus.catalog.committed(node.name, name)
         return committed
 
+    def registered_nodes(self) -> list[Node]:
+        """Return the registered processors: all that have run and were not purged. A failed query returns the last known ones."""
+        with suppress(BusError):  # `read` repeats the query, and records the failure
+            self._refresh_registrations()
+        return [
+            Node(name, "", tuple(registration.inputs), (), f"{name}.dead_letters", DEFAULT_CHECKPOINT_S)
+            for name, registration in (self._registrations or {}).items()
+            if registration.inputs
+        ]
+
     def _read_registrations(self, nodes: Sequence[Node], queries: _Queries) -> None:
+        with queries.isolated("the topics of its committed offsets", [node.name for node in nodes]):
+            self._refresh_registrations()
+
+    def _refresh_registrations(self) -> None:
         """Read the registrations of processors at intervals, because they change rarely."""
         now_ms = self._now_ms()
         if self._registrations_ms is None or now_ms - self._registrations_ms >= REGISTRATIONS_INTERVAL_MS:
-            with queries.isolated("the topics of its committed offsets", [node.name for node in nodes]):
-                self._registrations, self._registrations_ms = registrations_on(self._bus), now_ms
+            self._registrations, self._registrations_ms = registrations_on(self._bus), now_ms
 
     def _recreated(self, nodes: Sequence[Node], categories: Mapping[str, CategoryState]) -> dict[str, list[str]]:
         """Return the inputs of each processor whose topic differs from the registered one."""
-        records = {name: list(registration.shards.values()) for name, registration in self._registrations.items()}
+        registrations = self._registrations or {}
+        records = {name: list(registration.shards.values()) for name, registration in registrations.items()}
         return {
             node.name: [
                 name

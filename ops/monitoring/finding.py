@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 
 class Severity(IntEnum):
@@ -29,6 +30,14 @@ class Finding:
     """
 
     processor: str
+    severity: Severity
+    kind: str
+    message: str
+
+
+class Problem(NamedTuple):
+    """A finding of the checked processor; see `Finding`."""
+
     severity: Severity
     kind: str
     message: str

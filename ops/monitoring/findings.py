@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ...state.backups.backup_age import is_late
 from ..humanize import counted, human_duration
-from .finding import Finding, Severity
-from .reports import SILENT_AFTER_S, STOPPED
+from .finding import Finding, Problem, Severity
+from .state_findings import backlog_of, state_problems
+from .states import ProcessorState
 
 if TYPE_CHECKING:
     from .status import ProcessorStatus
@@ -23,29 +24,23 @@ RETENTION_S = 3_600.0
 """The remaining retention of an unread event below which a processor gets a finding, in seconds."""
 NO_WATERMARK_S = 60.0
 """The time that a worker may run without a watermark, in seconds."""
-MANY_RESTARTS = 3
-"""The number of restarts in an hour that is too high."""
 
 
 def findings_of(processors: Iterable[ProcessorStatus]) -> tuple[Finding, ...]:
     """Return the findings of processors, the most severe first."""
     found = [
-        Finding(status.node.name, *problem) for status in processors for check in _CHECKS for problem in check(status)
+        Finding(status.node.name, *problem)
+        for status in processors
+        if status.state is not ProcessorState.PURGED
+        for check in _CHECKS
+        for problem in check(status)
     ]
     return tuple(sorted(found, key=lambda finding: (-finding.severity, finding.processor, finding.kind)))
 
 
-class _Problem(NamedTuple):
-    """A finding of the checked processor; see `Finding`."""
-
-    severity: Severity
-    kind: str
-    message: str
-
-
-def _unknown_figures(status: ProcessorStatus) -> Iterator[_Problem]:
+def _unknown_figures(status: ProcessorStatus) -> Iterator[Problem]:
     if status.failed_queries:
-        yield _Problem(
+        yield Problem(
             Severity.WARNING,
             "unknown",
             f"Kafka did not return {'; '.join(status.failed_queries)}. These figures are unknown and fire no alert; all other figures are correct. Monitoring "
@@ -53,24 +48,18 @@ def _unknown_figures(status: ProcessorStatus) -> Iterator[_Problem]:
         )
 
 
-def _not_running(status: ProcessorStatus) -> Iterator[_Problem]:
+def _without_input(status: ProcessorStatus) -> Iterator[Problem]:
     if not status.shards and not status.failed_queries:
-        yield _Problem(
+        yield Problem(
             Severity.CRITICAL,
             "no input",
             f"None of its input categories exists: {', '.join(status.node.inputs)}. Create the app's categories with `penstock category create`.",
         )
-    elif not status.running_workers and status.backlog_events:
-        yield _Problem(
-            Severity.CRITICAL,
-            "not running",
-            f"No worker runs it, and {_backlog(status)}. Start it with `penstock run` or `penstock deploy`.",
-        )
 
 
-def _recreated_inputs(status: ProcessorStatus) -> Iterator[_Problem]:
+def _recreated_inputs(status: ProcessorStatus) -> Iterator[Problem]:
     if status.recreated_inputs:
-        yield _Problem(
+        yield Problem(
             Severity.CRITICAL,
             "recreated",
             f"{', '.join(status.recreated_inputs)} was deleted and created again: the committed offsets belong to the old topic. The processor reads nothing from "
@@ -79,20 +68,20 @@ def _recreated_inputs(status: ProcessorStatus) -> Iterator[_Problem]:
         )
 
 
-def _failed_workers(status: ProcessorStatus) -> Iterator[_Problem]:
+def _failed_workers(status: ProcessorStatus) -> Iterator[Problem]:
     for worker in status.workers:
-        if worker.end_reason and worker.end_reason != STOPPED:
-            yield _Problem(
-                Severity.WARNING if status.running_workers else Severity.CRITICAL,
+        if worker.has_failed and status.state.is_working:
+            yield Problem(
+                Severity.WARNING,
                 "failed",
                 f"Worker {worker.worker} on {worker.host} failed {human_duration(worker.report_age_s)} ago: {worker.end_reason}",
             )
 
 
-def _silent_workers(status: ProcessorStatus) -> Iterator[_Problem]:
+def _silent_workers(status: ProcessorStatus) -> Iterator[Problem]:
     for worker in status.workers:
-        if not worker.end_reason and worker.report_age_s > SILENT_AFTER_S:
-            yield _Problem(
+        if worker.is_silent and status.state.is_working:
+            yield Problem(
                 Severity.CRITICAL,
                 "silent",
                 f"Worker {worker.worker} on {worker.host} (process {worker.pid}) has not reported for {human_duration(worker.report_age_s)}: it hangs, was "
@@ -100,11 +89,11 @@ def _silent_workers(status: ProcessorStatus) -> Iterator[_Problem]:
             )
 
 
-def _unowned_buckets(status: ProcessorStatus) -> Iterator[_Problem]:
+def _unowned_buckets(status: ProcessorStatus) -> Iterator[Problem]:
     unowned = [shard for shard in status.shards if not shard.owner and shard.backlog_events]
-    if unowned and status.running_workers:
+    if unowned and status.state.is_working:
         buckets = ", ".join(str(shard.bucket) for shard in unowned)
-        yield _Problem(
+        yield Problem(
             Severity.WARNING,
             "without owner",
             f"No worker owns bucket {buckets}; its backlog is {sum(shard.backlog_events or 0 for shard in unowned):,} events. A rebalance takes seconds. The "
@@ -112,20 +101,20 @@ def _unowned_buckets(status: ProcessorStatus) -> Iterator[_Problem]:
         )
 
 
-def _lag(status: ProcessorStatus) -> Iterator[_Problem]:
-    if status.lag_s is not None and status.lag_s > LAG_S and status.running_workers:
+def _lag(status: ProcessorStatus) -> Iterator[Problem]:
+    if status.lag_s is not None and status.lag_s > LAG_S and status.state.is_working:
         slowest = max(status.shards, key=lambda shard: shard.lag_s or 0.0)
         rate = status.total("events_in_per_s")
         throughput = f"its throughput is {rate:,.0f} events/s" if rate else "it reads nothing"
-        yield _Problem(
+        yield Problem(
             Severity.WARNING,
             "lag",
-            f"I{_backlog(status)[1:]}; its lag is {human_duration(status.lag_s)} (bucket {slowest.bucket}); {throughput}. Add workers, up to "
+            f"I{backlog_of(status)[1:]}; its lag is {human_duration(status.lag_s)} (bucket {slowest.bucket}); {throughput}. Add workers, up to "
             f"{len(status.shards)}, or find the bottleneck in the worker's log.",
         )
 
 
-def _expiring_events(status: ProcessorStatus) -> Iterator[_Problem]:
+def _expiring_events(status: ProcessorStatus) -> Iterator[Problem]:
     # Also require that half of the retention has passed: a category may have a retention of minutes.
     expiring = [
         (shard.retention_remaining_s, shard.bucket)
@@ -135,7 +124,7 @@ def _expiring_events(status: ProcessorStatus) -> Iterator[_Problem]:
     ]
     if expiring:
         remaining_s, bucket = min(expiring)
-        yield _Problem(
+        yield Problem(
             Severity.CRITICAL,
             "retention",
             f"Unread events of bucket {bucket} expire {'now' if remaining_s <= 0 else f'in {human_duration(remaining_s)}'}. Expired events are never "
@@ -143,12 +132,12 @@ def _expiring_events(status: ProcessorStatus) -> Iterator[_Problem]:
         )
 
 
-def _late_checkpoint(status: ProcessorStatus) -> Iterator[_Problem]:
+def _late_checkpoint(status: ProcessorStatus) -> Iterator[Problem]:
     limit_s = max(LATE_CHECKPOINT * status.node.checkpoint_s, LATE_CHECKPOINT_S)
     for worker in status.running_workers:
         unsaved_s = status.unsaved_s(worker)
         if unsaved_s is not None and unsaved_s > limit_s:
-            yield _Problem(
+            yield Problem(
                 Severity.WARNING,
                 "checkpoint",
                 f"Worker {worker.worker} reads, but has completed no checkpoint for {human_duration(unsaved_s)}; the interval is "
@@ -156,21 +145,21 @@ def _late_checkpoint(status: ProcessorStatus) -> Iterator[_Problem]:
             )
 
 
-def _watermark_held_back(status: ProcessorStatus) -> Iterator[_Problem]:
+def _watermark_held_back(status: ProcessorStatus) -> Iterator[Problem]:
     shard = status.slowest_shard if status.shards else None
     if shard is not None and shard.held_by and status.watermark_lag_s is not None and status.watermark_lag_s > LAG_S:
-        yield _Problem(
+        yield Problem(
             Severity.NOTE,
             "held back",
             f"Its watermark lag is {human_duration(status.watermark_lag_s)}; bucket {shard.bucket} is held back by {shard.held_by}.",
         )
 
 
-def _without_watermark(status: ProcessorStatus) -> Iterator[_Problem]:
+def _without_watermark(status: ProcessorStatus) -> Iterator[Problem]:
     shard = status.slowest_shard if status.shards else None
     runs_s = max(((status.at_ms - worker.started_ms) / 1000 for worker in status.running_workers), default=0.0)
     if shard is not None and shard.low_watermark_ms is None and shard.held_by and runs_s > NO_WATERMARK_S:
-        yield _Problem(
+        yield Problem(
             Severity.NOTE,
             "no watermark",
             f"It has no watermark yet: bucket {shard.bucket} is held back by {shard.held_by}. Its windows and timers wait, and so do processors "
@@ -178,11 +167,11 @@ def _without_watermark(status: ProcessorStatus) -> Iterator[_Problem]:
         )
 
 
-def _late_backup(status: ProcessorStatus) -> Iterator[_Problem]:
+def _late_backup(status: ProcessorStatus) -> Iterator[Problem]:
     intervals = [worker.backup_interval_s for worker in status.running_workers if worker.backup_interval_s is not None]
     age_s = status.backup_age_s
     if intervals and age_s is not None and is_late(age_s, max(intervals)):
-        yield _Problem(
+        yield Problem(
             Severity.WARNING,
             "backup",
             f"The newest backup of a shard is {human_duration(age_s)} old; the interval is {max(intervals):g} s. After the loss of a disk, workers read all "
@@ -190,10 +179,10 @@ def _late_backup(status: ProcessorStatus) -> Iterator[_Problem]:
         )
 
 
-def _dead_letters(status: ProcessorStatus) -> Iterator[_Problem]:
+def _dead_letters(status: ProcessorStatus) -> Iterator[Problem]:
     rate, share = status.total("dead_letters_per_s"), status.dead_letter_share
     if not rate and status.dead_letters:
-        yield _Problem(
+        yield Problem(
             Severity.NOTE,
             "dead letters",
             f"Kafka stores {_count(status.dead_letters)} of this processor; none is recent. List the pending ones with `penstock "
@@ -201,7 +190,7 @@ def _dead_letters(status: ProcessorStatus) -> Iterator[_Problem]:
         )
     if rate > 0:
         stored = "" if status.dead_letters is None else f"; Kafka stores {_count(status.dead_letters)}"
-        yield _Problem(
+        yield Problem(
             Severity.WARNING,
             "dead letters",
             f"It rejects {rate * 60:,.0f} events per minute{f', {share:.1%} of its input' if share else ''}{stored}. Read them with "
@@ -213,29 +202,20 @@ def _count(dead_letters: int) -> str:
     return counted(dead_letters, "dead letter")
 
 
-def _restarts(status: ProcessorStatus) -> Iterator[_Problem]:
-    for worker in status.running_workers:
-        if worker.restarts >= MANY_RESTARTS:
-            yield _Problem(
-                Severity.WARNING,
-                "restarts",
-                f"Worker {worker.worker} restarted {worker.restarts} times in the last hour after failures. Its log contains the cause.",
-            )
-
-
-def _versions(status: ProcessorStatus) -> Iterator[_Problem]:
+def _versions(status: ProcessorStatus) -> Iterator[Problem]:
     versions = sorted({worker.deployment or "started manually" for worker in status.running_workers})
     if len(versions) > 1:
-        yield _Problem(
+        yield Problem(
             Severity.NOTE,
             "versions",
             f"Its workers run different versions: {', '.join(versions)}. This is normal during a rolling update. After it, stop the workers of the old version.",
         )
 
 
-_CHECKS: tuple[Callable[[ProcessorStatus], Iterator[_Problem]], ...] = (
+_CHECKS: tuple[Callable[[ProcessorStatus], Iterator[Problem]], ...] = (
     _unknown_figures,
-    _not_running,
+    _without_input,
+    state_problems,
     _recreated_inputs,
     _failed_workers,
     _silent_workers,
@@ -247,11 +227,5 @@ _CHECKS: tuple[Callable[[ProcessorStatus], Iterator[_Problem]], ...] = (
     _without_watermark,
     _late_backup,
     _dead_letters,
-    _restarts,
     _versions,
 )
-
-
-def _backlog(status: ProcessorStatus) -> str:
-    size = "" if not status.backlog_bytes else f" (about {status.backlog_bytes / 1e6:,.1f} MB)"
-    return f"its backlog is {status.backlog_events:,} events{size}"

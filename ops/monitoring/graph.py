@@ -57,7 +57,7 @@ def _label(status: ProcessorStatus) -> str:
     """Return the figures of a processor in one line."""
     workers = len(status.running_workers)
     if not workers:
-        activity = "not running"
+        activity = status.state.value
     else:
         events_in, events_out = status.total("events_in_per_s"), status.total("events_out_per_s")
         activity = f"{counted(workers, 'worker')}, {events_in:,.0f} in/s, {events_out:,.0f} out/s"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeVar
 
-from .reports import SILENT_AFTER_S, STOPPED
+from .reports import SILENT_AFTER_S
+from .states import ProcessorState
 from .status import ProcessorStatus, ShardStatus, WorkerStatus
 
 T = TypeVar("T")
@@ -91,15 +92,27 @@ PROCESSOR_METRICS: dict[str, MetricDefinition[ProcessorStatus]] = {
     "workers": MetricDefinition("running workers", lambda status: len(status.running_workers)),
     "workers_silent": MetricDefinition(
         f"workers without a report for {SILENT_AFTER_S:g} s that have not ended",
-        lambda status: sum(not worker.end_reason for worker in status.workers) - len(status.running_workers),
+        lambda status: 0 if status.state.is_ended else sum(worker.is_silent for worker in status.workers),
     ),
     "workers_failed": MetricDefinition(
         "workers that failed within the last hour and did not restart",
-        lambda status: sum(worker.end_reason not in ("", STOPPED) for worker in status.workers),
+        lambda status: 0 if status.state.is_ended else sum(worker.has_failed for worker in status.workers),
     ),
     "not_running": MetricDefinition(
-        "1 if no worker runs and there is a backlog, else 0",
-        lambda status: float(not status.running_workers and bool(status.backlog_events)),
+        "1 if no worker runs, there is a backlog, and it was not stopped on purpose, else 0",
+        lambda status: float(not status.running_workers and not status.state.is_ended and bool(status.backlog_events)),
+    ),
+    "crash_looping": MetricDefinition(
+        "1 if its workers fail and restart again and again, else 0",
+        lambda status: float(status.state is ProcessorState.CRASH_LOOPING),
+    ),
+    "unsupervised": MetricDefinition(
+        "1 if a worker runs without the supervisor that would restart it, else 0",
+        lambda status: float(status.state is ProcessorState.UNSUPERVISED),
+    ),
+    "lost": MetricDefinition(
+        "1 if its workers disappeared without a last report, else 0",
+        lambda status: float(status.state is ProcessorState.LOST),
     ),
     "restarts": MetricDefinition("restarts after failures in the last hour", lambda status: status.total("restarts")),
     "buckets_unowned": MetricDefinition(

@@ -18,6 +18,7 @@ from ...transport.internal_topics import create_missing_categories
 from ...transport.tables.upstream_watermarks import WATERMARKS, WatermarkTable
 from ..clock import SystemClock
 from .bus_figures import BusFigureReader
+from .deployed import DeployedProcessors, none_deployed
 from .findings import findings_of
 from .reports import RATE_WINDOW_S, REPORT_HISTORY, REPORTS, Node, Report, ReportReader
 from .status import ClusterStatus, ProcessorStatus
@@ -34,6 +35,7 @@ class Observer:
         nodes: processors to observe, also before their first run.
         include_others: whether to observe all other processors that report.
         now_ms: returns the time in milliseconds since 1970, UTC.
+        deployed: returns the deployments on this machine.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class Observer:
         *,
         include_others: bool,
         now_ms: Callable[[], int],
+        deployed: DeployedProcessors,
     ) -> None:
         self._reports = reports
         self._watermarks = watermarks
@@ -52,6 +55,7 @@ class Observer:
         self._nodes = {node.name: node for node in nodes}
         self._include_others = include_others
         self._now_ms = now_ms
+        self._deployed = deployed
         self._stalls = StallDetector()
 
     @classmethod
@@ -63,6 +67,7 @@ class Observer:
         include_others: bool = True,
         now_ms: Callable[[], int] | None = None,
         rate_window_s: float = RATE_WINDOW_S,
+        deployed: DeployedProcessors = none_deployed,
     ) -> Observer:
         """Return an observer of a cluster. Creates the categories of reports and watermarks if they are missing.
 
@@ -72,6 +77,7 @@ class Observer:
             include_others: whether to observe all other processors that report.
             now_ms: returns the time in milliseconds since 1970, UTC; by default the machine's.
             rate_window_s: the time over which rates are averaged.
+            deployed: returns the deployments on this machine.
 
         Raises:
             BusError: Kafka does not answer.
@@ -84,7 +90,7 @@ class Observer:
             watermarks = opened.enter_context(closing(WatermarkTable(bus)))
             opened.pop_all()
         figures = BusFigureReader(bus, now_ms)
-        return cls(reports, watermarks, figures, nodes, include_others=include_others, now_ms=now_ms)
+        return cls(reports, watermarks, figures, nodes, include_others=include_others, now_ms=now_ms, deployed=deployed)
 
     def observe(self) -> ClusterStatus:
         """Return the current status of all processors. The first call reads all earlier reports and watermarks.
@@ -97,8 +103,8 @@ class Observer:
         now_ms = self._now_ms()
         intervals = self._reports.intervals(now_ms)
         nodes = self._observed(interval.last for interval in intervals.values())
-        figures = self._figures.read(nodes)
-        processors = tuple(
+        figures, deployed = self._figures.read(nodes), self._deployed()
+        observed = (
             self._stalls.observe(
                 processor_status(
                     node,
@@ -106,15 +112,24 @@ class Observer:
                     [interval for (processor, _), interval in intervals.items() if processor == node.name],
                     figures,
                     self._watermarks.newest,
+                    deployed=deployed.get(node.name),
                 )
             )
             for node in nodes
         )
+        processors = tuple(status for status in observed if self._is_known(status))
         return ClusterStatus(now_ms, processors, findings_of(processors))
 
+    def _is_known(self, status: ProcessorStatus) -> bool:
+        """Return whether a processor is declared, deployed or reporting, or could still read an input. The other ones left only a registration."""
+        is_present = status.node.name in self._nodes or status.deployed is not None or bool(status.workers)
+        return is_present or bool(status.shards) or bool(status.failed_queries)
+
     def _observed(self, reports: Iterable[Report]) -> list[Node]:
-        """Return the observed processors, upstream ones first; a worker's report overrides the declaration."""
+        """Return the observed processors, upstream ones first; a declaration overrides the registration, and a worker's report overrides both."""
         nodes = dict(self._nodes)
+        if self._include_others:
+            nodes = {node.name: node for node in self._figures.registered_nodes()} | nodes
         for report in reports:
             if self._include_others or report.node.name in nodes:
                 nodes[report.node.name] = report.node

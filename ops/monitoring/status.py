@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...processors.time.watermarks import NEVER_MS
+from .deployed import DeployedProcessor
 from .finding import Finding
-from .reports import SILENT_AFTER_S, Node
+from .reports import SILENT_AFTER_S, STOPPED, Node
+from .states import ProcessorState, state_of
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,7 @@ class WorkerStatus:
         cpu_cores: the CPU cores that it uses on average.
         memory_bytes: its memory.
         restarts: its restarts after failures within the last hour.
+        crash_loop_since_ms: the first restart of its crash loop (milliseconds since 1970, UTC); None without one.
         dead_letters_per_s: dead letters written per second.
         late_events: events after their watermark, since its start.
         dropped_events: late events that no window accepted, since its start.
@@ -88,11 +91,27 @@ class WorkerStatus:
     cpu_cores: float
     memory_bytes: int
     restarts: int
+    crash_loop_since_ms: int | None
     dead_letters_per_s: float
     late_events: int
     dropped_events: int
     backup_interval_s: float | None
     end_reason: str
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether it stopped on request."""
+        return self.end_reason == STOPPED
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it ended with an error."""
+        return bool(self.end_reason) and not self.is_stopped
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether it neither reports nor has ended: it hangs, was killed, or cannot reach Kafka."""
+        return not self.end_reason and self.report_age_s > SILENT_AFTER_S
 
 
 @dataclass(frozen=True)
@@ -108,6 +127,8 @@ class ProcessorStatus:
         failed_queries: the figures that Kafka did not return, each with the error.
         watermark_stall_s: seconds without progress of the low watermark despite a backlog, as far as this observer has measured.
         recreated_inputs: inputs that were deleted and created again after the processor last read them.
+        deployed: its deployment on this machine; None if it is not deployed here.
+        is_registered: whether it is registered in Kafka, as every processor that has run and was not purged; None if unknown.
     """
 
     node: Node
@@ -118,13 +139,18 @@ class ProcessorStatus:
     failed_queries: tuple[str, ...] = ()
     watermark_stall_s: float = 0.0
     recreated_inputs: tuple[str, ...] = ()
+    deployed: DeployedProcessor | None = None
+    is_registered: bool | None = None
+
+    @property
+    def state(self) -> ProcessorState:
+        """Its state."""
+        return state_of(self)
 
     @property
     def running_workers(self) -> tuple[WorkerStatus, ...]:
         """The workers with a recent report that have not ended."""
-        return tuple(
-            worker for worker in self.workers if not worker.end_reason and worker.report_age_s <= SILENT_AFTER_S
-        )
+        return tuple(worker for worker in self.workers if not worker.end_reason and not worker.is_silent)
 
     @property
     def dead_letter_share(self) -> float:

@@ -9,7 +9,9 @@ from ...processors.time.watermarks import NEVER_MS
 from ...transport.messages import Position
 from ...transport.tables.upstream_watermarks import WatermarkOwner, WatermarkStatement
 from .bus_figures import BusFigures
+from .deployed import DeployedProcessor
 from .reports import SILENT_AFTER_S, Node, ReportInterval, ShardReport
+from .states import crash_loop_since
 from .status import ProcessorStatus, ShardStatus, WorkerStatus
 
 HOUR_MS = 3_600_000
@@ -21,6 +23,8 @@ def processor_status(
     intervals: Sequence[ReportInterval],
     figures: BusFigures,
     watermarks: Mapping[WatermarkOwner, WatermarkStatement],
+    *,
+    deployed: DeployedProcessor | None,
 ) -> ProcessorStatus:
     """Return the status of a processor.
 
@@ -30,6 +34,7 @@ def processor_status(
         intervals: the report intervals of its workers.
         figures: the figures from Kafka.
         watermarks: the newest published watermarks of all processors.
+        deployed: its deployment on this machine; None if it is not deployed here.
     """
     unread: dict[int, list[Position]] = {}
     for position in figures.unread_positions(node):
@@ -52,6 +57,8 @@ def processor_status(
         figures.dead_letters(node),
         failed_queries=tuple(map(str, figures.failed.get(node.name, ()))),
         recreated_inputs=tuple(figures.recreated.get(node.name, ())),
+        deployed=deployed,
+        is_registered=None if figures.registered is None else node.name in figures.registered,
     )
 
 
@@ -159,6 +166,7 @@ def _shard_status(
 
 def _worker_status(interval: ReportInterval, now_ms: int) -> WorkerStatus:
     last = interval.last
+    restarts_ms = [at_ms for at_ms in last.restarts_ms if at_ms > now_ms - HOUR_MS]
     return WorkerStatus(
         worker=last.worker,
         host=last.host,
@@ -175,7 +183,8 @@ def _worker_status(interval: ReportInterval, now_ms: int) -> WorkerStatus:
         checkpoint_duration_s=last.checkpoint_duration_s,
         cpu_cores=(last.cpu_s - interval.first.cpu_s) / interval.seconds if interval.seconds else 0.0,
         memory_bytes=last.memory_bytes,
-        restarts=sum(at_ms > now_ms - HOUR_MS for at_ms in last.restarts_ms),
+        restarts=len(restarts_ms),
+        crash_loop_since_ms=crash_loop_since(restarts_ms, now_ms),
         dead_letters_per_s=interval.rate(lambda counts: counts.dead_letters),
         late_events=last.counts.late,
         dropped_events=last.counts.dropped,

@@ -21,6 +21,7 @@ def _processor_to_json(status: ProcessorStatus) -> dict[str, Any]:
     return {
         "processor": status.node.name,
         "kind": status.node.kind,
+        "state": status.state.value,
         "inputs": status.node.inputs,
         "outputs": status.node.outputs,
         "backlog_events": status.backlog_events,

@@ -248,3 +248,43 @@ def test_autoscaling_follows_the_load(
     reasons = [one["reason"] for one in decisions if one["decided"] > one["workers"]]
     assert all("events/s arrive" in reason and "wait, the oldest for" in reason for reason in reasons)
     expect_each_counted_once(kafka, prefix, sent)
+
+
+def test_a_killed_supervisor_is_reported_with_the_workers_that_it_left(
+    totals: Path, prefix: str, dir_: Path, wait_until: Callable[..., None]
+) -> None:
+    """The state follows each step: running, unsupervised, lost, running again by the suggested command, stopped, purged."""
+    name = f"{prefix}.totals"
+
+    def current() -> dict[str, Any]:
+        status: dict[str, Any] = json.loads(penstock("status", "--json").stdout)
+        return status
+
+    def state() -> str:
+        return str(next(each["state"] for each in current()["processors"] if each["processor"] == name))
+
+    def message() -> str:
+        return " ".join(each["message"] for each in current()["findings"] if each["processor"] == name)
+
+    penstock("deploy", str(totals), "--workers", "1")
+    wait_until(lambda: state() == "running")
+    [worker] = seen(dir_, name).workers
+    assert worker.pid is not None
+    supervisor = Daemon("supervisord", dir_ / "supervisor").process()
+    assert supervisor is not None
+    supervisor.kill()
+    supervisor.wait(30)
+    wait_until(lambda: state() == "unsupervised")
+    advice = f"penstock scale {name} --workers 1"
+    assert advice in message()
+    os.kill(worker.pid, signal.SIGKILL)
+    wait_until(lambda: state() == "lost")
+    assert advice in message()
+    penstock("scale", name, "--workers", "1")
+    wait_until(lambda: state() == "running")
+    penstock("undeploy", name)
+    wait_until(lambda: state() == "stopped")
+    penstock("undeploy", name, "--purge", answer="y")
+
+    assert state() == "purged"
+    assert message() == ""

@@ -49,6 +49,7 @@ def worker_status(name: str = "one", **fields: Any) -> WorkerStatus:
         "cpu_cores": 0.1,
         "memory_bytes": 1,
         "restarts": 0,
+        "crash_loop_since_ms": None,
         "dead_letters_per_s": 0.0,
         "late_events": 0,
         "dropped_events": 0,

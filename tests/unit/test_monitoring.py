@@ -32,7 +32,7 @@ from penstock.transport.errors import BusError
 from penstock.transport.internal_topics import create_missing_categories
 from penstock.transport.memory import MemoryBus
 from penstock.transport.messages import Bucket, Outgoing, Position
-from penstock.transport.tables.registrations import ShardRecord, record_shards
+from penstock.transport.tables.registrations import PROCESSORS, ShardRecord, record_shards, register_inputs
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -43,7 +43,8 @@ class World:
     def __init__(self) -> None:
         self.now_ms = NOW_MS
         self.bus = MemoryBus(lambda: self.now_ms)
-        create_missing_categories(self.bus, REPORTS)
+        create_missing_categories(self.bus, REPORTS, PROCESSORS)
+        register_inputs(self.bus, NODE.name, {"enriched": 2})
         self.bus.catalog.create(CategorySpec("enriched", 2, timedelta(hours=1)))
 
     def send(self, bucket: int, count: int) -> None:
@@ -271,7 +272,7 @@ def test_a_silent_worker_owns_no_bucket_and_has_no_throughput() -> None:
     status = world.observe()
 
     assert (status.running_workers, status.total("events_in_per_s"), status.shards[0].owner) == ((), 0.0, "")
-    assert [finding.kind for finding in findings_of([status])] == ["silent"]
+    assert [finding.kind for finding in findings_of([status])] == ["lost"]
 
 
 def test_a_worker_without_a_report_for_an_hour_is_omitted() -> None:
@@ -347,7 +348,7 @@ BACKLOG: dict[str, Any] = {"backlog_events": 1_200, "backlog_bytes": 5_000_000, 
             "failed 1 s ago: No space left.",
         ),
         (
-            processor_status(shard_status(), workers=(worker_status(report_age_s=60),)),
+            processor_status(shard_status(), workers=(worker_status(), worker_status("two", report_age_s=60, pid=7))),
             "silent",
             Severity.CRITICAL,
             "process 7",
@@ -421,10 +422,10 @@ BACKLOG: dict[str, Any] = {"backlog_events": 1_200, "backlog_bytes": 5_000_000, 
             "stores 50,000 dead letters",
         ),
         (
-            processor_status(shard_status(), workers=(worker_status(restarts=3),)),
-            "restarts",
-            Severity.WARNING,
-            "3 times",
+            processor_status(shard_status(), workers=(worker_status(restarts=3, crash_loop_since_ms=NOW_MS - 60_000),)),
+            "crash-looping",
+            Severity.CRITICAL,
+            "3 times in 60 s",
         ),
         (
             processor_status(

@@ -9,8 +9,11 @@ import { timeRange } from "./time_range.js";
 import { checkpointAge, running } from "./processor_status.js";
 import { Table } from "./table.js";
 
+// The states that need no attention.
+const CALM_STATES = new Set(["running", "starting"]);
+
 // The findings that color the backlog.
-const BACKLOG_FINDINGS = new Set(["not running", "without owner", "lag", "retention"]);
+const BACKLOG_FINDINGS = new Set(["not running", "stopped", "failed", "lost", "crash-looping", "without owner", "lag", "retention"]);
 
 export class Overview {
   constructor(state) {
@@ -76,6 +79,7 @@ export class Overview {
   #columns() {
     return [
       { title: "processor", text: ({ row }) => row.processor, href: ({ row }) => pageOf(row.processor) },
+      { title: "state", text: ({ row }) => row.state, tone: ({ row }) => (CALM_STATES.has(row.state) ? null : "warning") },
       { title: "workers", number: true, text: ({ row }) => String(running(row).length), tone: ({ row }) => (running(row).length ? null : "warning") },
       { title: "in/s", number: true, text: ({ row }) => rate(row.events_in_per_s) },
       { title: "", wide: true, kind: "spark", make: ({ row }) => sparkOf(row.processor) },

@@ -1,0 +1,39 @@
+"""The deployment of a processor, as an observer needs it: which workers must run, and what their supervisor reports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+
+@dataclass(frozen=True)
+class DeployedProcessor:
+    """The deployment of a processor on this machine.
+
+    Args:
+        label: its current version in words; empty after `penstock undeploy`.
+        workers: the number of workers that must run; 0 after `penstock undeploy`.
+        restarting: workers whose process has ended and restarts after a pause.
+        unsupervised: workers whose supervisor does not run, or does not start them.
+        up_s: the uptime of the youngest process in seconds; None without a process.
+        deployed_ms: the time of the current version (milliseconds since 1970, UTC); None without one.
+        earlier_version: the version that `penstock rollback` returns to; None without one.
+    """
+
+    label: str
+    workers: int
+    restarting: int = 0
+    unsupervised: int = 0
+    up_s: float | None = None
+    deployed_ms: int | None = None
+    earlier_version: int | None = None
+
+
+DeployedProcessors: TypeAlias = Callable[[], Mapping[str, DeployedProcessor]]
+"""Returns the deployed processors by name."""
+
+
+def none_deployed() -> Mapping[str, DeployedProcessor]:
+    """Return no deployment, for an observer that sees reports only."""
+    return {}

@@ -1,0 +1,123 @@
+"""The states of a processor, from what is deployed and what is seen. Status, metrics, alerts and dashboard use the same ones.
+
+                   a worker reports                                     no worker reports
+deployed           RUNNING, CRASH_LOOPING; UNSUPERVISED without a       STARTING, CRASH_LOOPING; LOST
+                   supervisor
+undeployed         RUNNING                                              STOPPED; PURGED if its registration is deleted
+not deployed here  RUNNING, CRASH_LOOPING                               CRASH_LOOPING, FAILED, LOST, STOPPED, PURGED; NOT_RUNNING
+                                                                        without a report of the last hour
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from .deployed import DeployedProcessor
+
+if TYPE_CHECKING:
+    from .status import ProcessorStatus
+
+CRASH_LOOP_RESTARTS = 3
+"""The number of restarts within an hour that makes a crash loop."""
+RECOVERED_S = 60.0
+"""The least time without a restart that ends a crash loop, in seconds."""
+STARTING_S = 120.0
+"""The uptime after which a process without a report counts as lost, in seconds. Restoring large state takes a while."""
+
+
+class ProcessorState(str, Enum):
+    """The state of a processor."""
+
+    RUNNING = "running"
+    """A worker reports."""
+    STARTING = "starting"
+    """Its supervisor has started it, and no worker reports yet."""
+    CRASH_LOOPING = "crash-looping"
+    """Its workers end with errors and restart, again and again."""
+    UNSUPERVISED = "unsupervised"
+    """A worker reports, but no supervisor restarts it after a failure."""
+    STOPPED = "stopped"
+    """It was stopped on purpose."""
+    FAILED = "failed"
+    """Its last worker ended with an error, and has not restarted."""
+    LOST = "lost"
+    """It should run, but its workers disappeared without a last report."""
+    NOT_RUNNING = "not running"
+    """No worker has reported within the last hour, or ever."""
+    PURGED = "purged"
+    """Everything that it had stored was deleted on purpose."""
+
+    @property
+    def is_working(self) -> bool:
+        """Whether a worker reports that does not crash again and again."""
+        return self in {ProcessorState.RUNNING, ProcessorState.UNSUPERVISED}
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether a user ended it: failures of earlier workers no longer matter."""
+        return self in {ProcessorState.STOPPED, ProcessorState.PURGED}
+
+
+def state_of(status: ProcessorStatus) -> ProcessorState:
+    """Return the state of a processor."""
+    deployed = status.deployed
+    if status.running_workers:
+        return _state_with_workers(status)
+    if deployed is not None:
+        return _state_of_deployed(status, deployed)
+    if status.workers and status.is_registered is False:
+        return ProcessorState.PURGED
+    return _state_of_seen(status)
+
+
+def _state_with_workers(status: ProcessorStatus) -> ProcessorState:
+    if _is_crash_looping(status):
+        return ProcessorState.CRASH_LOOPING
+    is_unsupervised = status.deployed is not None and status.deployed.unsupervised
+    return ProcessorState.UNSUPERVISED if is_unsupervised else ProcessorState.RUNNING
+
+
+def _state_of_deployed(status: ProcessorStatus, deployed: DeployedProcessor) -> ProcessorState:
+    if not deployed.workers:
+        return ProcessorState.STOPPED
+    if deployed.unsupervised == deployed.workers:
+        return ProcessorState.LOST
+    if deployed.restarting or _is_crash_looping(status):
+        return ProcessorState.CRASH_LOOPING
+    is_new = deployed.up_s is not None and deployed.up_s < STARTING_S
+    return ProcessorState.STARTING if is_new else ProcessorState.LOST
+
+
+def _state_of_seen(status: ProcessorStatus) -> ProcessorState:
+    if not status.workers:
+        return ProcessorState.NOT_RUNNING
+    if _is_crash_looping(status):
+        return ProcessorState.CRASH_LOOPING
+    if any(worker.is_silent for worker in status.workers):
+        return ProcessorState.LOST
+    return ProcessorState.FAILED if any(worker.has_failed for worker in status.workers) else ProcessorState.STOPPED
+
+
+def _is_crash_looping(status: ProcessorStatus) -> bool:
+    return any(worker.crash_loop_since_ms is not None for worker in status.workers if not worker.is_stopped)
+
+
+def crash_loop_since(restarts_ms: Sequence[int], now_ms: int) -> int | None:
+    """Return the first restart of a crash loop that has not ended (milliseconds since 1970, UTC); None without one.
+
+    A crash loop ends when the worker has run for twice the longest pause between its last restarts, and at least `RECOVERED_S`: after a repair it
+    ends within minutes, and a worker that crashes every ten minutes stays in its loop between the crashes.
+
+    Args:
+        restarts_ms: the restarts of the last hour, in ascending order (milliseconds since 1970, UTC).
+        now_ms: the current time.
+    """
+    last_ms = restarts_ms[-CRASH_LOOP_RESTARTS:]
+    if len(last_ms) < CRASH_LOOP_RESTARTS:
+        return None
+    longest_ms = max(after - before for before, after in pairwise(last_ms))
+    has_ended = now_ms - last_ms[-1] >= max(2 * longest_ms, RECOVERED_S * 1000)
+    return None if has_ended else restarts_ms[0]

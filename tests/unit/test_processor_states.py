@@ -1,0 +1,279 @@
+"""The states of processors: each one, each transition, and the finding and the alert metrics that follow from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from typing import Any
+
+import msgspec
+import pytest
+from support.statuses import NODE, NOW_MS, cluster_status, processor_status, report, shard_status, worker_status
+
+from penstock.ops.alerting.alert_states import Alerts
+from penstock.ops.alerting.evaluation import evaluate
+from penstock.ops.alerting.rules import DEFAULTS
+from penstock.ops.monitoring.deployed import DeployedProcessor
+from penstock.ops.monitoring.findings import findings_of
+from penstock.ops.monitoring.metrics import PROCESSOR_METRICS
+from penstock.ops.monitoring.observer import Observer
+from penstock.ops.monitoring.reports import REPORTS, STOPPED, Report, report_message
+from penstock.ops.monitoring.states import ProcessorState, crash_loop_since
+from penstock.ops.monitoring.status import ProcessorStatus
+from penstock.transport.category_spec import CategorySpec
+from penstock.transport.internal_topics import create_missing_categories
+from penstock.transport.memory import MemoryBus
+from penstock.transport.messages import Outgoing
+from penstock.transport.tables.registrations import PROCESSORS, forget_registration, register_inputs
+
+HOUR_MS, MINUTE_MS = 3_600_000, 60_000
+TWO_WORKERS = DeployedProcessor("scorer@3", 2, up_s=500.0, deployed_ms=NOW_MS - 5 * MINUTE_MS, earlier_version=2)
+RUNNING, SILENT = worker_status(), worker_status(report_age_s=60.0)
+FAILED, ENDED = worker_status(end_reason="No space left."), worker_status(end_reason=STOPPED)
+LOOPING = worker_status(end_reason="Bad code.", restarts=4, crash_loop_since_ms=NOW_MS - 2 * MINUTE_MS)
+BACKLOG: dict[str, Any] = {"backlog_events": 1_200, "lag_s": 30.0, "owner": ""}
+
+
+def deployed(**fields: Any) -> DeployedProcessor:
+    """Return a deployment of two workers, with other fields."""
+    return DeployedProcessor(
+        **{**{name: getattr(TWO_WORKERS, name) for name in TWO_WORKERS.__dataclass_fields__}, **fields}
+    )
+
+
+@pytest.mark.parametrize(
+    ("workers", "deployment", "state"),
+    [
+        ((), None, ProcessorState.NOT_RUNNING),
+        ((RUNNING,), None, ProcessorState.RUNNING),
+        ((SILENT,), None, ProcessorState.LOST),
+        ((FAILED,), None, ProcessorState.FAILED),
+        ((ENDED,), None, ProcessorState.STOPPED),
+        ((LOOPING,), None, ProcessorState.CRASH_LOOPING),
+        ((ENDED, SILENT), None, ProcessorState.LOST),
+        ((RUNNING, SILENT, FAILED), None, ProcessorState.RUNNING),
+        ((RUNNING,), deployed(), ProcessorState.RUNNING),
+        ((RUNNING,), deployed(unsupervised=2), ProcessorState.UNSUPERVISED),
+        ((RUNNING,), deployed(unsupervised=1), ProcessorState.UNSUPERVISED),
+        ((SILENT,), deployed(unsupervised=2), ProcessorState.LOST),
+        ((ENDED,), deployed(unsupervised=2), ProcessorState.LOST),
+        ((), deployed(up_s=5.0), ProcessorState.STARTING),
+        ((ENDED,), deployed(up_s=5.0), ProcessorState.STARTING),
+        ((), deployed(), ProcessorState.LOST),
+        ((), deployed(restarting=1), ProcessorState.CRASH_LOOPING),
+        ((LOOPING,), deployed(up_s=1.0), ProcessorState.CRASH_LOOPING),
+        ((FAILED,), DeployedProcessor("", 0), ProcessorState.STOPPED),
+        ((SILENT,), DeployedProcessor("", 0), ProcessorState.STOPPED),
+    ],
+)
+def test_the_state_follows_from_the_deployment_and_the_reports(
+    workers: tuple[Any, ...], deployment: DeployedProcessor | None, state: ProcessorState
+) -> None:
+    """The same state, whatever its backlog is."""
+    idle = processor_status(shard_status(), workers=workers, deployed=deployment, is_registered=True)
+    loaded = processor_status(shard_status(**BACKLOG), workers=workers, deployed=deployment, is_registered=True)
+
+    assert (idle.state, loaded.state) == (state, state)
+
+
+@pytest.mark.parametrize(
+    ("workers", "deployment"),
+    [
+        ((), None),
+        ((SILENT, worker_status("two", report_age_s=61.0)), deployed(unsupervised=2)),
+        ((FAILED, worker_status("two", end_reason="No space left.")), None),
+        ((ENDED,), DeployedProcessor("", 0)),
+        ((LOOPING, worker_status("two", end_reason="Bad code.", restarts=3)), deployed(restarting=2)),
+    ],
+)
+def test_an_incident_has_one_finding_with_its_impact(
+    workers: tuple[Any, ...], deployment: DeployedProcessor | None
+) -> None:
+    """However many workers it affects: the events and seconds behind, and the categories that receive nothing."""
+    shards = shard_status(**BACKLOG), shard_status(1, **BACKLOG)
+    [finding] = findings_of([processor_status(*shards, workers=workers, deployed=deployment, is_registered=True)])
+
+    assert "its backlog is 2,400 events" in finding.message
+    assert "its lag 30 s" in finding.message
+    assert "scored receives no new records" in finding.message
+
+
+def test_stopped_processors_are_named() -> None:
+    """Also without a backlog, when no event waits."""
+    [finding] = findings_of([processor_status(shard_status(), workers=(ENDED,))])
+
+    assert (finding.kind, finding.severity.name) == ("stopped", "NOTE")
+
+
+def test_a_rollback_is_suggested_if_the_trouble_began_after_the_deploy() -> None:
+    """Not for trouble that is older than the version, and not without an earlier version."""
+    after, without = deployed(restarting=2), deployed(restarting=2, earlier_version=None)
+    before = deployed(restarting=2, deployed_ms=NOW_MS - MINUTE_MS)
+    messages = [
+        findings_of([processor_status(shard_status(**BACKLOG), workers=(LOOPING,), deployed=each)])[0].message
+        for each in (after, without, before)
+    ]
+
+    assert "3 min after scorer@3 was deployed: `penstock rollback scorer` returns to version 2." in messages[0]
+    assert ["rollback" in message for message in messages] == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "age_s", "since_s"),
+    [
+        ((0, 5), 1, None),
+        ((0, 5, 12), 1, 0),
+        ((0, 5, 12), 59, 0),
+        ((0, 5, 12), 61, None),
+        ((0, 600, 1_200), 1_100, 0),
+        ((0, 600, 1_200), 1_201, None),
+        ((0, 3_000, 3_005, 3_010), 61, None),
+    ],
+)
+def test_a_crash_loop_ends_after_a_repair(seconds: tuple[int, ...], age_s: int, since_s: int | None) -> None:
+    """After a minute, and twice the pause between the last restarts: a slow loop has not ended between two crashes."""
+    restarts_ms = [NOW_MS + second * 1000 for second in seconds]
+    since_ms = crash_loop_since(restarts_ms, restarts_ms[-1] + age_s * 1000)
+
+    assert since_ms == (None if since_s is None else NOW_MS + since_s * 1000)
+
+
+def violated(status: ProcessorStatus) -> set[str]:
+    """Return the built-in rules that a status violates."""
+    return {key[0] for key, after, _ in evaluate(DEFAULTS, cluster_status(status), Alerts({}, {})) if after is not None}
+
+
+@pytest.mark.parametrize(
+    ("fields", "rules"),
+    [
+        ({"workers": (LOOPING,), "deployed": deployed(restarting=2)}, {"not running", "worker failed", "crash loop"}),
+        ({"workers": (RUNNING,), "deployed": deployed(unsupervised=2)}, {"unsupervised"}),
+        ({"workers": (SILENT,), "deployed": deployed(unsupervised=2)}, {"not running", "worker silent", "lost"}),
+        ({"workers": (FAILED, SILENT), "deployed": DeployedProcessor("", 0)}, set()),
+        ({"workers": (FAILED, SILENT), "is_registered": False}, set()),
+        ({"workers": (worker_status(restarts=9),)}, set()),
+    ],
+)
+def test_alerts_follow_from_the_state(fields: Mapping[str, Any], rules: set[str]) -> None:
+    """A processor that a user stopped or purged, or that was repaired, has none."""
+    assert violated(processor_status(shard_status(**BACKLOG), **fields)) == rules
+
+
+class World:
+    """A memory bus with a steered clock, a registered processor, and its deployment."""
+
+    def __init__(self) -> None:
+        self.now_ms = NOW_MS
+        self.bus = MemoryBus(lambda: self.now_ms)
+        self.deployed: dict[str, DeployedProcessor] = {}
+        create_missing_categories(self.bus, REPORTS, PROCESSORS)
+        self.bus.catalog.create(CategorySpec("enriched", 2))
+        register_inputs(self.bus, NODE.name, {"enriched": 2})
+
+    def write(self, category: str, *messages: Outgoing) -> None:
+        with closing(self.bus.writer()) as writer:
+            writer.send(category, messages)
+            writer.flush()
+
+    def report(self, *reports: Report) -> None:
+        self.write(REPORTS.name, *map(report_message, reports))
+
+    @contextmanager
+    def observer(self) -> Iterator[Observer]:
+        with closing(Observer.open(self.bus, now_ms=lambda: self.now_ms, deployed=lambda: self.deployed)) as observer:
+            yield observer
+
+
+def test_states_change_with_the_life_of_a_deployment() -> None:
+    """From the first start to the purge, for one observer."""
+    world, states = World(), list[str]()
+    with world.observer() as observer:
+
+        def observe(deployment: DeployedProcessor | None, *reports: Report) -> None:
+            world.deployed = {} if deployment is None else {NODE.name: deployment}
+            world.report(*reports)
+            states.append(observer.observe().processors[0].state.value)
+
+        def present(**fields: Any) -> Report:
+            return msgspec.structs.replace(report(world.now_ms), **fields)
+
+        observe(deployed(up_s=1.0))
+        observe(deployed(up_s=3.0), present())
+        world.now_ms += MINUTE_MS
+        crashes = tuple(world.now_ms - age for age in (9_000, 6_000, 3_000))
+        observe(deployed(restarting=2), present(end_reason="Bad code.", restarts_ms=crashes))
+        observe(deployed(up_s=1.0), present(restarts_ms=crashes))
+        world.now_ms += MINUTE_MS
+        observe(deployed(up_s=60.0), present(restarts_ms=crashes))
+        observe(deployed(unsupervised=2), present(restarts_ms=crashes))
+        world.now_ms += MINUTE_MS
+        observe(deployed(unsupervised=2))
+        observe(deployed(up_s=1.0))
+        observe(DeployedProcessor("", 0), present(end_reason=STOPPED))
+        forget_registration(world.bus, NODE.name)
+        world.now_ms += 10_000
+        observe(None)
+
+    assert states == [
+        "starting",
+        "running",
+        "crash-looping",
+        "crash-looping",
+        "running",
+        "unsupervised",
+        "lost",
+        "starting",
+        "stopped",
+        "purged",
+    ]
+
+
+def test_a_dead_processor_stays_visible_with_its_backlog() -> None:
+    """Hours after its last report, also for a new observer without its app, and its alert remains."""
+    world = World()
+    world.report(report(NOW_MS))
+    world.write("enriched", *[Outgoing(b"k", b"v", 0)] * 7)
+    world.now_ms += 5 * HOUR_MS
+    with world.observer() as observer:
+        [status] = observer.observe().processors
+
+    assert (status.state, status.backlog_events) == (ProcessorState.NOT_RUNNING, 7)
+    assert "not running" in violated(status)
+
+
+def test_purged_processors_have_no_findings() -> None:
+    """Although their last reports are retained, and their input has events."""
+    world = World()
+    world.report(report(NOW_MS), msgspec.structs.replace(report(NOW_MS, end_reason="Bad code."), worker="two"))
+    world.write("enriched", *[Outgoing(b"k", b"v", 0)] * 7)
+    forget_registration(world.bus, NODE.name)
+    world.now_ms += MINUTE_MS
+    with world.observer() as observer:
+        cluster = observer.observe()
+
+    assert [status.state for status in cluster.processors] == [ProcessorState.PURGED]
+    assert cluster.findings == ()
+
+
+def test_a_registration_without_inputs_is_not_shown() -> None:
+    """A processor of deleted categories can never read again."""
+    world = World()
+    register_inputs(world.bus, "former", {"deleted": 4})
+    with world.observer() as observer:
+        names = [status.node.name for status in observer.observe().processors]
+
+    assert names == [NODE.name]
+
+
+def test_each_state_has_its_metric() -> None:
+    """Exactly one of the metrics of bad states is 1."""
+    names = ("crash_looping", "unsupervised", "lost")
+    statuses = [
+        processor_status(shard_status(), workers=(LOOPING,)),
+        processor_status(shard_status(), deployed=deployed(unsupervised=2)),
+        processor_status(shard_status(), workers=(SILENT,)),
+        processor_status(shard_status()),
+    ]
+    values = [[PROCESSOR_METRICS[name].of(status) for name in names] for status in statuses]
+
+    assert values == [[1, 0, 0], [0, 1, 0], [0, 0, 1], [0, 0, 0]]
