@@ -2,12 +2,14 @@
 
 Kafka answers --no answer for `unreachable_after_s`--> firing (notification) --Kafka answers--> resolved (notification)
 
-During an outage no other process can take over, and no category accepts a notification. The active process sends it by webhook and command.
+During an outage no category accepts a notification, so the active process sends it by webhook and command. Perhaps only the clients of this
+process fail: after `RENEW_AFTER_S` the loop closes them, so that another process becomes active if Kafka answers it, and retries with new ones.
 """
 
 from __future__ import annotations
 
 import logging
+import platform
 from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
@@ -29,6 +31,8 @@ UNREACHABLE_PROCESSOR = "kafka"
 """The value of the field `processor` in notifications about outages."""
 UNREACHABLE_AFTER_S = 30.0
 """The default duration of an outage before a notification. A restart of a broker takes less."""
+RENEW_AFTER_S = 20.0
+"""The duration of an outage from which each retry uses new Kafka clients."""
 
 
 class _Outage(NamedTuple):
@@ -49,9 +53,10 @@ class AlertLoop:
     """Evaluates the rules again and again, and reports outages of Kafka. One thread; open it with `open`, and close it.
 
     Args:
-        bus: the bus of the processors.
+        connect: returns a bus with new clients.
+        bus: the first bus of the processors.
         evaluator: evaluates the rules; closed with this.
-        open_evaluator: opens another evaluator. Called if one cannot continue after an outage.
+        open_evaluator: opens another evaluator on a bus. Called if one cannot continue after an outage.
         delivery: delivers notifications about outages, without Kafka.
         unreachable_after_s: the duration of an outage before a notification, in seconds.
         now_ms: returns the time in milliseconds since 1970, UTC.
@@ -59,14 +64,16 @@ class AlertLoop:
 
     def __init__(
         self,
-        bus: Bus,
-        evaluator: AlertEvaluator,
-        open_evaluator: Callable[[], AlertEvaluator],
+        connect: Callable[[], Bus],
+        open_evaluator: Callable[[Bus], AlertEvaluator],
         delivery: Delivery,
         *,
+        bus: Bus,
+        evaluator: AlertEvaluator,
         unreachable_after_s: float,
         now_ms: Callable[[], int],
     ) -> None:
+        self._connect = connect
         self._bus = bus
         self._evaluator = evaluator
         self._open_evaluator = open_evaluator
@@ -81,8 +88,8 @@ class AlertLoop:
     @classmethod
     def open(
         cls,
-        bus: Bus,
-        open_evaluator: Callable[[], AlertEvaluator],
+        connect: Callable[[], Bus],
+        open_evaluator: Callable[[Bus], AlertEvaluator],
         delivery: Delivery,
         *,
         unreachable_after_s: float = UNREACHABLE_AFTER_S,
@@ -94,8 +101,16 @@ class AlertLoop:
             BusError: Kafka does not answer.
         """
         now_ms = now_ms or SystemClock().now_ms
-        evaluator = open_evaluator()
-        return cls(bus, evaluator, open_evaluator, delivery, unreachable_after_s=unreachable_after_s, now_ms=now_ms)
+        bus = connect()
+        return cls(
+            connect,
+            open_evaluator,
+            delivery,
+            bus=bus,
+            evaluator=open_evaluator(bus),
+            unreachable_after_s=unreachable_after_s,
+            now_ms=now_ms,
+        )
 
     @property
     def is_active(self) -> bool:
@@ -124,9 +139,12 @@ class AlertLoop:
         """
         if self._outage is None:
             return
+        if self._now_ms() - self._outage.since_ms >= RENEW_AFTER_S * 1000:
+            self.close()  # leaves the group, so that a process whose clients work becomes active
+            self._bus = self._connect()
         self._bus.catalog.names()
         if self._is_evaluator_closed:
-            self._evaluator, self._is_evaluator_closed = self._open_evaluator(), False
+            self._evaluator, self._is_evaluator_closed = self._open_evaluator(self._bus), False
 
     def _on_error(self, error: BusError, started_ms: int) -> list[Notification]:
         """Record an outage; return a notification if it has lasted too long."""
@@ -150,7 +168,8 @@ class AlertLoop:
             value=duration_s,
             since_ms=outage.since_ms,
             firing=True,
-            message=f"Kafka has not answered for {human_duration(duration_s)}, so the status of all processors is unknown. {outage.reason}",
+            message=f"Kafka has not answered this process for {human_duration(duration_s)}, so it evaluates no alert; the status of all processors is unknown. "
+            f"{outage.reason} If other programs reach Kafka, check the network of {platform.node()}.",
         )
         if self._evaluator.is_silenced(alert, now_ms):
             return []

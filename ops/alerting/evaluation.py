@@ -36,7 +36,7 @@ class AlertChange(NamedTuple):
 
 
 def evaluate(rules: Iterable[Alert], cluster: ClusterStatus, alerts: Alerts) -> list[AlertChange]:
-    """Return the changes of alerts. An alert without a rule resolves.
+    """Return the changes of alerts. An alert without a rule resolves; one whose metric is unknown does not change.
 
     Args:
         rules: the rules.
@@ -44,14 +44,26 @@ def evaluate(rules: Iterable[Alert], cluster: ClusterStatus, alerts: Alerts) -> 
         alerts: the alerts so far.
     """
     by_name = {rule.name: rule for rule in rules}
+    unknown = _unknown(by_name.values(), cluster)
     violations = dict(_violations(by_name.values(), cluster))
     changes = []
-    for key in sorted(violations.keys() | alerts.active.keys()):
+    for key in sorted((violations.keys() | alerts.active.keys()) - unknown):
         before, rule = alerts.active.get(key), by_name.get(key[0])
         after = None if rule is None else _next_state(rule, before, violations.get(key), cluster.at_ms)
         if after != before:
             changes.append(AlertChange(key, after, before))
     return changes
+
+
+def _unknown(rules: Iterable[Alert], cluster: ClusterStatus) -> set[AlertKey]:
+    """Return the alerts whose metric Kafka did not return: they stay as they are."""
+    return {
+        (rule.name, status.node.name)
+        for status in cluster.processors
+        if status.failed_queries
+        for rule in rules
+        if PROCESSOR_METRICS[rule.metric].of(status) is None
+    }
 
 
 def _violations(rules: Iterable[Alert], cluster: ClusterStatus) -> Iterator[tuple[AlertKey, ActiveAlert]]:

@@ -22,6 +22,7 @@ DEFAULTS = (
     Alert("dead letters", "dead_letters_per_second", above=0, duration=timedelta(minutes=1)),
     Alert("many dead letters", "dead_letter_share", above=0.05, duration=timedelta(0)),
     Alert("events about to expire", "retention_remaining_share", below=0.2, duration=timedelta(0)),
+    Alert("figures unknown", "figures_unknown", above=0, duration=timedelta(minutes=1)),
     Alert("crash loop", "crash_looping", above=0, duration=timedelta(0)),
     Alert("lost", "lost", above=0, duration=timedelta(0)),
     Alert("unsupervised", "unsupervised", above=0, duration=timedelta(0)),

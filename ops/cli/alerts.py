@@ -106,8 +106,8 @@ def run(
 
     def open_loop() -> AlertLoop:
         return AlertLoop.open(
-            bus,
-            lambda: AlertEvaluator.open(bus, open_observer(bus), rules, delivery),
+            lambda: connect(kafka, folder),
+            lambda bus: AlertEvaluator.open(bus, open_observer(bus), rules, delivery),
             Delivery(external),
             unreachable_after_s=parse_span(unreachable_after).total_seconds(),
         )

@@ -43,7 +43,7 @@ def _unknown_figures(status: ProcessorStatus) -> Iterator[Problem]:
         yield Problem(
             Severity.WARNING,
             "unknown",
-            f"Kafka did not return {'; '.join(status.failed_queries)}. These figures are unknown and fire no alert; all other figures are correct. Monitoring "
+            f"Kafka did not return {'; '.join(status.failed_queries)}. These figures are unknown, and alerts about them do not change; all other figures are correct. Monitoring "
             "retries with every poll.",
         )
 

@@ -102,6 +102,10 @@ PROCESSOR_METRICS: dict[str, MetricDefinition[ProcessorStatus]] = {
         "1 if no worker runs, there is a backlog, and it was not stopped on purpose, else 0",
         lambda status: float(not status.running_workers and not status.state.is_ended and bool(status.backlog_events)),
     ),
+    "figures_unknown": MetricDefinition(
+        "figures that Kafka did not return; alerts about them do not change meanwhile",
+        lambda status: len(status.failed_queries),
+    ),
     "crash_looping": MetricDefinition(
         "1 if its workers fail and restart again and again, else 0",
         lambda status: float(status.state is ProcessorState.CRASH_LOOPING),

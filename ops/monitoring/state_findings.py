@@ -118,7 +118,7 @@ def _unsupervised(status: ProcessorStatus) -> Iterator[Problem]:
         yield Problem(
             Severity.WARNING,
             "unsupervised",
-            f"{deployed.unsupervised} of its {counted(deployed.workers, 'worker')} have no running supervisor: those that still run do not restart after "
+            f"{deployed.unsupervised} of its {counted(deployed.workers, 'worker')} have no running supervisor: a worker that still runs does not restart after "
             f"a failure. Events are processed meanwhile. Start the supervisor with `penstock scale {status.node.name} --workers {deployed.workers}`; "
             "it restarts the workers.",
         )

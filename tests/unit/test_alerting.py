@@ -46,7 +46,7 @@ from penstock.ops.monitoring.observer import Observer
 from penstock.ops.monitoring.reports import REPORTS, report_message
 from penstock.processors.apps.apps import AppName
 from penstock.processors.errors import DeclarationError, PenstockError
-from penstock.transport.bus import Scanner
+from penstock.transport.bus import Bus, Scanner
 from penstock.transport.category_spec import CategorySpec, CategoryState
 from penstock.transport.errors import BusError, BusUnreachable, OffsetOutOfRange
 from penstock.transport.internal_topics import create_missing_categories
@@ -139,6 +139,27 @@ def test_an_alert_without_a_rule_resolves() -> None:
     lagging = cluster_status(processor_status(shard_status(lag_s=400.0)))
 
     assert [change.after for change in evaluate([], lagging, Alerts({alert.key: alert}))] == [None]
+
+
+def test_an_alert_neither_ends_nor_changes_while_its_metric_is_unknown() -> None:
+    """Without the figure, it is not known to have resolved. An alert about the unknown figures fires beside it."""
+    lagging = processor_status(shard_status(backlog_events=5, lag_s=400.0))
+    unknown = processor_status(
+        shard_status(backlog_events=None, lag_s=None), failed_queries=("its committed offsets in enriched (timeout)",)
+    )
+    rules = [LAG, *(rule for rule in DEFAULTS if rule.name == "figures unknown")]
+    alerts = Alerts({}, {})
+    active = []
+    for minute in range(30):
+        status = lagging if minute < 5 else unknown if minute < 20 else processor_status(shard_status())
+        for key, after, _ in evaluate(rules, cluster_status(status, at_ms=NOW_MS + 60_000 * minute), alerts):
+            alerts.active.pop(key, None)
+            alerts.active.update({} if after is None else {key: after})
+        active.append({key[0] for key, alert in alerts.active.items() if alert.firing})
+
+    assert active[4] == {"lag"}
+    assert active[8] == active[19] == {"lag", "figures unknown"}
+    assert active[29] == set()
 
 
 def test_an_unknown_metric_violates_no_limit() -> None:
@@ -382,11 +403,16 @@ class Outage:
         self.bus: FailingBus
         self.world = World(self._bus)
         self.evaluators: list[AlertEvaluator] = []
+        self.connections = 0
         self.loop = self.open_loop(30)
         self.run(1)
 
     def _bus(self, now_ms: Callable[[], int]) -> FailingBus:
         self.bus = FailingBus(now_ms)
+        return self.bus
+
+    def _connect(self) -> FailingBus:
+        self.connections += 1
         return self.bus
 
     def _evaluator(self) -> AlertEvaluator:
@@ -395,8 +421,8 @@ class Outage:
 
     def open_loop(self, unreachable_after_s: float) -> AlertLoop:
         return AlertLoop.open(
-            self.bus,
-            self._evaluator,
+            self._connect,
+            lambda _bus: self._evaluator(),
             Delivery([self.world.recipient]),
             unreachable_after_s=unreachable_after_s,
             now_ms=lambda: self.world.now_ms,
@@ -431,7 +457,7 @@ def test_alerting_survives_an_outage(outage: Outage, caplog: pytest.LogCaptureFi
     outage.run(12)
 
     assert outage.world.received == [*UNREACHABLE_AND_BACK, ("firing", "not running")]
-    assert len(outage.evaluators) == 1
+    assert len(outage.evaluators) == 2
     assert caplog.text.count("Kafka does not answer") == caplog.text.count("Kafka answers again") == 1
     assert "answers again, after 100 s" in caplog.text
 
@@ -444,6 +470,62 @@ def test_a_short_outage_is_logged_without_a_notification(outage: Outage, caplog:
 
     assert outage.world.received == []
     assert caplog.text.count("Kafka answers again") == 3
+
+
+class FailingClients(FailingBus):
+    """Fails for one process only: other processes get an answer from the same cluster."""
+
+    def __init__(self, cluster: MemoryBus) -> None:
+        self._cluster = cluster
+        self.error = None
+
+    def __getattr__(self, name: str) -> Any:
+        if self.error is not None:
+            raise self.error
+        return getattr(self._cluster, name)
+
+    @property
+    def catalog(self) -> FailingClients:
+        return self
+
+    def names(self) -> list[str]:
+        if self.error is not None:
+            raise self.error
+        return self._cluster.names()
+
+
+def test_a_process_whose_clients_fail_gives_up_and_returns_with_new_ones() -> None:
+    """Another process takes over meanwhile: the cluster answers it all the time. The renewal precedes the notification about an outage."""
+    world = World()
+    broken = FailingClients(world.bus)
+    buses: list[MemoryBus] = [broken, world.bus]
+
+    def open_evaluator(bus: Bus) -> AlertEvaluator:
+        observer = Observer.open(bus, [NODE], now_ms=lambda: world.now_ms)
+        return AlertEvaluator.open(bus, observer, DEFAULTS, Delivery([world.recipient]))
+
+    with (
+        closing(
+            AlertLoop.open(
+                lambda: buses.pop(0),
+                open_evaluator,
+                Delivery([world.recipient]),
+                unreachable_after_s=30,
+                now_ms=lambda: world.now_ms,
+            )
+        ) as loop,
+        closing(world.evaluator()) as other,
+    ):
+        world.run(loop, 1)
+        broken.error = BusUnreachable("The client is broken.")
+        world.run(loop, 2)
+        was_active = other.run_once() is not None and other.is_active
+        world.run(loop, 3)
+        world.run(other, 1)
+        is_taken_over = other.is_active and not loop.is_active
+
+    assert (was_active, is_taken_over, buses) == (False, True, [])
+    assert world.received == []
 
 
 def test_only_the_active_process_notifies_about_an_outage(outage: Outage) -> None:

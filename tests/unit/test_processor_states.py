@@ -57,6 +57,7 @@ def deployed(**fields: Any) -> DeployedProcessor:
         ((RUNNING,), deployed(unsupervised=1), ProcessorState.UNSUPERVISED),
         ((SILENT,), deployed(unsupervised=2), ProcessorState.LOST),
         ((ENDED,), deployed(unsupervised=2), ProcessorState.LOST),
+        ((LOOPING,), deployed(unsupervised=2, up_s=None), ProcessorState.LOST),
         ((), deployed(up_s=5.0), ProcessorState.STARTING),
         ((ENDED,), deployed(up_s=5.0), ProcessorState.STARTING),
         ((), deployed(), ProcessorState.LOST),
