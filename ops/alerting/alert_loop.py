@@ -168,6 +168,7 @@ class AlertLoop:
             value=duration_s,
             since_ms=outage.since_ms,
             firing=True,
+            severity="critical",
             message=f"Kafka has not answered this process for {human_duration(duration_s)}, so it evaluates no alert; the status of all processors is unknown. "
             f"{outage.reason} If other programs reach Kafka, check the network of {platform.node()}.",
         )

@@ -13,6 +13,7 @@ from fnmatch import fnmatchcase
 
 import msgspec
 
+from ...processors.declare.alerts import AlertSeverity
 from ...transport.bus import Bus
 from ...transport.category_spec import CategorySpec
 from ...transport.messages import Outgoing
@@ -41,6 +42,7 @@ class ActiveAlert(msgspec.Struct, frozen=True, tag_field="kind", tag="alert"):
         recovering_since_ms: the time since which the metric respects the limit again; None during a violation.
         notified: whether all recipients have the notification that it fires.
         message: the problem in words.
+        severity: its severity, as its rule declares it.
     """
 
     rule: str
@@ -53,6 +55,7 @@ class ActiveAlert(msgspec.Struct, frozen=True, tag_field="kind", tag="alert"):
     recovering_since_ms: int | None = None
     notified: bool = False
     message: str = ""
+    severity: AlertSeverity = "warning"
 
     @property
     def key(self) -> AlertKey:

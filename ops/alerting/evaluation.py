@@ -75,7 +75,16 @@ def _violations(rules: Iterable[Alert], cluster: ClusterStatus) -> Iterator[tupl
                 message = _message(rule, status, value, cluster)
                 yield (
                     (rule.name, name),
-                    ActiveAlert(rule.name, name, rule.metric, rule.limit, float(value), cluster.at_ms, message=message),
+                    ActiveAlert(
+                        rule.name,
+                        name,
+                        rule.metric,
+                        rule.limit,
+                        float(value),
+                        cluster.at_ms,
+                        message=message,
+                        severity=rule.severity,
+                    ),
                 )
 
 

@@ -15,10 +15,13 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from ...processors.declare.alerts import AlertSeverity
 from ...processors.errors import PenstockError
 from ...transport.bus import Bus, Writer
 from ...transport.messages import Outgoing
+from ..humanize import human_duration
 from .alert_states import ActiveAlert
+from .webhook_formats import WebhookFormat, webhook_body
 
 _LOG = logging.getLogger("penstock.alerts")
 ANSWER_LIMIT_S = 10.0
@@ -41,7 +44,9 @@ class Notification(msgspec.Struct, frozen=True):
         value: the latest known value of the metric.
         since_ms: the start of the violation (milliseconds since 1970, UTC).
         at_ms: the time of the notification.
-        message: the problem in words.
+        message: the problem in words; of a resolved alert, its duration and what it was.
+        severity: its severity, as its rule declares it.
+        runbook: the address of its runbook; empty without one.
     """
 
     status: str
@@ -53,10 +58,20 @@ class Notification(msgspec.Struct, frozen=True):
     since_ms: int
     at_ms: int
     message: str
+    severity: AlertSeverity = "warning"
+    runbook: str = ""
+
+    @property
+    def is_resolved(self) -> bool:
+        """Whether the alert has resolved."""
+        return self.status == "resolved"
 
     @staticmethod
     def of(alert: ActiveAlert, status: str, at_ms: int) -> Notification:
         """Return a notification of an alert."""
+        message = alert.message
+        if status == "resolved":
+            message = f"Resolved after {human_duration((at_ms - alert.since_ms) / 1000)}. It was: {alert.message}"
         return Notification(
             status=status,
             rule=alert.rule,
@@ -66,7 +81,8 @@ class Notification(msgspec.Struct, frozen=True):
             value=alert.value,
             since_ms=alert.since_ms,
             at_ms=at_ms,
-            message=alert.message,
+            message=message,
+            severity=alert.severity,
         )
 
 
@@ -90,26 +106,36 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Webhook:
-    """A web address. It receives each notification as JSON by POST.
+    """A web address. It receives each notification by POST.
 
     Args:
         url: the address. It may contain a secret, so errors name its host only.
+        webhook_format: the format of the requests.
+        routing_key: the integration key of a PagerDuty service.
 
     Raises:
-        PenstockError: it is not an http or https address.
+        PenstockError: it is not an http or https address, or PagerDuty lacks its key.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, webhook_format: WebhookFormat = WebhookFormat.JSON, *, routing_key: str = "") -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise PenstockError("The webhook is not an http:// or https:// address. No rule was evaluated.")
+        if webhook_format is WebhookFormat.PAGERDUTY and not routing_key:
+            raise PenstockError(
+                "PagerDuty needs the integration key of a service. No rule was evaluated. Set it in PENSTOCK_ALERTS_ROUTING_KEY."
+            )
+        self._format = webhook_format
+        self._routing_key = routing_key
         self._url = url
         self._host = parts.hostname
 
     def send(self, notification: Notification) -> None:
         """Post a notification; any answer but 2xx is a failure."""
         request = urllib.request.Request(  # noqa: S310 - http and https alone
-            self._url, _encode(notification), {"Content-Type": "application/json", "User-Agent": "penstock"}
+            self._url,
+            webhook_body(self._format, notification, self._routing_key),
+            {"Content-Type": "application/json", "User-Agent": "penstock"},
         )
         try:
             with urllib.request.urlopen(request, timeout=ANSWER_LIMIT_S):  # noqa: S310 - as above
@@ -182,10 +208,14 @@ class Delivery:
     Args:
         recipients: the recipients.
         now_s: returns monotonic seconds, for the time limit of retries.
+        runbooks: the address of a page with a heading for each rule; empty without one.
     """
 
-    def __init__(self, recipients: Sequence[Recipient], now_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, recipients: Sequence[Recipient], now_s: Callable[[], float] = time.monotonic, *, runbooks: str = ""
+    ) -> None:
         self._recipients = recipients
+        self._runbooks = runbooks
         self._now_s = now_s
         self._pending: dict[tuple[str, str, str, int], _PendingDelivery] = {}
 
@@ -195,6 +225,9 @@ class Delivery:
         Returns:
             Whether no recipient is pending. If one is, the caller calls again. After `RETRY_LIMIT_S`, a failing recipient is no longer pending.
         """
+        if self._runbooks:
+            heading = notification.rule.replace(" ", "-")
+            notification = msgspec.structs.replace(notification, runbook=f"{self._runbooks}#{heading}")
         key = (notification.status, notification.rule, notification.processor, notification.since_ms)
         delivery = self._pending.setdefault(key, _PendingDelivery(self._now_s(), list(self._recipients)))
         delivery.recipients = [

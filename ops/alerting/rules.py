@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from datetime import timedelta
 from difflib import get_close_matches
 
-from ...processors.declare.alerts import Alert
+from ...processors.declare.alerts import Alert, AlertSeverity
 from ...processors.errors import PenstockError
 from ..config.section import Section
 from ..monitoring.metrics import PROCESSOR_METRICS
 
 DEFAULTS = (
-    Alert("not running", "not_running", above=0, duration=timedelta(minutes=1)),
+    Alert("not running", "not_running", above=0, duration=timedelta(minutes=1), severity="critical"),
     Alert("worker failed", "workers_failed", above=0, duration=timedelta(0)),
     Alert("worker silent", "workers_silent", above=0, duration=timedelta(minutes=1)),
     Alert("lag", "lag_seconds", above=300, duration=timedelta(minutes=2)),
@@ -21,10 +21,10 @@ DEFAULTS = (
     Alert("backup old", "backup_age_seconds", above=900, duration=timedelta(minutes=2)),
     Alert("dead letters", "dead_letters_per_second", above=0, duration=timedelta(minutes=1)),
     Alert("many dead letters", "dead_letter_share", above=0.05, duration=timedelta(0)),
-    Alert("events about to expire", "retention_remaining_share", below=0.2, duration=timedelta(0)),
+    Alert("events about to expire", "retention_remaining_share", below=0.2, duration=timedelta(0), severity="critical"),
     Alert("figures unknown", "figures_unknown", above=0, duration=timedelta(minutes=1)),
-    Alert("crash loop", "crash_looping", above=0, duration=timedelta(0)),
-    Alert("lost", "lost", above=0, duration=timedelta(0)),
+    Alert("crash loop", "crash_looping", above=0, duration=timedelta(0), severity="critical"),
+    Alert("lost", "lost", above=0, duration=timedelta(0), severity="critical"),
     Alert("unsupervised", "unsupervised", above=0, duration=timedelta(0)),
 )
 """The built-in rules. A rule of the same name replaces one."""
@@ -39,6 +39,7 @@ class Rule(Section, frozen=True):
     below: float | None = None
     duration_s: float = 120.0
     processors: str = "*"
+    severity: AlertSeverity = "warning"
 
     def alert(self) -> Alert:
         """Return the alert rule.
@@ -46,9 +47,8 @@ class Rule(Section, frozen=True):
         Raises:
             DeclarationError: the rule does not have exactly one limit, or has a negative duration.
         """
-        return Alert(
-            self.name, self.metric, self.above, self.below, timedelta(seconds=self.duration_s), self.processors
-        )
+        duration = timedelta(seconds=self.duration_s)
+        return Alert(self.name, self.metric, self.above, self.below, duration, self.processors, self.severity)
 
 
 class Alerting(Section, frozen=True):

@@ -30,6 +30,7 @@ from ..alerting.alert_states import (
 )
 from ..alerting.notifications import CategoryRecipient, Command, Delivery, Notification, Recipient, Webhook
 from ..alerting.rules import Alerting, rules_of
+from ..alerting.webhook_formats import WebhookFormat
 from ..clock import SystemClock
 from ..humanize import human_duration
 from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, connect
@@ -49,7 +50,29 @@ Hook = Annotated[
         "--webhook",
         envvar="PENSTOCK_ALERTS_WEBHOOK",
         metavar="URL",
-        help="Send each notification to this address, as JSON by POST. Set a secret address with the environment variable.",
+        help="Send each notification to this address, by POST. Set a secret address with the environment variable.",
+        show_default=False,
+    ),
+]
+Form = Annotated[
+    WebhookFormat, typer.Option("--webhook-format", help="The format of the webhook's requests.", case_sensitive=False)
+]
+RoutingKey = Annotated[
+    str,
+    typer.Option(
+        "--routing-key",
+        envvar="PENSTOCK_ALERTS_ROUTING_KEY",
+        metavar="KEY",
+        help="The integration key of a PagerDuty service. Set it with the environment variable.",
+        show_default=False,
+    ),
+]
+Runbooks = Annotated[
+    str,
+    typer.Option(
+        "--runbooks",
+        metavar="URL",
+        help="The address of a page with a heading for each alert, such as docs/runbooks.md; notifications link to it.",
         show_default=False,
     ),
 ]
@@ -75,6 +98,9 @@ def run(
         ),
     ] = None,
     webhook: Hook = None,
+    webhook_format: Form = WebhookFormat.JSON,
+    routing_key: RoutingKey = "",
+    runbooks: Runbooks = "",
     command: Run = None,
     category: Into = None,
     every: Annotated[
@@ -98,17 +124,18 @@ def run(
     Example: penstock alerts run examples/flights/app.py --webhook https://example.org/penstock
     """
     bus, open_observer = connect(kafka, folder), observer_factory(target, folder)
-    external, internal = _external(webhook, command), _internal(bus, category)
+    hook = None if webhook is None else Webhook(webhook, webhook_format, routing_key=routing_key)
+    external, internal = _external(hook, command), _internal(bus, category)
     rules = rules_of(_app_alerts(target), _configured_alerts(context))
     if not external and not internal:
         note("Notifications go to this terminal only. Name --webhook, --command or --category for others.")
-    delivery, stopped = Delivery([*external, *internal]), Event()
+    delivery, stopped = Delivery([*external, *internal], runbooks=runbooks), Event()
 
     def open_loop() -> AlertLoop:
         return AlertLoop.open(
             lambda: connect(kafka, folder),
             lambda bus: AlertEvaluator.open(bus, open_observer(bus), rules, delivery),
-            Delivery(external),
+            Delivery(external, runbooks=runbooks),
             unreachable_after_s=parse_span(unreachable_after).total_seconds(),
         )
 
@@ -132,11 +159,11 @@ def _configured_alerts(context: typer.Context) -> list[Alert]:
     return [] if section is None else section.alerts()
 
 
-def _external(webhook: str | None, command: str | None) -> list[Recipient]:
+def _external(webhook: Webhook | None, command: str | None) -> list[Recipient]:
     """Return the recipients outside of Kafka."""
     recipients: list[Recipient] = []
     if webhook is not None:
-        recipients.append(Webhook(webhook))
+        recipients.append(webhook)
     if command is not None:
         recipients.append(Command(command))
     return recipients

@@ -24,6 +24,12 @@ class MetricDefinition(NamedTuple, Generic[T]):
     of: Callable[[T], float | None]
 
 
+def _waits_for_a_worker(status: ProcessorStatus) -> float | None:
+    if status.running_workers or status.state.is_ended:
+        return 0.0
+    return None if status.backlog_events is None else float(status.backlog_events > 0)
+
+
 PROCESSOR_METRICS: dict[str, MetricDefinition[ProcessorStatus]] = {
     "backlog_events": MetricDefinition(
         "Backlog (events): input events after the committed offsets", lambda status: status.backlog_events
@@ -100,7 +106,7 @@ PROCESSOR_METRICS: dict[str, MetricDefinition[ProcessorStatus]] = {
     ),
     "not_running": MetricDefinition(
         "1 if no worker runs, there is a backlog, and it was not stopped on purpose, else 0",
-        lambda status: float(not status.running_workers and not status.state.is_ended and bool(status.backlog_events)),
+        _waits_for_a_worker,
     ),
     "figures_unknown": MetricDefinition(
         "figures that Kafka did not return; alerts about them do not change meanwhile",

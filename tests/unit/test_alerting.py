@@ -7,11 +7,13 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from datetime import timedelta
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +21,7 @@ from support.statuses import NODE, NOW_MS, cluster_status, processor_status, rep
 
 import penstock as ps
 from penstock.ops.alerting.alert_evaluator import AlertEvaluator
-from penstock.ops.alerting.alert_loop import AlertLoop
+from penstock.ops.alerting.alert_loop import UNREACHABLE_RULE, AlertLoop
 from penstock.ops.alerting.alert_states import (
     ALERTS,
     ActiveAlert,
@@ -42,6 +44,7 @@ from penstock.ops.alerting.notifications import (
     Webhook,
 )
 from penstock.ops.alerting.rules import DEFAULTS, Alerting, InvalidRule, Rule, rules_of
+from penstock.ops.alerting.webhook_formats import WebhookFormat
 from penstock.ops.monitoring.observer import Observer
 from penstock.ops.monitoring.reports import REPORTS, report_message
 from penstock.processors.apps.apps import AppName
@@ -147,7 +150,8 @@ def test_an_alert_neither_ends_nor_changes_while_its_metric_is_unknown() -> None
     unknown = processor_status(
         shard_status(backlog_events=None, lag_s=None), failed_queries=("its committed offsets in enriched (timeout)",)
     )
-    rules = [LAG, *(rule for rule in DEFAULTS if rule.name == "figures unknown")]
+    lagging, unknown = replace(lagging, workers=()), replace(unknown, workers=())
+    rules = [LAG, *(rule for rule in DEFAULTS if rule.name in {"figures unknown", "not running"})]
     alerts = Alerts({}, {})
     active = []
     for minute in range(30):
@@ -157,8 +161,8 @@ def test_an_alert_neither_ends_nor_changes_while_its_metric_is_unknown() -> None
             alerts.active.update({} if after is None else {key: after})
         active.append({key[0] for key, alert in alerts.active.items() if alert.firing})
 
-    assert active[4] == {"lag"}
-    assert active[8] == active[19] == {"lag", "figures unknown"}
+    assert active[4] == {"lag", "not running"}
+    assert active[8] == active[19] == {"lag", "not running", "figures unknown"}
     assert active[29] == set()
 
 
@@ -660,6 +664,100 @@ def test_a_webhook_receives_the_whole_notification(receiver: Receiver) -> None:
     Webhook(receiver.url).send(NOTIFICATION)
 
     assert receiver.bodies == [{name: getattr(NOTIFICATION, name) for name in Notification.__struct_fields__}]
+
+
+RESOLVED = Notification.of(
+    ActiveAlert(
+        "lag", "scorer", "lag_seconds", "above 300", 400.0, NOW_MS - 60_000, message="Its lag is <long> & more."
+    ),
+    "resolved",
+    NOW_MS,
+)
+LINKED = msgspec.structs.replace(NOTIFICATION, severity="critical", runbook="https://example.org/runbooks/#lag")
+
+
+def posted(receiver: Receiver, webhook_format: WebhookFormat, notification: Notification) -> Any:
+    """Return the body that a real HTTP server receives."""
+    Webhook(receiver.url, webhook_format, routing_key="R0").send(notification)
+    return receiver.bodies[-1]
+
+
+def test_a_resolved_notification_says_so() -> None:
+    """In words, before the problem that it ends."""
+    assert RESOLVED.message == "Resolved after 60 s. It was: Its lag is <long> & more."
+
+
+def test_slack_receives_severity_runbook_and_resolution(receiver: Receiver) -> None:
+    """Its control characters are escaped, so that an error is neither a link nor a mention."""
+    firing, resolved = (posted(receiver, WebhookFormat.SLACK, each) for each in (LINKED, RESOLVED))
+
+    assert firing["text"] == "[CRITICAL] lag: scorer"
+    assert firing["attachments"][0]["title_link"] == "https://example.org/runbooks/#lag"
+    assert resolved["text"] == "[RESOLVED] lag: scorer"
+    assert "&lt;long&gt; &amp; more" in resolved["attachments"][0]["text"]
+    assert firing["attachments"][0]["color"] != resolved["attachments"][0]["color"]
+
+
+def test_pagerduty_resolves_the_incident_that_it_triggered(receiver: Receiver) -> None:
+    """By the same key, with the severity and the link of the runbook."""
+    long = msgspec.structs.replace(LINKED, message="x" * 5_000)
+    firing, resolved = (posted(receiver, WebhookFormat.PAGERDUTY, each) for each in (long, RESOLVED))
+
+    assert (firing["event_action"], resolved["event_action"]) == ("trigger", "resolve")
+    assert firing["dedup_key"] == resolved["dedup_key"] == "penstock/lag/scorer"
+    assert (firing["routing_key"], firing["payload"]["severity"]) == ("R0", "critical")
+    assert len(firing["payload"]["summary"]) == 1024
+    assert firing["links"] == [{"href": "https://example.org/runbooks/#lag", "text": "Runbook"}]
+
+
+def test_alertmanager_keeps_an_alert_until_it_is_resolved(receiver: Receiver) -> None:
+    """Both notifications have the same labels; the second one ends the alert, and the first does not."""
+    [firing] = posted(receiver, WebhookFormat.ALERTMANAGER, NOTIFICATION)
+    [resolved] = posted(receiver, WebhookFormat.ALERTMANAGER, RESOLVED)
+    now = datetime.fromtimestamp(NOW_MS / 1000, timezone.utc)
+
+    assert firing["labels"] == resolved["labels"] == {"alertname": "lag", "processor": "scorer", "severity": "warning"}
+    assert datetime.fromisoformat(firing["endsAt"]) > now + timedelta(days=1)
+    assert datetime.fromisoformat(resolved["endsAt"]) == now
+    assert datetime.fromisoformat(resolved["startsAt"]) == now - timedelta(seconds=60)
+
+
+def test_pagerduty_needs_a_routing_key(receiver: Receiver) -> None:
+    """It would reject each notification; the process refuses to start."""
+    with pytest.raises(PenstockError, match="PENSTOCK_ALERTS_ROUTING_KEY"):
+        Webhook(receiver.url, WebhookFormat.PAGERDUTY)
+
+
+def test_each_built_in_rule_has_a_runbook() -> None:
+    """A notification links to its heading."""
+    page = (Path(__file__).parents[2] / "docs" / "runbooks.md").read_text(encoding="utf-8")
+    received: list[Notification] = []
+
+    class Keeping:
+        def send(self, notification: Notification) -> None:
+            received.append(notification)
+
+    for rule in (*(rule.name for rule in DEFAULTS), UNREACHABLE_RULE):
+        assert f"\n## {rule}\n" in page
+    Delivery([Keeping()], runbooks="https://example.org/runbooks/").deliver(
+        msgspec.structs.replace(NOTIFICATION, rule="many dead letters")
+    )
+
+    assert received[0].runbook == "https://example.org/runbooks/#many-dead-letters"
+
+
+def test_a_rule_has_a_severity() -> None:
+    """Built-in rules about lost events or stopped processing are critical; others warn."""
+    severities = {rule.name: rule.severity for rule in DEFAULTS}
+
+    assert {name for name, severity in severities.items() if severity == "critical"} == {
+        "not running",
+        "lost",
+        "crash loop",
+        "events about to expire",
+    }
+    with pytest.raises(DeclarationError, match="severity"):
+        ps.Alert("x", "lag_seconds", above=1, severity="fatal")  # type: ignore[arg-type]  # refused at runtime, too
 
 
 def test_errors_of_a_webhook_omit_its_secret(receiver: Receiver) -> None:
