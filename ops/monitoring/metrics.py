@@ -25,7 +25,9 @@ class MetricDefinition(NamedTuple, Generic[T]):
 
 
 def _waits_for_a_worker(status: ProcessorStatus) -> float | None:
-    if status.running_workers or status.state.is_ended:
+    if status.state is ProcessorState.FAILED:
+        return 1.0
+    if status.state is not ProcessorState.NOT_RUNNING:
         return 0.0
     return None if status.backlog_events is None else float(status.backlog_events > 0)
 
@@ -97,15 +99,15 @@ PROCESSOR_METRICS: dict[str, MetricDefinition[ProcessorStatus]] = {
     ),
     "workers": MetricDefinition("running workers", lambda status: len(status.running_workers)),
     "workers_silent": MetricDefinition(
-        f"workers without a report for {SILENT_AFTER_S:g} s that have not ended",
-        lambda status: 0 if status.state.is_ended else sum(worker.is_silent for worker in status.workers),
+        f"workers without a report for {SILENT_AFTER_S:g} s that have not ended, while others run",
+        lambda status: sum(worker.is_silent for worker in status.workers) if status.state.is_working else 0,
     ),
     "workers_failed": MetricDefinition(
-        "workers that failed within the last hour and did not restart",
-        lambda status: 0 if status.state.is_ended else sum(worker.has_failed for worker in status.workers),
+        "workers that failed within the last hour and did not restart, while others run",
+        lambda status: sum(worker.has_failed for worker in status.workers) if status.state.is_working else 0,
     ),
     "not_running": MetricDefinition(
-        "1 if no worker runs, there is a backlog, and it was not stopped on purpose, else 0",
+        "1 if its last worker failed, or if no worker has reported for an hour and there is a backlog; else 0",
         _waits_for_a_worker,
     ),
     "figures_unknown": MetricDefinition(

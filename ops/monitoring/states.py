@@ -55,11 +55,6 @@ class ProcessorState(str, Enum):
         """Whether a worker reports that does not crash again and again."""
         return self in {ProcessorState.RUNNING, ProcessorState.UNSUPERVISED}
 
-    @property
-    def is_ended(self) -> bool:
-        """Whether a user ended it: failures of earlier workers no longer matter."""
-        return self in {ProcessorState.STOPPED, ProcessorState.PURGED}
-
 
 def state_of(status: ProcessorStatus) -> ProcessorState:
     """Return the state of a processor."""

@@ -147,16 +147,19 @@ def violated(status: ProcessorStatus) -> set[str]:
 @pytest.mark.parametrize(
     ("fields", "rules"),
     [
-        ({"workers": (LOOPING,), "deployed": deployed(restarting=2)}, {"not running", "worker failed", "crash loop"}),
+        ({"workers": (LOOPING,), "deployed": deployed(restarting=2)}, {"crash loop"}),
         ({"workers": (RUNNING,), "deployed": deployed(unsupervised=2)}, {"unsupervised"}),
-        ({"workers": (SILENT,), "deployed": deployed(unsupervised=2)}, {"not running", "worker silent", "lost"}),
+        ({"workers": (SILENT,), "deployed": deployed(unsupervised=2)}, {"lost"}),
+        ({"workers": (FAILED,)}, {"not running"}),
+        ({"workers": ()}, {"not running"}),
+        ({"workers": (RUNNING, SILENT, FAILED)}, {"worker silent", "worker failed"}),
         ({"workers": (FAILED, SILENT), "deployed": DeployedProcessor("", 0)}, set()),
         ({"workers": (FAILED, SILENT), "is_registered": False}, set()),
         ({"workers": (worker_status(restarts=9),)}, set()),
     ],
 )
 def test_alerts_follow_from_the_state(fields: Mapping[str, Any], rules: set[str]) -> None:
-    """A processor that a user stopped or purged, or that was repaired, has none."""
+    """One for each incident; none for a processor that a user stopped or purged, or that was repaired."""
     assert violated(processor_status(shard_status(**BACKLOG), **fields)) == rules
 
 
