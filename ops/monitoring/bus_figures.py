@@ -12,6 +12,7 @@ from ...transport.category_spec import CategoryState
 from ...transport.errors import BusError, MissingCategory
 from ...transport.messages import Bucket, Position
 from ...transport.tables.registrations import Registration, registrations_on
+from ..dead_letters.pending import PendingLetters
 from .reports import Node
 
 REGISTRATIONS_INTERVAL_MS = 10_000
@@ -48,6 +49,7 @@ class BusFigures(NamedTuple):
         failed: the queries without an answer, by processor.
         recreated: the inputs that were deleted and created again, by processor.
         registered: the names of the registered processors; None if unknown.
+        pending_letters: the numbers of pending dead letters, by processor; absent if unknown or without a category.
     """
 
     categories: Mapping[str, CategoryState]
@@ -56,6 +58,7 @@ class BusFigures(NamedTuple):
     failed: Mapping[str, Sequence[FailedQuery]]
     recreated: Mapping[str, Sequence[str]]
     registered: frozenset[str] | None
+    pending_letters: Mapping[str, int]
 
     def unread_positions(self, node: Node) -> list[Position]:
         """Return the positions of a processor in buckets with a backlog."""
@@ -79,9 +82,9 @@ class BusFigures(NamedTuple):
         return max((self.categories[name].spec.buckets for name in node.inputs if name in self.categories), default=0)
 
     def dead_letters(self, node: Node) -> int | None:
-        """Return the number of dead letters of a processor; None if unknown."""
+        """Return the number of pending dead letters of a processor; None if unknown."""
         if node.dead_letters in self.categories:
-            return self.categories[node.dead_letters].events
+            return self.pending_letters.get(node.name)
         return None if any(query.category == node.dead_letters for query in self.failed.get(node.name, ())) else 0
 
 
@@ -96,6 +99,7 @@ class BusFigureReader:
     def __init__(self, bus: Bus, now_ms: Callable[[], int]) -> None:
         self._bus = bus
         self._now_ms = now_ms
+        self._letters = PendingLetters(bus)
         self._arrived_ms: dict[Position, int] = {}
         self._registrations: dict[str, Registration] | None = None
         self._registrations_ms: int | None = None
@@ -111,7 +115,15 @@ class BusFigureReader:
         committed = self._committed(nodes, categories, queries)
         self._read_registrations(nodes, queries)
         registered = None if self._registrations is None else frozenset(self._registrations)
-        figures = BusFigures(categories, committed, {}, queries.failed, self._recreated(nodes, categories), registered)
+        figures = BusFigures(
+            categories,
+            committed,
+            {},
+            queries.failed,
+            self._recreated(nodes, categories),
+            registered,
+            self._pending_letters(nodes, categories, queries),
+        )
         return figures._replace(arrived_ms=self._arrivals(nodes, figures, queries))
 
     def _categories(self, nodes: Sequence[Node], queries: _Queries) -> dict[str, CategoryState]:
@@ -133,6 +145,17 @@ class BusFigureReader:
                 with queries.isolated(f"its committed offsets in {name}", [node.name]):
                     committed[node.name, name] = self._bus.catalog.committed(node.name, name)
         return committed
+
+    def _pending_letters(
+        self, nodes: Sequence[Node], categories: Mapping[str, CategoryState], queries: _Queries
+    ) -> dict[str, int]:
+        pending: dict[str, int] = {}
+        for node in nodes:
+            state = categories.get(node.dead_letters)
+            if state is not None:
+                with queries.isolated("its pending dead letters", [node.name]):
+                    pending[node.name] = self._letters.count(node.name, node.dead_letters, state)
+        return pending
 
     def registered_nodes(self) -> list[Node]:
         """Return the registered processors: all that have run and were not purged. A failed query returns the last known ones."""

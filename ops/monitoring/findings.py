@@ -185,17 +185,25 @@ def _dead_letters(status: ProcessorStatus) -> Iterator[Problem]:
         yield Problem(
             Severity.NOTE,
             "dead letters",
-            f"Kafka stores {_count(status.dead_letters)} of this processor; none is recent. List the pending ones with `penstock "
-            f"dead-letters list {status.node.name}`.",
+            f"{_count(status.dead_letters)} of this processor {_are(status.dead_letters)} pending; none is recent. List them with `penstock dead-letters list "
+            f"{status.node.name}`.",
         )
     if rate > 0:
-        stored = "" if status.dead_letters is None else f"; Kafka stores {_count(status.dead_letters)}"
+        stored = (
+            ""
+            if status.dead_letters is None
+            else f"; {_count(status.dead_letters)} {_are(status.dead_letters)} pending"
+        )
         yield Problem(
             Severity.WARNING,
             "dead letters",
             f"It rejects {rate * 60:,.0f} events per minute{f', {share:.1%} of its input' if share else ''}{stored}. Read them with "
             f"`penstock category tail {status.node.dead_letters}`.",
         )
+
+
+def _are(dead_letters: int) -> str:
+    return "is" if dead_letters == 1 else "are"
 
 
 def _count(dead_letters: int) -> str:

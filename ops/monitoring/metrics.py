@@ -87,7 +87,9 @@ PROCESSOR_METRICS: dict[str, MetricDefinition[ProcessorStatus]] = {
     "backup_age_seconds": MetricDefinition(
         "seconds since the newest backup of a shard; the longest of all shards", lambda status: status.backup_age_s
     ),
-    "dead_letters": MetricDefinition("dead letters that Kafka stores", lambda status: status.dead_letters),
+    "dead_letters": MetricDefinition(
+        "pending dead letters: neither retried nor dropped", lambda status: status.dead_letters
+    ),
     "dead_letters_per_second": MetricDefinition(
         "dead letters written per second", lambda status: status.total("dead_letters_per_s")
     ),

@@ -123,7 +123,7 @@ class ProcessorStatus:
         at_ms: the time of the status (milliseconds since 1970, UTC).
         shards: its shards, by bucket.
         workers: its workers that run, or ended within the last hour.
-        dead_letters: the number of dead letters that Kafka stores; None if unknown.
+        dead_letters: the number of pending dead letters, neither retried nor dropped; None if unknown.
         failed_queries: the figures that Kafka did not return, each with the error.
         watermark_stall_s: seconds without progress of the low watermark despite a backlog, as far as this observer has measured.
         recreated_inputs: inputs that were deleted and created again after the processor last read them.

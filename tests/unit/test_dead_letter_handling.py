@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import closing
 
 import pytest
 
 import penstock as ps
 from penstock.ops.dead_letters.handling import RETRY_HEADER, drop, retry
 from penstock.ops.dead_letters.letters import Letter, LetterState, group_letters, read_letters
+from penstock.ops.dead_letters.pending import PendingLetters
 from penstock.ops.testing import Driver, Killed
 from penstock.transport.errors import BusError
 from penstock.transport.messages import Bucket, Outgoing
@@ -207,3 +209,35 @@ def test_a_retried_message_keeps_its_headers(driver: Driver) -> None:
     assert [("trace", b"7"), (RETRY_HEADER, f"totals.dead_letters/{newest}".encode())] in [
         list(m.headers() or ()) for m in messages
     ]
+
+
+def test_only_pending_letters_are_counted(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By one reader, through a drop, a retry that fails again, a message of another program, and a category that is created again."""
+    pending, counts = PendingLetters(driver.bus), list[int]()
+
+    def count() -> None:
+        counts.append(
+            pending.count("totals", "totals.dead_letters", driver.bus.catalog.describe("totals.dead_letters"))
+        )
+
+    count()
+    drop(driver.bus, "totals", lambda letter: letter.number == 0, "a test")
+    count()
+    retry(driver.bus, Totals, every)
+    count()
+    driver.run()
+    count()
+    corrected(monkeypatch)
+    retry(driver.bus, Totals, every)
+    driver.run()
+    count()
+    with closing(driver.bus.writer()) as writer:
+        writer.send("totals.dead_letters", [Outgoing(None, b"foreign")])
+        writer.flush()
+    count()
+    spec = driver.bus.catalog.describe("totals.dead_letters").spec
+    driver.bus.catalog.delete("totals.dead_letters")
+    driver.bus.catalog.create(spec)
+    count()
+
+    assert counts == [2, 1, 0, 1, 0, 1, 0]
