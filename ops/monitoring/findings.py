@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from ...state.backups.backup_age import is_late
 from ..humanize import counted, human_duration
 from .finding import Finding, Problem, Severity
 from .state_findings import backlog_of, state_problems
@@ -16,6 +15,8 @@ if TYPE_CHECKING:
 
 LAG_S = 300.0
 """The lag and the watermark lag above which a processor gets a finding, in seconds."""
+SKEW_S = 60.0
+"""The lag of one bucket above which it counts as skewed, in seconds."""
 LATE_CHECKPOINT = 3
 """The number of checkpoint intervals after which unsaved progress is late."""
 LATE_CHECKPOINT_S = 30.0
@@ -102,7 +103,7 @@ def _unowned_buckets(status: ProcessorStatus) -> Iterator[Problem]:
 
 
 def _lag(status: ProcessorStatus) -> Iterator[Problem]:
-    if status.lag_s is not None and status.lag_s > LAG_S and status.state.is_working:
+    if status.lag_s is not None and status.lag_s > LAG_S and status.state.is_working and status.skewed_shard is None:
         slowest = max(status.shards, key=lambda shard: shard.lag_s or 0.0)
         rate = status.total("events_in_per_s")
         throughput = f"its throughput is {rate:,.0f} events/s" if rate else "it reads nothing"
@@ -169,13 +170,24 @@ def _without_watermark(status: ProcessorStatus) -> Iterator[Problem]:
 
 def _late_backup(status: ProcessorStatus) -> Iterator[Problem]:
     intervals = [worker.backup_interval_s for worker in status.running_workers if worker.backup_interval_s is not None]
-    age_s = status.backup_age_s
-    if intervals and age_s is not None and is_late(age_s, max(intervals)):
+    if status.is_backup_late and status.backup_age_s is not None:
         yield Problem(
             Severity.WARNING,
             "backup",
-            f"The newest backup of a shard is {human_duration(age_s)} old; the interval is {max(intervals):g} s. After the loss of a disk, workers read all "
-            "later changes from Kafka. Check that the backup store is reachable.",
+            f"The newest backup of a shard is {human_duration(status.backup_age_s)} old; the interval is {max(intervals):g} s. After the loss of a disk, "
+            "workers read all later changes from Kafka. Check that the backup store is reachable.",
+        )
+
+
+def _skew(status: ProcessorStatus) -> Iterator[Problem]:
+    shard = status.skewed_shard
+    if shard is not None and (shard.lag_s or 0.0) > SKEW_S and status.state.is_working:
+        owner = f", owned by worker {shard.owner}," if shard.owner else ""
+        yield Problem(
+            Severity.WARNING,
+            "skew",
+            f"Bucket {shard.bucket}{owner} lags {human_duration(shard.lag_s or 0.0)}, and most other buckets less than a tenth of it: one key may have most of "
+            "the events, or its worker is slow. More workers do not help with one key; repartition by another key.",
         )
 
 
@@ -234,6 +246,7 @@ _CHECKS: tuple[Callable[[ProcessorStatus], Iterator[Problem]], ...] = (
     _watermark_held_back,
     _without_watermark,
     _late_backup,
+    _skew,
     _dead_letters,
     _versions,
 )

@@ -42,6 +42,12 @@ PROCESSOR_METRICS: dict[str, MetricDefinition[ProcessorStatus]] = {
     "lag_seconds": MetricDefinition(
         "Lag (time): seconds that the oldest event of the backlog has waited", lambda status: status.lag_s
     ),
+    "skewed_bucket_lag_seconds": MetricDefinition(
+        "lag (time) of the slowest bucket if most others have less than a tenth of it, else 0",
+        lambda status: (
+            status.skewed_shard.lag_s if status.skewed_shard is not None and status.state.is_working else 0.0
+        ),
+    ),
     "retention_remaining_share": MetricDefinition(
         "remaining retention of the oldest backlog event, as a share from 0 to 1; the lowest of all buckets",
         lambda status: min(
@@ -86,6 +92,10 @@ PROCESSOR_METRICS: dict[str, MetricDefinition[ProcessorStatus]] = {
     ),
     "backup_age_seconds": MetricDefinition(
         "seconds since the newest backup of a shard; the longest of all shards", lambda status: status.backup_age_s
+    ),
+    "backup_late": MetricDefinition(
+        "1 if the newest backup of a shard is older than its interval allows, else 0",
+        lambda status: None if status.is_backup_late is None else float(status.is_backup_late),
     ),
     "dead_letters": MetricDefinition(
         "pending dead letters: neither retried nor dropped", lambda status: status.dead_letters

@@ -5,10 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...processors.time.watermarks import NEVER_MS
+from ...state.backups.backup_age import is_late
 from .deployed import DeployedProcessor
 from .finding import Finding
 from .reports import SILENT_AFTER_S, STOPPED, Node
 from .states import ProcessorState, state_of
+
+MIN_SKEW_SHARDS = 2
+"""The number of shards from which one of them can be skewed."""
 
 
 @dataclass(frozen=True)
@@ -179,6 +183,26 @@ class ProcessorStatus:
         longest_s = max(lags_s, default=0.0)
         is_complete = self.backlog_events is not None and len(lags_s) == len(self.shards)
         return longest_s if longest_s or is_complete else None
+
+    @property
+    def skewed_shard(self) -> ShardStatus | None:
+        """The only shard with a long lag: most others have less than a tenth of it. None without one."""
+        timed = sorted(
+            (shard for shard in self.shards if shard.lag_s is not None), key=lambda shard: shard.lag_s or 0.0
+        )
+        if len(timed) < MIN_SKEW_SHARDS:
+            return None
+        slowest, median = timed[-1], timed[(len(timed) - 1) // 2]
+        return slowest if (median.lag_s or 0.0) < (slowest.lag_s or 0.0) / 10 else None
+
+    @property
+    def is_backup_late(self) -> bool | None:
+        """Whether the newest backup of a shard is older than its interval allows; None without backups."""
+        intervals_s = [
+            worker.backup_interval_s for worker in self.running_workers if worker.backup_interval_s is not None
+        ]
+        age_s = self.backup_age_s
+        return None if age_s is None or not intervals_s else is_late(age_s, max(intervals_s))
 
     @property
     def low_watermark_ms(self) -> int | None:

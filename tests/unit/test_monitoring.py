@@ -402,6 +402,12 @@ BACKLOG: dict[str, Any] = {"backlog_events": 1_200, "backlog_bytes": 5_000_000, 
             "6 min old",
         ),
         (
+            processor_status(shard_status(), shard_status(1), shard_status(2, **BACKLOG)),
+            "skew",
+            Severity.WARNING,
+            "Bucket 2, owned by worker one, lags 10 min",
+        ),
+        (
             processor_status(shard_status(), workers=(worker_status(dead_letters_per_s=0.5),), dead_letters=9),
             "dead letters",
             Severity.WARNING,
@@ -534,6 +540,7 @@ def test_metrics_have_values_for_a_processor_without_problems() -> None:
     assert {name for name, value in values.items() if value is None} == {
         "retention_remaining_share",
         "backup_age_seconds",
+        "backup_late",
         "checkpoint_age_seconds",
     }
     assert values["workers"] == 1

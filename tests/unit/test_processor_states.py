@@ -156,6 +156,7 @@ def violated(status: ProcessorStatus) -> set[str]:
         ({"workers": (FAILED, SILENT), "deployed": DeployedProcessor("", 0)}, set()),
         ({"workers": (FAILED, SILENT), "is_registered": False}, set()),
         ({"workers": (worker_status(restarts=9),)}, set()),
+        ({"workers": (worker_status(checkpoint_duration_s=31.0),)}, {"checkpoint slow"}),
     ],
 )
 def test_alerts_follow_from_the_state(fields: Mapping[str, Any], rules: set[str]) -> None:
@@ -281,3 +282,25 @@ def test_each_state_has_its_metric() -> None:
     values = [[PROCESSOR_METRICS[name].of(status) for name in names] for status in statuses]
 
     assert values == [[1, 0, 0], [0, 1, 0], [0, 0, 1], [0, 0, 0]]
+
+
+@pytest.mark.parametrize(
+    ("lags_s", "skewed"),
+    [((0.0, 0.0, 90.0), 2), ((95.0, 80.0, 90.0), None), ((0.0, 600.0), 1), ((600.0,), None), ((5.0, 4.0, 30.0), None)],
+)
+def test_a_skewed_bucket_is_found_by_its_lag(lags_s: tuple[float, ...], skewed: int | None) -> None:
+    """Only if most other buckets do not lag; its alert fires before the one about the whole processor."""
+    status = processor_status(*(shard_status(n, backlog_events=9, lag_s=lag_s) for n, lag_s in enumerate(lags_s)))
+
+    assert (None if status.skewed_shard is None else status.skewed_shard.bucket) == skewed
+    assert ("skewed bucket" in violated(status)) == (skewed is not None)
+
+
+@pytest.mark.parametrize(
+    ("interval_s", "age_s", "late"), [(60.0, 400.0, True), (60.0, 70.0, False), (3_600.0, 400.0, False)]
+)
+def test_a_late_backup_follows_from_its_interval(interval_s: float, age_s: float, late: bool) -> None:
+    """Not from a fixed age: an hourly backup may be an hour old."""
+    status = processor_status(shard_status(backup_age_s=age_s), workers=(worker_status(backup_interval_s=interval_s),))
+
+    assert ("backup late" in violated(status)) == late
