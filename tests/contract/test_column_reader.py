@@ -164,6 +164,29 @@ def test_a_batch_in_columns_is_a_sequence_of_messages(kafka: str, kafka_bus: Kaf
     assert inner.next_offset == messages[-2].offset + 1
 
 
+def test_a_smaller_limit_applies_to_messages_that_were_copied_ahead(kafka_bus: KafkaBus, category: str) -> None:
+    """They are returned in parts, in their order."""
+    send_one_each(kafka_bus, category)
+    with (
+        closing(kafka_bus.writer()) as writer,
+        closing(kafka_bus.scanner([Position(Bucket(category, number), 0) for number in range(BUCKETS)])) as scanner,
+    ):
+        found = Collected(scanner).until(BUCKETS)
+        writer.send(category, [Outgoing(b"k", b"%d" % at, at % BUCKETS) for at in range(3_000)])
+        writer.flush()
+        for number, limit in enumerate([500, 500, *[70] * 200]):
+            scanner.poll_limit = limit
+            before = found.count
+            found.poll()
+            assert found.count - before <= limit, number
+            if found.count == BUCKETS + 3_000:
+                break
+
+    for messages in found.messages.values():
+        assert [message.offset for message in messages] == list(range(1_001))
+    assert found.in_columns > 2_000
+
+
 def test_ends_are_reported_after_each_arrival(kafka_bus: KafkaBus, category: str) -> None:
     """A bucket's end is reported again after further messages, also where they are read as columns."""
     with (

@@ -210,7 +210,7 @@ class ColumnQueue:
         """Return up to `limit` messages, at most one batch for each bucket, without waiting.
 
         Args:
-            limit: the greatest number of messages; messages that were copied ahead have the limit of the call before.
+            limit: the greatest number of messages.
             paused: the buckets whose messages wait.
         """
         if all(item.bucket in paused for item in self._ready):
@@ -218,12 +218,28 @@ class ColumnQueue:
             if gathering is not None:
                 self._ready += gathering.finish()
                 self._gather_ahead(limit, gathering.count)
-        items, self._ready = self._ready, [item for item in self._ready if item.bucket in paused]
-        taken = [item for item in items if item.bucket not in paused]
+        taken = self._take_ready(limit, paused)
         return Taken(
             [item for item in taken if isinstance(item, ColumnBatch)],
             [item for item in taken if isinstance(item, QueueError)],
         )
+
+    def _take_ready(self, limit: int, paused: Collection[Bucket]) -> list[ColumnBatch | QueueError]:
+        """Remove the next items from the gathered ones; a batch that exceeds the limit is split."""
+        items, self._ready = self._ready, []
+        taken: list[ColumnBatch | QueueError] = []
+        for item in items:
+            count = len(item.messages) if isinstance(item, ColumnBatch) else 0
+            if item.bucket in paused or limit <= 0:
+                self._ready.append(item)
+            elif isinstance(item, ColumnBatch) and count > limit:
+                taken.append(item.part(0, limit))
+                self._ready.append(item.part(limit, count))
+                limit = 0
+            else:
+                taken.append(item)
+                limit -= count
+        return taken
 
     def _gather_ahead(self, limit: int, taken: int) -> None:
         """Begin to copy the next messages, if there are enough of them to be worth it."""
