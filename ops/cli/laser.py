@@ -20,6 +20,7 @@ from ..loopback import is_loopback
 from ..worker.assembly import Environment, assemble_worker, tune_gc
 from ..worker.health import Address, LoopMonitor, serve_health
 from ..worker.preflight import prepare
+from ..worker.stall_watch import stalls_logged
 from ..worker.worker import Worker
 from .options import DEFAULT_FOLDER, Backup, BackupEvery, Folder, Kafka, WebHdfs, connect
 from .output import note
@@ -145,6 +146,7 @@ def _serve(table: LaserTable, bus: KafkaBus, environment: Environment, endpoint:
         ending(wait(lambda: prepare(table.processor(), bus))) as processor,
         assemble_worker(processor, bus, environment, call_bus=wait) as worker,
         stop_on_signals(worker.stop, lambda: worker.stop(keep_place=True)),
+        stalls_logged(monitor),
     ):
         pairs = wait(lambda: ServedPairs(table, bus))
         token = None if endpoint.token is None else endpoint.token.encode()

@@ -25,6 +25,7 @@ from ..worker.app_processes import levels_of, penstock_command, run_together
 from ..worker.assembly import Environment, assemble_worker, backups_of, tune_gc
 from ..worker.health import Address, LoopMonitor, serve_health
 from ..worker.preflight import ends_of, prepare
+from ..worker.stall_watch import stalls_logged
 from ..worker.until_end import UntilEnd
 from ..worker.worker import Worker
 from .category import create_missing
@@ -193,6 +194,7 @@ def run_one(
             opened, bus, environment, from_earliest=stop_options.from_earliest, backups=backups, call_bus=wait
         ) as worker,
         stop_on_signals(worker.stop, lambda: worker.stop(keep_place=True)),
+        stalls_logged(monitor),
         progress() as bars,
     ):
         targets = wait(lambda: ends_of(processor.inputs(), bus)) if stop_options.until_end else {}
