@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from ...processors.declare.alerts import Alert, AlertSeverity
 from ...processors.errors import PenstockError
 from ..config.section import Section
+from ..monitoring.findings import DISK_FREE_SHARE
 from ..monitoring.metrics import PROCESSOR_METRICS
 
 DEFAULTS = (
@@ -20,6 +21,7 @@ DEFAULTS = (
     Alert("watermark stalled", "watermark_stall_seconds", above=300, duration=timedelta(minutes=2)),
     Alert("checkpoint old", "checkpoint_age_seconds", above=300, duration=timedelta(minutes=2)),
     Alert("checkpoint slow", "checkpoint_duration_seconds", above=30, duration=timedelta(minutes=2)),
+    Alert("disk almost full", "disk_free_share", below=DISK_FREE_SHARE, duration=timedelta(minutes=1)),
     Alert("backup late", "backup_late", above=0, duration=timedelta(minutes=1)),
     Alert("dead letters", "dead_letters_per_second", above=0, duration=timedelta(minutes=1)),
     Alert("many dead letters", "dead_letter_share", above=0.05, duration=timedelta(0)),

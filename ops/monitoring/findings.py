@@ -23,6 +23,8 @@ LATE_CHECKPOINT_S = 30.0
 """The least age of unsaved progress that is late, however short the interval."""
 RETENTION_S = 3_600.0
 """The remaining retention of an unread event below which a processor gets a finding, in seconds."""
+DISK_FREE_SHARE = 0.05
+"""The free share of a worker's disk below which it gets a finding."""
 NO_WATERMARK_S = 60.0
 """The time that a worker may run without a watermark, in seconds."""
 
@@ -146,6 +148,17 @@ def _late_checkpoint(status: ProcessorStatus) -> Iterator[Problem]:
             )
 
 
+def _full_disk(status: ProcessorStatus) -> Iterator[Problem]:
+    for worker in status.running_workers:
+        if worker.disk_free_share is not None and worker.disk_free_share < DISK_FREE_SHARE:
+            yield Problem(
+                Severity.WARNING,
+                "disk",
+                f"The disk of worker {worker.worker} on {worker.host} has {worker.disk_free_share:.1%} free. When it is full, no checkpoint can be saved and the "
+                "worker stops; no event is lost. Free space, or start the worker on a larger disk.",
+            )
+
+
 def _watermark_held_back(status: ProcessorStatus) -> Iterator[Problem]:
     shard = status.slowest_shard if status.shards else None
     if shard is not None and shard.held_by and status.watermark_lag_s is not None and status.watermark_lag_s > LAG_S:
@@ -243,6 +256,7 @@ _CHECKS: tuple[Callable[[ProcessorStatus], Iterator[Problem]], ...] = (
     _lag,
     _expiring_events,
     _late_checkpoint,
+    _full_disk,
     _watermark_held_back,
     _without_watermark,
     _late_backup,

@@ -90,6 +90,13 @@ PROCESSOR_METRICS: dict[str, MetricDefinition[ProcessorStatus]] = {
         "duration of the last checkpoint in seconds; the longest of all workers",
         lambda status: max((worker.checkpoint_duration_s for worker in status.running_workers), default=None),
     ),
+    "disk_free_share": MetricDefinition(
+        "free share of the disk with the state, from 0 to 1; the least of all workers",
+        lambda status: min(
+            (worker.disk_free_share for worker in status.running_workers if worker.disk_free_share is not None),
+            default=None,
+        ),
+    ),
     "backup_age_seconds": MetricDefinition(
         "seconds since the newest backup of a shard; the longest of all shards", lambda status: status.backup_age_s
     ),

@@ -108,6 +108,7 @@ class Report(msgspec.Struct, frozen=True):
         cpu_s: the CPU time that it has used, in seconds.
         memory_bytes: its memory.
         restarts_ms: its recent restarts after failures.
+        disk_free_share: the free share of the disk with its state folder, from 0 to 1; None if unknown.
         backup_interval_s: seconds between its backups; None without backups.
         deployment: the deployment that started it, as ``name@version``; empty if a user started it.
         end_reason: empty while it runs; then "stopped", or its error.
@@ -126,6 +127,7 @@ class Report(msgspec.Struct, frozen=True):
     cpu_s: float = 0.0
     memory_bytes: int = 0
     restarts_ms: tuple[int, ...] = ()
+    disk_free_share: float | None = None
     backup_interval_s: float | None = None
     deployment: str = ""
     end_reason: str = ""

@@ -75,6 +75,7 @@ class WorkerStatus:
         dead_letters_per_s: dead letters written per second.
         late_events: events after their watermark, since its start.
         dropped_events: late events that no window accepted, since its start.
+        disk_free_share: the free share of the disk with its state folder, from 0 to 1; None if unknown.
         backup_interval_s: seconds between its backups; None without backups.
         end_reason: empty while it runs; then "stopped", or its error.
     """
@@ -99,6 +100,7 @@ class WorkerStatus:
     dead_letters_per_s: float
     late_events: int
     dropped_events: int
+    disk_free_share: float | None
     backup_interval_s: float | None
     end_reason: str
 

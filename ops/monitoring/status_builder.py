@@ -188,6 +188,7 @@ def _worker_status(interval: ReportInterval, now_ms: int) -> WorkerStatus:
         dead_letters_per_s=interval.rate(lambda counts: counts.dead_letters),
         late_events=last.counts.late,
         dropped_events=last.counts.dropped,
+        disk_free_share=last.disk_free_share,
         backup_interval_s=last.backup_interval_s,
         end_reason=last.end_reason,
     )

@@ -91,7 +91,7 @@ def assemble_worker(
             call_bus(lambda: leave_group(type(processor), bus, identity.name))
             identity.revocations.end()
         config = WorkerConfig(bus, states, identity.name, backups or NoBackups(), identity.revocations)
-        with closing(StatusReporter(type(processor), bus, identity, backups)) as reporter:
+        with closing(StatusReporter(type(processor), bus, identity, environment.state, backups)) as reporter:
             worker = Worker(
                 processor,
                 config,

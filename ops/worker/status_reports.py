@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import platform
+import shutil
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from threading import Thread
 
 import psutil
@@ -45,14 +47,21 @@ class StatusReporter:
         processor: the worker's processor.
         bus: receives the reports; their category exists.
         identity: the worker's identity.
+        folder: contains its states.
         backups: the backups of its states; None without backups.
     """
 
     def __init__(
-        self, processor: type[Processor], bus: Bus, identity: Identity, backups: WorkerBackups | None = None
+        self,
+        processor: type[Processor],
+        bus: Bus,
+        identity: Identity,
+        folder: Path,
+        backups: WorkerBackups | None = None,
     ) -> None:
         self._node = node_of(processor)
         self._identity = identity
+        self._folder = folder
         self._started_ms = SystemClock().now_ms()
         self._backups = backups
         self._writer = bus.writer()
@@ -114,6 +123,7 @@ class StatusReporter:
             cpu_s=cpu.user + cpu.system,
             memory_bytes=self._process.memory_info().rss,
             restarts_ms=self._identity.restarts_ms,
+            disk_free_share=_free_share(self._folder),
             backup_interval_s=None if ages is None else ages.interval_s,
             deployment=os.environ.get(DEPLOYMENT_VARIABLE, ""),
             end_reason=ended,
@@ -122,6 +132,15 @@ class StatusReporter:
     def close(self) -> None:
         """Close the connection."""
         self._writer.close()
+
+
+def _free_share(folder: Path) -> float | None:
+    """Return the free share of a folder's disk; None if it cannot be read."""
+    try:
+        usage = shutil.disk_usage(folder)
+    except OSError:
+        return None
+    return usage.free / usage.total if usage.total else None
 
 
 def _shard_report(shard: OpenShard, backups_s: Mapping[int, float]) -> ShardReport:

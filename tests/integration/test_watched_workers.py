@@ -83,6 +83,8 @@ def test_a_killed_worker_raises_an_alert(
 
     assert sorted({shard["owner"] for shard in running["shards"]}) == [running["workers"][0]["worker"]]
     assert scraped["penstock_workers", f"{prefix}.large"] == 1
+    assert 0 < running["workers"][0]["disk_free_share"] < 1
+    assert 0 < scraped["penstock_disk_free_share", f"{prefix}.large"] < 1
     assert {(notice["processor"], notice["status"]) for notice in received} == {(f"{prefix}.large", "firing")}
     assert ("unattended", True) in {(one["rule"], one["firing"]) for one in raised}
     assert "has not reported for" in shown

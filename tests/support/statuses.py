@@ -53,6 +53,7 @@ def worker_status(name: str = "one", **fields: Any) -> WorkerStatus:
         "dead_letters_per_s": 0.0,
         "late_events": 0,
         "dropped_events": 0,
+        "disk_free_share": 0.5,
         "backup_interval_s": None,
         "end_reason": "",
     }

@@ -157,6 +157,8 @@ def violated(status: ProcessorStatus) -> set[str]:
         ({"workers": (FAILED, SILENT), "is_registered": False}, set()),
         ({"workers": (worker_status(restarts=9),)}, set()),
         ({"workers": (worker_status(checkpoint_duration_s=31.0),)}, {"checkpoint slow"}),
+        ({"workers": (RUNNING, worker_status(disk_free_share=0.04))}, {"disk almost full"}),
+        ({"workers": (worker_status(disk_free_share=None),)}, set()),
     ],
 )
 def test_alerts_follow_from_the_state(fields: Mapping[str, Any], rules: set[str]) -> None:
