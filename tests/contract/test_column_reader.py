@@ -315,3 +315,37 @@ def read():
 read()
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=LIMIT_S)
+
+
+def test_a_member_closes_while_its_next_messages_are_being_copied(kafka: str, kafka_bus: KafkaBus, category: str) -> None:
+    """The end of a membership forgets them once. Copying them in a thread that was joined already would hang or crash the process."""
+    send_one_each(kafka_bus, category)
+    program = f"""
+from penstock.transport.kafka import KafkaBus, KafkaSettings
+from penstock.transport.messages import Outgoing, Position
+
+class Owner:
+    buckets = ()
+    def assigned(self, buckets):
+        self.buckets = [*self.buckets, *buckets]
+    def revoked(self, buckets):
+        pass
+    lost = revoked
+
+bus = KafkaBus(KafkaSettings({kafka!r}))
+writer = bus.writer()
+for number in range(10):
+    owner, copied = Owner(), 0
+    reader = bus.reader("{category}.%d" % number, [{category!r}], owner)
+    reader.poll_limit = 50
+    while len(owner.buckets) < {BUCKETS}:
+        reader.poll(0.1)
+    ends = bus.catalog.ends({category!r})
+    reader.start([Position(bucket, ends[bucket.number] - 1) for bucket in owner.buckets])
+    while copied < 500:
+        writer.send({category!r}, [Outgoing(b"key", b"value", number % {BUCKETS}) for number in range(100)])
+        writer.flush()
+        copied += sum(len(batch.messages) for batch in reader.poll(0.1).batches if hasattr(batch, "next_offset"))
+    reader.close()
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=4 * LIMIT_S)

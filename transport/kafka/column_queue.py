@@ -300,12 +300,12 @@ def _release(
     rdkafka: ctypes.CDLL,
     queues: Iterable[int | None],
     pipe: Iterable[int],
-    ahead: Iterable[_Gathering],
+    ahead: list[_Gathering],
     _consumer: Consumer,
 ) -> None:
     """Release the messages and queues of a consumer, which is held until then, and the pipe that the queues write to."""
-    for gathering in ahead:
-        gathering.finish()
+    while ahead:  # the end of the consumer revokes its buckets, and then nothing may be here
+        ahead.pop().finish()
     for queue in filter(None, queues):
         rdkafka.rd_kafka_queue_io_event_enable(queue, -1, None, 0)
         rdkafka.rd_kafka_queue_destroy(queue)
@@ -341,7 +341,7 @@ class _Gathering:
             )
         )
         self._runs = _Runs(ctypes.pointer(client), given, len(runs), None)
-        self._is_started = False
+        self._is_started = self._is_finished = False
 
     @property
     def count(self) -> int:
@@ -358,7 +358,14 @@ class _Gathering:
         self._is_started = self._library.penstock_gather_begin(ctypes.byref(self._runs)) == 0
 
     def finish(self) -> list[ColumnBatch | QueueError]:
-        """Return the batches and errors; wait until the messages are copied."""
+        """Return the batches and errors; wait until the messages are copied.
+
+        Raises:
+            RuntimeError: called a second time; the messages do not exist any more, and no thread may be joined twice.
+        """
+        if self._is_finished:
+            raise RuntimeError("these messages are released already")
+        self._is_finished = True
         complete = self._library.penstock_gather_end if self._is_started else self._library.penstock_gather
         complete(ctypes.byref(self._runs))
         batches = [
