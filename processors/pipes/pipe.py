@@ -154,13 +154,15 @@ class Pipe(Stateless[Any, Any]):
 
         Raises:
             ProgramFailed: the program failed, or wrote a line that is no output.
+            Halted: it wrote lines, and no output is declared.
         """
         written = self._program.outputs(lines)
         if not written:
             return []
         if self._output_format is None:
-            raise ProgramFailed(
-                f"`{' '.join(self.command)}` wrote {len(written):,} lines, but {type(self).__name__} declares no output. Declare `writes` (--to)"
+            raise Halted(  # true for each line, so halves of the group are not tried
+                f"`{' '.join(self.command)}` wrote {len(written):,} lines, but {type(self).__name__} declares no output. No line was lost: they remain in "
+                "Kafka. Name the category of its lines in `writes` (--to), or let the program write nothing."
             )
         try:
             return self._output_format.records_of(written, at_ms)
