@@ -16,6 +16,7 @@ _MODULES = {
     "sql": "sql:app",
     "archive": "archive:app",
     "state": "state:app",
+    "snapshot": "snapshot:app",
     "watermark": "watermark:app",
     "config": "config:app",
     "alerts": "alerts:app",

@@ -295,7 +295,7 @@ class _LocalReset(_ResetTask):
         installed = StatePosition(generation=generation)
         at_target = StatePosition(shard.target, generation=generation, topic_ids=self._topic_ids)
         if shard.method is ResetMethod.BACKUP and shard.backup is not None:
-            install_backup(self._local, shard.bucket, shard.backup, generation)
+            install_backup(self._local, shard.bucket, shard.backup, installed)
         elif shard.method is ResetMethod.EMPTY:
             install_empty(self._local, shard.bucket, at_target)
         elif shard.method is ResetMethod.REBUILT:

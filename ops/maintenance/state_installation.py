@@ -21,9 +21,17 @@ from .staging import open_state
 
 
 def install_backup(
-    states: LocalStates, bucket: int, backup: BackupId, generation: int, progress: Progress = no_progress
+    states: LocalStates, bucket: int, backup: BackupId, position: StatePosition, progress: Progress = no_progress
 ) -> None:
-    """Replace a shard's state by a backup."""
+    """Replace a shard's state by a backup.
+
+    Args:
+        states: the states of the processor.
+        bucket: the shard.
+        backup: the backup.
+        position: what replaces parts of the backup's position: at least the generation.
+        progress: receives the progress of the download.
+    """
     backups = states.backups(bucket)
     if backups is None:
         raise TypeError("the plan names a backup, and there is no backup store")
@@ -31,7 +39,7 @@ def install_backup(
 
     def build(target: Path) -> None:
         fetch(backups, manifest, target, progress)
-        _change(target, lambda state: state.save_position(StatePosition(generation=generation)))
+        _change(target, lambda state: state.save_position(position))
 
     _replace(states, bucket, build)
 

@@ -90,7 +90,9 @@ def assemble_worker(
         if identity.revocations.is_unfinished:
             call_bus(lambda: leave_group(type(processor), bus, identity.name))
             identity.revocations.end()
-        config = WorkerConfig(bus, states, identity.name, backups or NoBackups(), identity.revocations)
+        config = WorkerConfig(
+            bus, states, identity.name, backups or NoBackups(), identity.revocations, takes_snapshots=True
+        )
         with closing(StatusReporter(type(processor), bus, identity, environment.state, backups)) as reporter:
             worker = Worker(
                 processor,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from threading import Event
 from typing import Protocol
 
 from ...processors.shard.position import StatePosition
+from ...state.backups.errors import BackupError
+from ...state.backups.manifest import BackupId
 from ...state.protocols import ShardIdentity, ShardState
 
 
@@ -27,6 +30,14 @@ class Backups(Protocol):
 
     def release(self, identity: ShardIdentity) -> None:
         """Stop using a state; return at once."""
+        ...
+
+    def copy(self, identity: ShardIdentity, pin: str) -> Future[BackupId]:
+        """Copy an adopted state as it is now, and begin to store it as a backup that is kept until it is unpinned.
+
+        Raises:
+            StateError: there is no backup store, or the state is not open any more.
+        """
         ...
 
     def close(self) -> None:
@@ -53,6 +64,12 @@ class NoBackups:
 
     def release(self, identity: ShardIdentity) -> None:
         """Do nothing."""
+
+    def copy(self, identity: ShardIdentity, pin: str) -> Future[BackupId]:  # noqa: ARG002 - no backups
+        """Refuse."""
+        raise BackupError(
+            f"{identity.processor} has state, and its workers have no backup store. Start them with --backup LOCATION."
+        )
 
     def close(self) -> None:
         """Do nothing."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from concurrent.futures import Future
 from datetime import timedelta
 from pathlib import Path
 from threading import Event
@@ -12,6 +13,7 @@ from ...processors.retry import OutageLog
 from ...processors.shard.position import StatePosition
 from ...state.backups.backup_age import BackupAges
 from ...state.backups.errors import BackupCanceled
+from ...state.backups.manifest import BackupId
 from ...state.backups.restore import restore_shard
 from ...state.backups.scheduler import BackupScheduler
 from ...state.backups.shard import newest_position
@@ -143,6 +145,14 @@ class WorkerBackups:
         """Back an open state up from now on."""
         if isinstance(state, RocksShardState):
             self._scheduler.adopt(identity, state)
+
+    def copy(self, identity: ShardIdentity, pin: str) -> Future[BackupId]:
+        """Copy an adopted state as it is now, and begin to store it as a backup that is kept until it is unpinned.
+
+        Raises:
+            BackupCanceled: the state is not open any more.
+        """
+        return self._scheduler.copy(identity, pin)
 
     def release(self, identity: ShardIdentity) -> None:
         """Stop using a state; return at once."""

@@ -42,6 +42,9 @@ class CheckpointCoordinator:
         self._shards: list[tuple[OpenShard, OpenSnapshot]] = []
         self._remaining: list[Steps] = []
         self._future: Future[None] | None = None
+        self._holds = False
+        self.is_held = False
+        """Whether the last checkpoint is complete, and the outputs of later events wait for `release`."""
 
     @property
     def in_progress(self) -> bool:
@@ -58,12 +61,25 @@ class CheckpointCoordinator:
         """The snapshots of the last checkpoint."""
         return [snapshot for _, snapshot in self._shards]
 
-    def begin(self, shards: Sequence[OpenShard]) -> None:
-        """Begin a checkpoint of some shards as they are now. The previous checkpoint has ended."""
+    def begin(self, shards: Sequence[OpenShard], *, hold: bool = False) -> None:
+        """Begin a checkpoint of some shards as they are now. The previous checkpoint has ended.
+
+        Args:
+            shards: the shards; none only with `hold`.
+            hold: whether the outputs of later events wait for `release`, not only for the end of the checkpoint.
+        """
+        self._holds = hold
         self._shards = [(shard, shard.snapshot()) for shard in shards]
-        self._remaining = list(self._step_groups)
+        self._remaining = list(self._step_groups) if shards else []
         self._executor.begin()
         self._future = _done()
+
+    def release(self) -> None:
+        """Send the outputs that were held after a checkpoint, or will be held after the running one."""
+        self._holds = False
+        if self.is_held:
+            self.is_held = False
+            self._executor.end()
 
     def _begin_steps(self) -> Future[None]:
         """Perform the next steps here, or begin them in the saver's thread."""
@@ -102,12 +118,15 @@ class CheckpointCoordinator:
             raise
         for shard, snapshot in self._shards:
             shard.complete(snapshot)
-        self._executor.end()
+        self.is_held = self._holds
+        if not self.is_held:
+            self._executor.end()
         return True
 
     def abandon(self) -> None:
         """Wait for the running steps, and record nothing, since the shards will be closed."""
         future, self._future = self._future, None
+        self._holds = self.is_held = False
         error = None if future is None else future.exception()
         if isinstance(error, PenstockError):
             _LOG.info("%s", error)

@@ -182,6 +182,21 @@ class CheckpointExecutor:
                 for shard in shards:
                     save_step(step, shard)
 
+    def confirm(self, shards: Iterable[OpenShard]) -> None:
+        """Commit the committed positions of shards once more: if this succeeds, no other worker owns their buckets yet.
+
+        Raises:
+            CommitUnconfirmed: the worker is no member at present, or the bus did not answer.
+            MembershipLost: the worker is no member any more.
+        """
+        self._member.commit(
+            [
+                Position(Bucket(name, shard.number), offset, shard.checkpoint_id or 0)
+                for shard in shards
+                for name, offset in shard.committed.items()
+            ]
+        )
+
     def send_outbox(self, shard: OpenShard, outbox: Outbox) -> None:
         """Send the outputs that an interrupted checkpoint has saved with a shard's state.
 

@@ -17,6 +17,18 @@ from .watermark_tracker import WatermarkTracker
 _LOG = logging.getLogger("penstock.worker")
 
 
+class Hold:
+    """A checkpoint after which the outputs of later events wait, so that a snapshot of the whole app can be taken."""
+
+    def __init__(self) -> None:
+        self.is_begun = False
+        """Whether its checkpoint has begun."""
+        self.is_complete = False
+        """Whether its checkpoint is complete, and outputs wait."""
+        self.has_ended = False
+        """Whether outputs do not wait any more: it was released, or ended because shards were closed, moved or saved."""
+
+
 class CheckpointScheduler:
     """Begins checkpoints when they are due, and completes them. One thread.
 
@@ -51,11 +63,12 @@ class CheckpointScheduler:
         self._uncommitted = Uncommitted(clock.monotonic_s())
         self._in_progress = self._uncommitted
         self._began_s = 0.0
+        self._hold: Hold | None = None
 
     @property
-    def in_progress(self) -> bool:
-        """Whether a checkpoint has begun and not ended."""
-        return self._coordinator.in_progress
+    def are_outputs_waiting(self) -> bool:
+        """Whether outputs wait for the end of a checkpoint or of a hold."""
+        return self._coordinator.in_progress or self._hold is not None
 
     def add_work(self, events: int, size_bytes: int) -> None:
         """Count work for the next checkpoint."""
@@ -64,10 +77,33 @@ class CheckpointScheduler:
     def save_if_due(self) -> None:
         """Complete a saved checkpoint, and begin the next one when it is due."""
         self._complete_saved()
-        if self._uncommitted.due(self._every, self._clock.monotonic_s()):
+        if self._hold is not None:
+            self._advance_hold(self._hold)
+        elif self._uncommitted.due(self._every, self._clock.monotonic_s()):
             self.complete()
             self._begin()
             self._complete_saved()
+
+    def hold(self) -> Hold:
+        """Save a checkpoint now, and then hold the outputs of later events and later checkpoints until `release`."""
+        self.release()
+        self._hold = Hold()
+        return self._hold
+
+    def release(self) -> None:
+        """End the hold, if there is one: outputs and checkpoints go on."""
+        hold, self._hold = self._hold, None
+        if hold is not None:
+            hold.has_ended, hold.is_complete = True, False
+            self._coordinator.release()
+
+    def _advance_hold(self, hold: Hold) -> None:
+        if not hold.is_begun:
+            self._wait()
+            hold.is_begun = True
+            self._begin(hold=True)
+            self._complete_saved()
+        hold.is_complete = self._coordinator.is_held
 
     def _complete_saved(self) -> None:
         while self._coordinator.ready:
@@ -85,15 +121,20 @@ class CheckpointScheduler:
         return not any(shard.has_news for shard in self._shards)
 
     def complete(self) -> None:
-        """Wait for the checkpoint in progress, if any."""
+        """Wait for the checkpoint in progress, if any, and end a hold."""
+        self._wait()
+        self.release()
+
+    def _wait(self) -> None:
         while self._coordinator.in_progress:
             self._advance()
 
     def abandon(self) -> None:
         """Wait for the running steps, and drop the checkpoint, because its shards will be closed."""
         self._coordinator.abandon()
+        self.release()
 
-    def _begin(self) -> None:
+    def _begin(self, *, hold: bool = False) -> None:
         for shard in self._shards:
             is_state_only, outputs = shard.is_state_only, shard.drain()
             if not is_state_only:
@@ -101,9 +142,9 @@ class CheckpointScheduler:
         shards = [shard for shard in self._shards if shard.has_news]
         self._time.checkpoint_begun(shards)
         self._in_progress, self._uncommitted = self._uncommitted, Uncommitted(self._clock.monotonic_s())
-        if shards:
+        if shards or hold:
             self._began_s = self._clock.monotonic_s()
-            self._coordinator.begin(shards)
+            self._coordinator.begin(shards, hold=hold)
 
     def _advance(self) -> None:
         """Perform the next steps of the checkpoint in progress. The next checkpoint repeats an unconfirmed commit."""
@@ -114,6 +155,8 @@ class CheckpointScheduler:
             _LOG.info("%s", error)
             self._uncommitted.put_back(self._in_progress)
             self._time.checkpoint_rolled_back()
+            if self._hold is not None:
+                self._hold.is_begun = False
 
     def _note_complete(self) -> None:
         self._metrics.checkpoints += 1

@@ -6,8 +6,10 @@ want --begin_opening--> opened in threads --opened--> open --close or reopen-->
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import Future
 from functools import partial
 
+from ...state.backups.manifest import BackupId
 from ..clock import Clock
 from .backup_protocol import Backups
 from .cleanup import do_all
@@ -81,6 +83,11 @@ class OpenShards:
         identity = self._loader.identity(shard.number)
         if identity is not None and shard.state is not None:
             self._backups.adopt(identity, shard.state)
+
+    def copy(self, shard: OpenShard, pin: str) -> Future[BackupId] | None:
+        """Copy the saved state of an open shard, and begin to store the copy; see `Backups.copy`. Return None for a shard without state."""
+        identity = self._loader.identity(shard.number)
+        return None if identity is None or shard.state is None else self._backups.copy(identity, pin)
 
     def record_committed(self, numbers: Collection[int]) -> None:
         """Record on the bus that the group has committed positions of these shards; return at once."""

@@ -18,6 +18,7 @@ from ...transport.errors import BucketMismatch, CompactedInput, MissingCategory
 from ...transport.internal_topics import create_missing_categories
 from ...transport.messages import Bucket
 from ...transport.tables.registrations import PROCESSORS, register_inputs, registration_of
+from ...transport.tables.snapshot_requests import SNAPSHOTS
 from ...transport.tables.upstream_watermarks import WATERMARKS
 from ..monitoring.reports import REPORTS
 from .changelog_replay import changelog_of
@@ -52,7 +53,7 @@ def prepare(processor: type[Processor], bus: Bus) -> Processor:
     _register(processor, bus)
     changelog = changelog_of(processor)
     own = [CategorySpec.of(dead_letters_of(processor)), *([changelog] if changelog else [])]
-    create_missing_categories(bus, WATERMARKS, REPORTS, PROCESSORS, *own)
+    create_missing_categories(bus, WATERMARKS, REPORTS, PROCESSORS, SNAPSHOTS, *own)
     written = [*(category.name for category in processor.outputs()), *(spec.name for spec in own)]
     for name in (*written, WATERMARKS.name, REPORTS.name, PROCESSORS.name):
         bus.catalog.message_limit(name)  # a batch that the broker rejects later would end the worker again and again

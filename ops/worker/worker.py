@@ -37,6 +37,7 @@ from .ownership import ROLLED_BACK, Ownership
 from .revocation_note import NoRevocationNotes, RevocationNotes
 from .shard_loader import ShardLoader
 from .shard_opener import LoadedShard
+from .snapshot_participant import SnapshotParticipant
 from .topic_watch import TopicWatch
 from .transaction_sweeper import TransactionSweeper
 from .watermark_tracker import WatermarkTracker
@@ -56,6 +57,7 @@ class WorkerConfig:
         identity: the worker's name, the same after a restart; used by one process at a time.
         backups: backs up the states.
         revocations: records that the worker is releasing buckets.
+        takes_snapshots: whether it takes part in snapshots of its app; their category exists then.
     """
 
     bus: Bus
@@ -63,6 +65,7 @@ class WorkerConfig:
     identity: str
     backups: Backups = field(default_factory=NoBackups)
     revocations: RevocationNotes = field(default_factory=NoRevocationNotes)
+    takes_snapshots: bool = False
 
 
 class Worker:
@@ -154,6 +157,7 @@ class Worker:
             notes=config.revocations,
             clock=clock,
         )
+        self._snapshots = self._participant() if config.takes_snapshots else None
         self._batches = BatchProcessor(
             processor,
             codecs,
@@ -163,6 +167,17 @@ class Worker:
             checkpoints=self._checkpoints,
             metrics=self.metrics,
             clock=clock,
+        )
+
+    def _participant(self) -> SnapshotParticipant:
+        return SnapshotParticipant(
+            self._config.bus,
+            self.processor_name,
+            self._config.identity,
+            shards=self._shards,
+            checkpoints=self._checkpoints,
+            confirm=lambda: self._executor.confirm(self._shards),
+            clock=self._clock,
         )
 
     def _pass_gap(self, gap: Gap) -> None:
@@ -201,6 +216,8 @@ class Worker:
             self._process(polled)
             self._pass_time()
             self._checkpoints.save_if_due()
+            if self._snapshots is not None:
+                self._snapshots.advance(is_settled=self.is_settled)
         except MembershipLost as error:
             self._ownership.rejoin(error)
         except ROLLED_BACK as error:
@@ -240,7 +257,7 @@ class Worker:
         reader = self._ownership.reader
         reader.poll_limit = min(self._ownership.most_events, self._batches.most_events)
         try:
-            polled = reader.poll(SAVING_POLL_WAIT_S if self._checkpoints.in_progress else POLL_WAIT_S)
+            polled = reader.poll(SAVING_POLL_WAIT_S if self._checkpoints.are_outputs_waiting else POLL_WAIT_S)
         except (OffsetOutOfRange, MissingCategory):
             self._topics.expect_same()  # raises a clearer error if the topic was recreated
             raise
@@ -359,6 +376,7 @@ class Worker:
             self._shards.stop,
             self._config.backups.close,
             self._time.close,
+            *([] if self._snapshots is None else [self._snapshots.close]),
             self._ownership.close,
             self._executor.close,
         )

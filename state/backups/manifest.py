@@ -5,12 +5,12 @@ Names below a shard's folder:
     owners/00000003.json            the claim of the third owner (epoch 3)
     files/<sha256>-00000003         the content of a file, stored by that owner
     00000003-00000017.json          the manifest of its seventeenth backup
+    pins/<snapshot>                 the id of a backup that a snapshot of the whole app needs
 """
 
 from __future__ import annotations
 
 import re
-from hashlib import sha256
 from typing import Annotated, NamedTuple
 
 import msgspec
@@ -18,6 +18,7 @@ import msgspec
 from ...processors.shard.position import StatePosition
 from ..protocols import ShardIdentity
 from .errors import BackupDamaged, BackupError
+from .sealing import sealed, unsealed
 
 FORMAT = 1
 """The version of the layout above and the manifest below; others are refused."""
@@ -121,8 +122,7 @@ class Manifest(msgspec.Struct, frozen=True):
 
     def encode(self) -> bytes:
         """Return the stored form: the manifest with its checksum."""
-        body = msgspec.json.encode(self)
-        return msgspec.json.encode(_Sealed(sha256(body).hexdigest(), msgspec.Raw(body)))
+        return sealed(msgspec.json.encode(self))
 
     @staticmethod
     def decode(content: bytes) -> Manifest:
@@ -131,11 +131,8 @@ class Manifest(msgspec.Struct, frozen=True):
         Raises:
             BackupDamaged: it is incomplete, changed, or of another format; a short message.
         """
+        body = unsealed(content)
         try:
-            sealed = _sealed(content)
-            body = bytes(sealed.manifest)
-            if sha256(body).hexdigest() != sealed.checksum:
-                raise BackupDamaged("its checksum does not match")
             written = _versioned(body).format
             if written != FORMAT:
                 raise BackupDamaged(f"it has format {written}, but this Penstock reads format {FORMAT}")
@@ -144,16 +141,10 @@ class Manifest(msgspec.Struct, frozen=True):
             raise BackupDamaged(f"it is incomplete ({error})") from error
 
 
-class _Sealed(msgspec.Struct, frozen=True):
-    checksum: str
-    manifest: msgspec.Raw
-
-
 class _Versioned(msgspec.Struct, frozen=True):
     format: int
 
 
 # Created at import: msgspec (0.22) cannot analyse a type in two threads at once, and several threads open shards.
-_sealed = msgspec.json.Decoder(_Sealed).decode
 _versioned = msgspec.json.Decoder(_Versioned).decode
 _manifest = msgspec.json.Decoder(Manifest).decode

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from .manifest import BackupId, Manifest
@@ -24,6 +24,7 @@ class StoredFiles:
         files: the sizes of stored files by name.
         others: further names beside the manifests.
         claims: the epochs of all owners.
+        pinned: the backups that snapshots need.
     """
 
     backups: Sequence[BackupId]
@@ -31,6 +32,7 @@ class StoredFiles:
     files: dict[str, int]
     others: Sequence[str]
     claims: Sequence[int]
+    pinned: Collection[BackupId] = ()
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ class Prunable:
 
 
 def prunable(found: StoredFiles, epoch: int, keep: int) -> Prunable:
-    """Return what an owner may delete. The last `keep` intact backups stay, and everything newer.
+    """Return what an owner may delete. The last `keep` intact backups stay, everything newer, and pinned backups.
 
     A backup is intact here if all its files exist in their sizes. Files of later owners are never deleted.
 
@@ -62,9 +64,10 @@ def prunable(found: StoredFiles, epoch: int, keep: int) -> Prunable:
     """
     good = [manifest.id for manifest in found.manifests if not damages_of(manifest, found.files)]
     oldest_kept = good[keep - 1] if len(good) >= keep else BackupId(0, 0)
-    named = {file.stored for manifest in found.manifests if manifest.id >= oldest_kept for file in manifest.files}
+    kept = {backup for backup in found.backups if backup >= oldest_kept or backup in found.pinned}
+    named = {file.stored for manifest in found.manifests if manifest.id in kept for file in manifest.files}
     return Prunable(
-        manifests=[backup for backup in reversed(found.backups) if backup < oldest_kept],
+        manifests=[backup for backup in reversed(found.backups) if backup not in kept],
         files=[name for name in found.files if name not in named and _is_of(_FILE, name, epoch)],
         others=[name for name in found.others if _is_of(_TEMPORARY, name, epoch)],
         claims=[claim for claim in found.claims if claim < epoch],

@@ -9,6 +9,7 @@ import logging
 import random
 import threading
 import time
+from concurrent.futures import Future
 from datetime import timedelta
 
 from ...processors.retry import OutageLog, RetrySchedule
@@ -17,6 +18,7 @@ from ..files.file_store import FileStore
 from ..protocols import ShardIdentity
 from .backup_age import LATE_INTERVALS, BackupAges
 from .errors import BackupCanceled, BackupFenced
+from .manifest import BackupId
 from .shard_backup import AdoptedShard, OpenState
 
 _LOG = logging.getLogger("penstock.state")
@@ -57,6 +59,25 @@ class BackupScheduler:
                 self._thread = threading.Thread(target=self._work, name="penstock-backups", daemon=True)
                 self._thread.start()
             self._changed.notify()
+
+    def copy(self, identity: ShardIdentity, pin: str) -> Future[BackupId]:
+        """Copy an adopted state as it is now, and begin to store the copy as a backup that is kept until it is unpinned.
+
+        Args:
+            identity: the shard.
+            pin: the name of the snapshot that needs the backup.
+
+        Raises:
+            BackupCanceled: the state is not adopted any more.
+        """
+        with self._changed:
+            shard = self._shards.get(identity)
+            if shard is None:
+                raise BackupCanceled(f"{identity.processor}, bucket {identity.bucket}: the shard is closed.")
+            stored = shard.copy(pin)
+            shard.due_s = time.monotonic()
+            self._changed.notify()
+        return stored
 
     def release(self, identity: ShardIdentity) -> None:
         """Stop using a state, if it was adopted. A backup in progress is canceled."""

@@ -9,7 +9,7 @@ from ...processors.shard.position import StatePosition
 from ..errors import FileMissing
 from ..files.file_store import FileStore
 from ..protocols import ShardIdentity
-from .errors import BackupDamaged
+from .errors import BackupDamaged, BackupError
 from .manifest import BackupId, Manifest, StoredFile
 
 _LOG = logging.getLogger("penstock.state")
@@ -72,6 +72,34 @@ class ShardBackups:
         """Return the epochs of all owners so far."""
         found = self.store.list_folder(f"{self._folder}/owners")
         return [int(name.removesuffix(".json")) for name in found if name[0].isdigit()]
+
+    def pins(self) -> dict[str, BackupId]:
+        """Return the backups that are kept until they are unpinned, by the name of the snapshot that needs them.
+
+        Raises:
+            BackupDamaged: a pin cannot be read.
+        """
+        names = [name for name, size in self.store.list_folder(f"{self._folder}/pins").items() if size is not None]
+        return {name: self._pinned(name) for name in names if not name.startswith(".")}
+
+    def _pinned(self, name: str) -> BackupId:
+        try:
+            return BackupId.parse(b"".join(self.store.read(self._pin_path(name))).decode(errors="replace"))
+        except (BackupError, FileMissing) as error:
+            raise BackupDamaged(
+                f"Pin {name} of {self} at {self.store.location} cannot be read: {error} No backup is deleted until it is repaired or deleted."
+            ) from error
+
+    def pin(self, name: str, backup: BackupId) -> None:
+        """Keep a backup until `unpin`."""
+        self.store.write(self._pin_path(name), [str(backup).encode()])
+
+    def unpin(self, name: str) -> None:
+        """Let the next pruning delete a backup, unless it is one of the newest. May be repeated."""
+        self.store.delete(self._pin_path(name))
+
+    def _pin_path(self, name: str) -> str:
+        return f"{self._folder}/pins/{name}"
 
     def others(self) -> list[str]:
         """Return the names of other files beside the manifests, such as unfinished ones."""

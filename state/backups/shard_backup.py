@@ -5,8 +5,11 @@ from __future__ import annotations
 import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Collection, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 from uuid import uuid4
@@ -17,6 +20,7 @@ from ..local.rocksdb import opened_read_only, translated_errors
 from ..protocols import ShardIdentity
 from .backup_age import BackupAge
 from .errors import BackupCanceled
+from .manifest import BackupId
 from .shard import ShardBackups
 from .writer import BackupWriter, claim
 
@@ -36,6 +40,29 @@ class OpenState(Protocol):
     def snapshot(self, target: Path) -> None:
         """Write the current state to a new folder on the same disk, quickly."""
         ...
+
+
+@dataclass(frozen=True)
+class StateCopy:
+    """A copy of a state as of one checkpoint, on its way to the backup store.
+
+    Args:
+        pin: the snapshot that needs it.
+        folder: the copied database.
+        position: the position of the state.
+        stored: completes with the backup.
+    """
+
+    pin: str
+    folder: Path
+    position: StatePosition
+    stored: Future[BackupId]
+
+    def fail(self, error: Exception) -> None:
+        """Give the copy up."""
+        _remove(self.folder)
+        if not self.stored.done():
+            self.stored.set_exception(error)
 
 
 class AdoptedShard:
@@ -62,6 +89,7 @@ class AdoptedShard:
         self._saved = StatePosition()
         self._backed_up_s = time.monotonic()
         self._state_lock = threading.Lock()
+        self._copies: deque[StateCopy] = deque()
 
     def __str__(self) -> str:
         return str(self._backups)
@@ -75,6 +103,27 @@ class AdoptedShard:
         """Stop using the state. Waits only for a snapshot in progress."""
         with self._state_lock:
             self._state = None
+            copies, self._copies = list(self._copies), deque()
+        for copy in copies:
+            copy.fail(BackupCanceled(f"{self}: the shard was closed before its copy was stored."))
+
+    def copy(self, pin: str) -> Future[BackupId]:
+        """Copy the saved state as it is now, by hard links; the next `back_up` stores it as a backup that is kept until it is unpinned.
+
+        Raises:
+            BackupCanceled: the shard was released.
+        """
+        with self._state_lock:
+            folder = _new_folder(self._folder)
+            self._open_state.snapshot(folder)
+            copy = StateCopy(pin, folder, self._open_state.position(), Future())
+            self._copies.append(copy)
+        return copy.stored
+
+    @property
+    def has_copies(self) -> bool:
+        """Whether `back_up` has copies to store."""
+        return bool(self._copies)
 
     def back_up(self, keep: int) -> bool:
         """Make a backup and delete all but the last `keep`. Return False if the last backup has the same position.
@@ -84,18 +133,36 @@ class AdoptedShard:
             BackupFenced: another owner makes the shard's backups now.
             FileStoreUnreachable: there is no new backup, or old ones were not deleted.
         """
-        if self._is_current():
+        if not self._copies and self._is_current():
             return False
         # Before the snapshot: if the store is unreachable, the state need not be flushed.
         owner = self._expect_owner()
+        self._store_copies(owner)
+        if self._is_current():
+            return True
         with snapshot_folder(self._folder) as snapshot:
             snapshot_s = self._make_snapshot(snapshot)
+            self._store_copies(owner)  # they are older than this snapshot, and a later backup has a later position
             with opened_read_only(snapshot) as state:
                 position = state.position()
             owner.save(snapshot, position)
         self._saved, self._backed_up_s = position, snapshot_s
         owner.prune(keep)
         return True
+
+    def _store_copies(self, owner: BackupWriter) -> None:
+        """Store the copies that snapshots wait for, in order."""
+        while self._copies:
+            copy = self._copies.popleft()
+            try:
+                manifest = owner.save(copy.folder, copy.position)
+                self._backups.pin(copy.pin, manifest.id)
+            except Exception as error:
+                copy.fail(error)
+                raise
+            self._saved, self._backed_up_s = copy.position, time.monotonic()
+            _remove(copy.folder)
+            copy.stored.set_result(manifest.id)
 
     def _is_current(self) -> bool:
         with self._state_lock:
@@ -106,7 +173,8 @@ class AdoptedShard:
 
     def _expect_owner(self) -> BackupWriter:
         if self._owner is None:
-            remove_old_snapshots(self._folder)
+            with self._state_lock:
+                remove_old_snapshots(self._folder, {copy.folder for copy in self._copies})
             self._owner = claim(self._backups, self.identity, self._check_canceled, self._interval_s)
             if self._owner.newest is not None:
                 age_s = time.time() - self._owner.newest.time_ms / 1000
@@ -137,17 +205,21 @@ _PREFIX = ".backup-"
 @contextmanager
 def snapshot_folder(database: Path) -> Iterator[Path]:
     """Yield the path of a new folder beside a database, on the same disk, and remove it at the end."""
-    folder = database.parent / f"{_PREFIX}{uuid4().hex}"
+    folder = _new_folder(database)
     try:
         yield folder
     finally:
         _remove(folder)
 
 
-def remove_old_snapshots(database: Path) -> None:
-    """Remove snapshots of killed processes beside a database."""
+def _new_folder(database: Path) -> Path:
+    return database.parent / f"{_PREFIX}{uuid4().hex}"
+
+
+def remove_old_snapshots(database: Path, used: Collection[Path] = ()) -> None:
+    """Remove snapshots of killed processes beside a database, except some that are used."""
     with translated_errors(database):
-        leftovers = list(database.parent.glob(f"{_PREFIX}*"))
+        leftovers = [folder for folder in database.parent.glob(f"{_PREFIX}*") if folder not in used]
     for folder in leftovers:
         _remove(folder)
 

@@ -118,7 +118,8 @@ class BackupWriter:
         with self._writing:
             self._check_ownership()
             manifests, names = list(self._backups.manifests()), self._backups.others()
-            found = StoredFiles(self._backups.ids(), manifests, self._backups.files(), names, self._backups.claims())
+            claims, pinned = self._backups.claims(), set(self._backups.pins().values())
+            found = StoredFiles(self._backups.ids(), manifests, self._backups.files(), names, claims, pinned)
             prunable_files = prunable(found, self._epoch, keep)
             self._remove(map(self._backups.manifest_path, prunable_files.manifests))
             self._remove(map(self._backups.file_path, prunable_files.files))

@@ -317,7 +317,9 @@ read()
     subprocess.run([sys.executable, "-c", program], check=True, timeout=LIMIT_S)
 
 
-def test_a_member_closes_while_its_next_messages_are_being_copied(kafka: str, kafka_bus: KafkaBus, category: str) -> None:
+def test_a_member_closes_while_its_next_messages_are_being_copied(
+    kafka: str, kafka_bus: KafkaBus, category: str
+) -> None:
     """The end of a membership forgets them once. Copying them in a thread that was joined already would hang or crash the process."""
     send_one_each(kafka_bus, category)
     program = f"""

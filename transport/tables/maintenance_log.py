@@ -70,7 +70,20 @@ class Bootstrap(msgspec.Struct, frozen=True, tag="bootstrap"):
         return "bootstrap"
 
 
-OperationKind = Reset | Resize | Migration | Bootstrap
+class Restore(msgspec.Struct, frozen=True, tag="restore"):
+    """All processors of an app return to a snapshot.
+
+    Args:
+        snapshot: its id.
+    """
+
+    snapshot: str
+
+    def __str__(self) -> str:
+        return f"restore of snapshot {self.snapshot}"
+
+
+OperationKind = Reset | Resize | Migration | Bootstrap | Restore
 
 
 class ConvertedType(msgspec.Struct, frozen=True):

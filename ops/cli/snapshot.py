@@ -1,0 +1,274 @@
+"""`penstock snapshot`: consistent snapshots of a running app."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any
+
+import typer
+
+from ...processors.apps.apps import App, AppName
+from ...processors.errors import PenstockError
+from ...state.files.file_store import FileStore
+from ...transport.bus import Bus
+from ..humanize import counted, human_duration
+from ..maintenance.environment import MaintenanceEnvironment
+from ..snapshots.restoring import RestorePlan, perform_restore, plan_restore
+from ..snapshots.snapshot import Snapshot, SnapshotStore
+from ..snapshots.taking import take_snapshot
+from .option_groups import with_option_groups
+from .options import AsJson, BackupLocation, Connection, DryRun, Yes
+from .output import note, print_error, print_facts, print_json, print_table
+from .signals import interruptible
+from .times import parse_span
+
+app = typer.Typer(
+    help="Consistent snapshots of a running app: all states, positions and messages on their way.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+)
+
+Target = Annotated[str, typer.Argument(metavar="APP", help="The app, as a file or module.", show_default=False)]
+SnapshotId = Annotated[
+    str, typer.Argument(metavar="ID", help="A snapshot of `penstock snapshot list`.", show_default=False)
+]
+
+
+@app.command()
+@with_option_groups
+def take(target: Target, *, backups: BackupLocation, connection: Connection, json: AsJson = False) -> None:
+    """Take a snapshot of a running app, which continues meanwhile.
+
+    All workers save a checkpoint and copy their states. Only outputs wait, until the last worker has saved. The workers need the same
+    backup store.
+
+    Example: penstock snapshot take examples/flights/app.py --backup backups
+    """
+    loaded, store = _whole(target), _required(backups)
+    with interruptible("No snapshot was taken. The app continues."):
+        snapshot = take_snapshot(loaded.name, loaded.processors, connection.open(), store, _quiet if json else note)
+    if json:
+        print_json(_described(snapshot))
+    else:
+        note(
+            f"Snapshot {snapshot.id} of {snapshot.app} is stored: {counted(_shards(snapshot), 'shard')} in {snapshot.took_s:.1f} s. Go back to it "
+            f"with `penstock snapshot restore {target} {snapshot.id}`, after you have stopped the app."
+        )
+
+
+@app.command("list")
+@with_option_groups
+def list_snapshots(
+    target: Annotated[str | None, typer.Argument(metavar="[APP]", help="Only this app's.", show_default=False)] = None,
+    *,
+    backups: BackupLocation,
+    json: AsJson = False,
+) -> None:
+    """List snapshots, newest first.
+
+    Example: penstock snapshot list --backup backups
+    """
+    store = SnapshotStore(_required(backups))
+    apps = store.apps() if target is None else [AppName.parse(target).load().name]
+    snapshots = [store.read(name, id_) for name in apps for id_ in reversed(store.ids(name))]
+    if json:
+        print_json([_described(snapshot) for snapshot in snapshots])
+        return
+    if not snapshots:
+        note(f"There are no snapshots at {store.store.location}. `penstock snapshot take APP` takes one.")
+        return
+    print_table(
+        ["app", "snapshot", "taken", "processors", "shards", "in flight", "outputs waited"],
+        [
+            [
+                each.app,
+                each.id,
+                each.taken,
+                len(each.processors),
+                _shards(each),
+                _in_flight(each),
+                f"{each.waited_s:.2f} s",
+            ]
+            for each in snapshots
+        ],
+    )
+
+
+@app.command()
+@with_option_groups
+def describe(target: Target, snapshot: SnapshotId, *, backups: BackupLocation, json: AsJson = False) -> None:
+    """Show the positions and states of a snapshot, and whether all of its files exist.
+
+    Example: penstock snapshot describe examples/flights/app.py 20261124T020304-1a2b --backup backups
+    """
+    store = SnapshotStore(_required(backups))
+    found = store.read(AppName.parse(target).load().name, snapshot)
+    damages = store.damages(found)
+    if json:
+        print_json({**_described(found), "damages": damages})
+        return
+    print_facts(
+        {
+            "taken": found.taken,
+            "outputs waited": f"{found.waited_s:.2f} s",
+            "stored after": human_duration(found.took_s),
+            "in flight": counted(_in_flight(found), "message"),
+            "files": "; ".join(damages) or "all there",
+        }
+    )
+    print_table(
+        ["processor", "bucket", "position", "backup"],
+        [
+            [name, bucket, str(shard.position), shard.backup]
+            for name, cut in found.processors.items()
+            for bucket, shard in cut.shards.items()
+        ],
+    )
+
+
+@app.command()
+@with_option_groups
+def delete(target: Target, snapshot: SnapshotId, *, backups: BackupLocation) -> None:
+    """Delete a snapshot. The space of its states is free after the next backup of each shard.
+
+    Example: penstock snapshot delete examples/flights/app.py 20261124T020304-1a2b --backup backups
+    """
+    store = SnapshotStore(_required(backups))
+    found = store.read(AppName.parse(target).load().name, snapshot)
+    store.delete(found)
+    note(f"Snapshot {found.id} of {found.app} is deleted.")
+
+
+@app.command()
+@with_option_groups
+def schedule(
+    target: Target,
+    every: Annotated[str, typer.Option("--every", metavar="DURATION", help="The time between two snapshots.")],
+    *,
+    keep: Annotated[int, typer.Option(help="The number of snapshots to keep; older ones are deleted.", min=1)] = 24,
+    backups: BackupLocation,
+    connection: Connection,
+) -> None:
+    """Take snapshots until you stop the command. A failed one is reported, and the next one follows in time.
+
+    Example: penstock snapshot schedule examples/flights/app.py --every 1h --keep 24 --backup backups
+    """
+    interval = parse_span(every)
+    loaded, store, bus = _whole(target), _required(backups), connection.open()
+    with interruptible("Earlier snapshots remain. The app continues."):
+        while True:
+            began_s = time.monotonic()
+            _take_one(loaded, bus, store, keep)
+            time.sleep(max(interval.total_seconds() - (time.monotonic() - began_s), 0.0))
+
+
+def _take_one(loaded: App, bus: Bus, store: FileStore, keep: int) -> None:
+    try:
+        taken = take_snapshot(loaded.name, loaded.processors, bus, store)
+    except PenstockError as error:
+        print_error(str(error))
+        return
+    note(f"Snapshot {taken.id}: outputs waited {taken.waited_s:.2f} s; stored in {taken.took_s:.1f} s.")
+    snapshots = SnapshotStore(store)
+    for old in snapshots.ids(loaded.name)[:-keep]:
+        snapshots.delete(snapshots.read(loaded.name, old))
+        note(f"Snapshot {old} is deleted: the newest {keep} are kept.")
+
+
+@app.command()
+@with_option_groups
+def restore(
+    target: Target,
+    snapshot: SnapshotId,
+    *,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    backups: BackupLocation,
+    connection: Connection,
+    json: AsJson = False,
+) -> None:
+    """Let a whole app go back to a snapshot: states, positions and messages on their way. Stop the app first.
+
+    Example: penstock snapshot restore examples/flights/app.py 20261124T020304-1a2b --backup backups --dry-run
+    """
+    loaded, store, bus = _whole(target), _required(backups), connection.open()
+    environment = MaintenanceEnvironment(bus, connection.states, store)
+    plan = plan_restore(SnapshotStore(store).read(loaded.name, snapshot), loaded.processors, environment)
+    if not json:
+        _show(plan)
+    if not dry_run:
+        if not yes:
+            typer.confirm(f"Restore {loaded.name} as of {plan.snapshot.taken}?", abort=True, err=True)
+        perform_restore(plan, environment)
+        if not json:
+            note(f"{loaded.name} is restored. Start it: {backups.run_command(target)}")
+    if json:
+        print_json(
+            {
+                **_described(plan.snapshot),
+                "repeated": plan.repeated,
+                "reprocessed": plan.reprocessed,
+                "done": not dry_run,
+            }
+        )
+
+
+def _show(plan: RestorePlan) -> None:
+    found = plan.snapshot
+    note(f"All {counted(len(found.processors), 'processor')} of {found.app} go back to {found.taken}.")
+    for name, count in plan.reprocessed.items():
+        note(f"{counted(count, 'event')} of {name} after the cut are processed again.")
+    note(
+        f"{counted(_in_flight(found), 'message')} in flight at the cut are appended again; later ones on internal categories are not read."
+    )
+    for name, count in plan.repeated.items():
+        note(
+            f"{name} has {counted(count, 'message')} after the cut. Its readers keep them, and receive their successors again."
+        )
+
+
+def _whole(target: str) -> App:
+    name = AppName.parse(target)
+    if name.processor is not None:
+        raise typer.BadParameter(f"A snapshot contains a whole app. Name the app: {name.path}.")
+    return name.load()
+
+
+def _required(backups: BackupLocation) -> FileStore:
+    store = backups.open()
+    if store is None:
+        raise typer.BadParameter(
+            "Snapshots are in the backup store of the app's workers. Name it with --backup LOCATION."
+        )
+    return store
+
+
+def _quiet(_: str) -> None:
+    """Report nothing."""
+
+
+def _shards(snapshot: Snapshot) -> int:
+    return sum(len(cut.shards) for cut in snapshot.processors.values())
+
+
+def _in_flight(snapshot: Snapshot) -> int:
+    return sum(max(end - begin, 0) for begin, end in snapshot.in_flight().values())
+
+
+def _described(snapshot: Snapshot) -> dict[str, Any]:
+    return {
+        "app": snapshot.app,
+        "id": snapshot.id,
+        "taken_ms": snapshot.taken_ms,
+        "waited_s": round(snapshot.waited_s, 3),
+        "took_s": round(snapshot.took_s, 3),
+        "in_flight": _in_flight(snapshot),
+        "processors": {
+            name: {
+                str(bucket): {"position": shard.position.offsets, "backup": shard.backup or None}
+                for bucket, shard in cut.shards.items()
+            }
+            for name, cut in snapshot.processors.items()
+        },
+        "ends": snapshot.ends,
+    }

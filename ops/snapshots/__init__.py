@@ -1,0 +1,1 @@
+"""Snapshots of running apps: consistent cuts of all processors, taken, listed, deleted and restored."""

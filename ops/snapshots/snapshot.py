@@ -1,0 +1,183 @@
+"""Snapshots and their place in the backup store.
+
+.snapshots/<app>/<id>.json              a snapshot, with its checksum
+<processor>/<bucket>/pins/<id>          the backup of a shard that it needs; see `state/backups/manifest.py`
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timezone
+
+import msgspec
+
+from ...processors.errors import PenstockError
+from ...state.backups.errors import BackupDamaged
+from ...state.backups.manifest import BackupId
+from ...state.backups.sealing import sealed, unsealed
+from ...state.backups.shard import ShardBackups, damages_of
+from ...state.errors import FileMissing
+from ...state.files.file_store import FileStore
+from ...transport.tables.snapshot_requests import ShardCut
+
+FORMAT = 1
+"""The version of the document; others are refused."""
+_FOLDER = ".snapshots"
+_ID = re.compile(r"\d{8}T\d{6}-[0-9a-f]{4}")
+
+
+class SnapshotError(PenstockError):
+    """A snapshot cannot be taken, found or read; the app is unaffected."""
+
+
+def new_id() -> str:
+    """Return the id of a snapshot that begins now; later snapshots have greater ids."""
+    return f"{datetime.now(timezone.utc):%Y%m%dT%H%M%S}-{secrets.token_hex(2)}"
+
+
+class ProcessorCut(msgspec.Struct, frozen=True):
+    """A processor in a snapshot.
+
+    Args:
+        inputs: its input categories.
+        outputs: its output categories.
+        shape: the type of its state; None without state.
+        shards: its shards, by bucket number.
+    """
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    shape: str | None
+    shards: dict[int, ShardCut]
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """A consistent cut of an app: what each shard has processed, and what was on its way between them.
+
+    A message of a category that one processor writes and another reads belongs to the cut if its offset is below the category's end here. If it
+    is not below the reader's position as well, it is in flight.
+
+    Args:
+        format: the version of this document.
+        app: the app's name.
+        id: the snapshot's id.
+        taken_ms: the time of the cut (milliseconds since 1970, UTC).
+        waited_s: how long outputs waited for the cut.
+        took_s: the time until everything was stored.
+        processors: by name.
+        ends: by output category and bucket, the first offset after the cut.
+    """
+
+    format: int
+    app: str
+    id: str
+    taken_ms: int
+    waited_s: float
+    took_s: float
+    processors: dict[str, ProcessorCut]
+    ends: dict[str, dict[int, int]]
+
+    @property
+    def taken(self) -> str:
+        """The time of the cut, as text."""
+        return datetime.fromtimestamp(self.taken_ms / 1000, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+    @property
+    def internal(self) -> set[str]:
+        """The categories that one processor of the app writes and another reads."""
+        read = {name for processor in self.processors.values() for name in processor.inputs}
+        return read & self.ends.keys()
+
+    def in_flight(self) -> dict[tuple[str, int], tuple[int, int]]:
+        """Return the offsets in flight, by internal category and bucket: from the first unread one to the end."""
+        found: dict[tuple[str, int], tuple[int, int]] = {}
+        for processor in self.processors.values():
+            for bucket, shard in processor.shards.items():
+                for name in self.internal.intersection(processor.inputs):
+                    begin, end = shard.position.offsets.get(name, 0), self.ends[name][bucket]
+                    earlier = found.get((name, bucket), (begin, end))
+                    found[name, bucket] = min(begin, earlier[0]), end
+        return found
+
+    def backups(self) -> Iterator[tuple[str, int, BackupId]]:
+        """Yield the processor, bucket and backup of each shard with state."""
+        for name, processor in self.processors.items():
+            for bucket, shard in processor.shards.items():
+                if shard.backup:
+                    yield name, bucket, BackupId.parse(shard.backup)
+
+
+_decode = msgspec.json.Decoder(Snapshot).decode
+
+
+class SnapshotStore:
+    """The snapshots in a backup store. Any thread.
+
+    Args:
+        store: the backup store.
+    """
+
+    def __init__(self, store: FileStore) -> None:
+        self.store = store
+
+    def apps(self) -> list[str]:
+        """Return the names of apps with snapshots."""
+        return sorted(name for name, size in self.store.list_folder(_FOLDER).items() if size is None)
+
+    def ids(self, app: str) -> list[str]:
+        """Return the ids of an app's snapshots, oldest first."""
+        names = [name.removesuffix(".json") for name in self.store.list_folder(f"{_FOLDER}/{app}")]
+        return sorted(name for name in names if _ID.fullmatch(name))
+
+    def write(self, snapshot: Snapshot) -> None:
+        """Store a snapshot, whose backups are stored and pinned."""
+        self.store.write(_path(snapshot.app, snapshot.id), [sealed(msgspec.json.encode(snapshot))])
+
+    def read(self, app: str, id_: str) -> Snapshot:
+        """Return a snapshot.
+
+        Raises:
+            SnapshotError: it is missing or damaged.
+        """
+        try:
+            return _decode(unsealed(b"".join(self.store.read(_path(app, id_)))))
+        except FileMissing:
+            known = self.ids(app)
+            others = f"It has {', '.join(known[-5:])}" if known else "It has none"
+            raise SnapshotError(
+                f"{app} has no snapshot {id_} at {self.store.location}. Nothing was changed. {others}: see `penstock snapshot list`."
+            ) from None
+        except (BackupDamaged, msgspec.MsgspecError) as error:
+            raise SnapshotError(
+                f"Snapshot {id_} of {app} at {self.store.location} cannot be read: {error}. Nothing was changed. Use another one: see "
+                "`penstock snapshot list`."
+            ) from error
+
+    def damages(self, snapshot: Snapshot) -> list[str]:
+        """Return the missing and truncated parts of a snapshot's states; none if all are there. No content is read."""
+        found = []
+        for processor, bucket, backup in snapshot.backups():
+            backups = ShardBackups(self.store, processor, bucket)
+            try:
+                damages = damages_of(backups.read(backup), backups.files())
+            except BackupDamaged as error:
+                damages = [str(error)]
+            found += [f"{processor}, bucket {bucket}: {damage}" for damage in damages]
+        return found
+
+    def delete(self, snapshot: Snapshot) -> None:
+        """Delete a snapshot. Its backups go with the next pruning, unless they are among the newest. May be repeated."""
+        self.unpin(snapshot.id, {name: cut.shards for name, cut in snapshot.processors.items()})
+        self.store.delete(_path(snapshot.app, snapshot.id))
+
+    def unpin(self, id_: str, shards: Mapping[str, Mapping[int, object]]) -> None:
+        """Unpin the backups of a snapshot, by processor and bucket. May be repeated."""
+        for processor, buckets in shards.items():
+            for bucket in buckets:
+                ShardBackups(self.store, processor, bucket).unpin(id_)
+
+
+def _path(app: str, id_: str) -> str:
+    return f"{_FOLDER}/{app}/{id_}.json"

@@ -1,0 +1,206 @@
+"""A worker's part in snapshots of its app: a checkpoint, a copy of each state, and outputs that wait meanwhile.
+
+HOLD -> checkpoint, copies -> HELD, later outputs wait -> RELEASE -> still a member? -> RELEASED, outputs go on -> copies stored -> STORED
+
+A hold that does not last until RELEASE ends the snapshot, never the work: a rebalance, a failure, or a coordinator that has died.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+
+import msgspec
+
+from ...processors.errors import PenstockError
+from ...processors.shard.position import StatePosition
+from ...state.backups.manifest import BackupId
+from ...state.errors import StateError
+from ...transport.bus import Bus
+from ...transport.errors import BusError
+from ...transport.tables.snapshot_requests import (
+    Request,
+    ShardCut,
+    SnapshotAnswer,
+    SnapshotChannel,
+    SnapshotRequest,
+    Stage,
+)
+from ..clock import Clock
+from .checkpoint_scheduler import CheckpointScheduler, Hold
+from .open_shard import OpenShard
+from .open_shards import OpenShards
+
+_LOG = logging.getLogger("penstock.worker")
+HOLD_LIMIT_S = 10.0
+"""How long outputs wait for the other workers of a snapshot. Then the snapshot fails, and the outputs go on."""
+ASK_EVERY_S = 0.05
+"""The time between two looks for requests, without a snapshot in progress."""
+
+
+@dataclass
+class _Cut:
+    """A snapshot in progress, as one worker sees it."""
+
+    request: SnapshotRequest
+    hold: Hold
+    stage: Stage | None = None
+    held_s: float = 0.0
+    copies: dict[int, Future[BackupId]] = field(default_factory=dict)
+    shards: dict[int, ShardCut] = field(default_factory=dict)
+
+
+class SnapshotParticipant:
+    """Takes part in the snapshots of one worker's app. One thread; close it.
+
+    Args:
+        bus: contains the category of requests.
+        processor: the processor's name.
+        worker: the worker's name.
+        shards: the worker's open shards.
+        checkpoints: saves them, and holds their outputs.
+        confirm: commits the positions of the open shards once more, which fails if the worker is no member of its group any more.
+        clock: measures how long outputs wait.
+    """
+
+    def __init__(
+        self,
+        bus: Bus,
+        processor: str,
+        worker: str,
+        *,
+        shards: OpenShards,
+        checkpoints: CheckpointScheduler,
+        confirm: Callable[[], None],
+        clock: Clock,
+    ) -> None:
+        self._channel = SnapshotChannel(bus)
+        self._processor = processor
+        self._worker = worker
+        self._shards = shards
+        self._checkpoints = checkpoints
+        self._confirm = confirm
+        self._clock = clock
+        self._cut: _Cut | None = None
+        self._asked_s = 0.0
+
+    def advance(self, *, is_settled: bool) -> None:
+        """Receive requests, and take the next step of the snapshot in progress; return at once.
+
+        Args:
+            is_settled: whether the worker reads all of its buckets.
+
+        Raises:
+            BusError: the membership or the bus was lost, which also ended the snapshot.
+        """
+        now_s = self._clock.monotonic_s()
+        if self._cut is None and now_s - self._asked_s < ASK_EVERY_S:
+            return
+        self._asked_s = now_s
+        for message in self._channel.receive():
+            if isinstance(message, SnapshotRequest) and self._processor in message.processors:
+                self._receive(message)
+        if self._cut is not None:
+            self._advance(self._cut, now_s, is_settled=is_settled)
+
+    def _receive(self, request: SnapshotRequest) -> None:
+        if request.request is Request.HOLD:
+            self._abort()
+            self._cut = _Cut(request, self._checkpoints.hold())
+        elif self._cut is not None and self._cut.request.snapshot == request.snapshot:
+            if request.request is Request.ABORT:
+                self._abort()
+            else:
+                self._release(self._cut)
+
+    def _abort(self) -> None:
+        """Give up the snapshot in progress, if there is one; copies that are stored already are unpinned by its coordinator."""
+        if self._cut is not None and not self._cut.hold.has_ended:
+            self._checkpoints.release()
+        self._cut = None
+
+    def _advance(self, cut: _Cut, now_s: float, *, is_settled: bool) -> None:
+        match cut.stage:
+            case None:
+                if cut.hold.has_ended:
+                    self._fail(cut, "its buckets moved, or it started over")
+                elif cut.hold.is_complete:
+                    self._hold(cut, now_s, is_settled=is_settled)
+            case Stage.HELD if cut.hold.has_ended:
+                self._fail(cut, "its buckets moved, or it started over")
+            case Stage.HELD if now_s - cut.held_s > HOLD_LIMIT_S:
+                self._fail(cut, f"its outputs had waited for {HOLD_LIMIT_S:.0f} s")
+            case Stage.RELEASED if all(copy.done() for copy in cut.copies.values()):
+                self._report_stored(cut)
+            case _:
+                pass
+
+    def _hold(self, cut: _Cut, now_s: float, *, is_settled: bool) -> None:
+        """Copy the states as of the checkpoint that is now complete, and report it."""
+        if not is_settled or any(shard.catching_up for shard in self._shards):
+            self._fail(cut, "it is still opening its shards, or bringing their states up to date")
+            return
+        try:
+            cut.copies = {
+                shard.number: copy
+                for shard in self._shards
+                if (copy := self._shards.copy(shard, cut.request.snapshot)) is not None
+            }
+        except StateError as error:
+            self._fail(cut, str(error))
+            return
+        cut.shards = {shard.number: ShardCut(_position(shard)) for shard in self._shards}
+        cut.held_s = now_s
+        self._report(cut, Stage.HELD)
+
+    def _release(self, cut: _Cut) -> None:
+        """Let the outputs go on, if they have waited until now, and if no other worker can have taken a bucket meanwhile."""
+        if cut.stage is not Stage.HELD or cut.hold.has_ended:
+            return  # it has failed, or the next turn reports that
+        try:
+            self._confirm()
+        except BusError as error:
+            self._fail(cut, str(error))
+            raise
+        self._checkpoints.release()
+        self._report(cut, Stage.RELEASED)
+
+    def _report_stored(self, cut: _Cut) -> None:
+        try:
+            backups = {number: str(copy.result()) for number, copy in cut.copies.items()}
+        except PenstockError as error:
+            self._fail(cut, str(error))
+            return
+        cut.shards = {
+            number: msgspec.structs.replace(shard, backup=backups.get(number, ""))
+            for number, shard in cut.shards.items()
+        }
+        self._report(cut, Stage.STORED)
+        self._cut = None
+
+    def _fail(self, cut: _Cut, reason: str) -> None:
+        _LOG.info("Snapshot %s of %s failed here: %s.", cut.request.snapshot, cut.request.app, reason.rstrip("."))
+        self._report(replace(cut, shards={}), Stage.FAILED, reason)
+        self._abort()
+
+    def _report(self, cut: _Cut, stage: Stage, reason: str = "") -> None:
+        cut.stage = stage
+        request = cut.request
+        self._channel.send(
+            SnapshotAnswer(request.app, request.snapshot, self._processor, self._worker, stage, cut.shards, reason)
+        )
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._channel.close()
+
+
+def _position(shard: OpenShard) -> StatePosition:
+    """Return the position of a shard at its last checkpoint."""
+    if shard.state is not None:
+        return shard.state.position()
+    return StatePosition(
+        dict(shard.saved_position), checkpoint_id=shard.checkpoint_id or 0, topic_ids=dict(shard.topic_ids)
+    )

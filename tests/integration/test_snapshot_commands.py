@@ -1,0 +1,188 @@
+"""`penstock snapshot` on a real broker: three processors with two shuffles, under load, with a killed worker, restored and run on."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import threading
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.cli import Cli
+
+APP = """
+from datetime import timedelta
+
+import penstock as ps
+
+class Order(ps.Record, frozen=True):
+    number: int
+    user: str
+    item: str
+    amount: int
+    at: int
+
+class Bought(ps.Record, frozen=True):
+    number: int
+    item: str
+    amount: int
+    of_user: int
+    at: int
+
+class Sum(ps.Record, frozen=True):
+    item: str
+    orders: int
+    amount: int
+    of_users: int
+    at: int
+
+orders = ps.Category("{prefix}.orders", Order, key="number", event_time="at", buckets=2)
+by_user = ps.Category("{prefix}.by_user", Order, key="user", event_time="at", buckets=3)
+by_item = ps.Category("{prefix}.by_item", Bought, key="item", event_time="at", buckets=2)
+sums = ps.Category("{prefix}.sums", Sum, key="item", event_time="at", buckets=2)
+EVERY = ps.CheckpointInterval(time=timedelta(seconds=0.3))
+
+class Split(ps.Stateless):
+    name = "{prefix}.split"
+    reads, writes, output_semantics, checkpoint = orders, by_user, ps.Semantics.{semantics}, EVERY
+
+    def process(self, order):
+        yield order
+
+class Users(ps.Stateful):
+    name = "{prefix}.users"
+    reads, writes, state = by_user, by_item, int
+    state_semantics = ps.Semantics.EXACTLY_ONCE
+    output_semantics, checkpoint = ps.Semantics.{semantics}, EVERY
+
+    def process(self, order, state, context):
+        total = (state or 0) + order.amount
+        return total, [Bought(order.number, order.item, order.amount, total, order.at)]
+
+class Items(ps.Stateful):
+    name = "{prefix}.items"
+    reads, writes, state = by_item, sums, Sum
+    state_semantics = ps.Semantics.EXACTLY_ONCE
+    output_semantics, checkpoint = ps.Semantics.{semantics}, EVERY
+
+    def process(self, bought, state, context):
+        before = state or Sum(bought.item, 0, 0, 0, 0)
+        after = Sum(
+            bought.item, before.orders + 1, before.amount + bought.amount, before.of_users + bought.of_user, bought.at
+        )
+        return after, [after]
+"""
+CHUNKS, CHUNK = 8, 400
+Result = dict[str, tuple[int, int]]
+
+
+def order_lines(chunk: int) -> str:
+    """Return one chunk of orders as JSON lines."""
+    return "".join(
+        json.dumps({"number": n, "user": f"u{n % 17}", "item": f"i{n * 7 % 11}", "amount": n % 5 + 1, "at": n}) + "\n"
+        for n in range(chunk * CHUNK, (chunk + 1) * CHUNK)
+    )
+
+
+def truth(chunks: int) -> Result:
+    """Return the orders and amount of each item."""
+    found: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    for chunk in range(chunks):
+        for line in order_lines(chunk).splitlines():
+            order = json.loads(line)
+            found[order["item"]][0] += 1
+            found[order["item"]][1] += order["amount"]
+    return {item: (orders, amount) for item, (orders, amount) in found.items()}
+
+
+def results(cli: Cli, prefix: str) -> Result:
+    """Return the last sum of each item."""
+    lines = cli.ok("category", "tail", f"{prefix}.sums", "--from", "0", "--no-follow", "--json").splitlines()
+    last = {one["item"]: one for one in (json.loads(line)["value"] for line in lines)}
+    return {item: (one["orders"], one["amount"]) for item, one in last.items()}
+
+
+def users_sum(cli: Cli, app: Path) -> int:
+    """Return the sum of all users' states."""
+    lines = cli.ok("state", "list", f"{app}:Users", "--json")
+    return sum(one["value"] for one in json.loads(lines))
+
+
+@pytest.fixture
+def make_app(cli: Cli, prefix: str) -> Iterator[type[Path]]:
+    """Return a function that writes the app with some semantics, and creates its categories."""
+
+    def make(semantics: str) -> Path:
+        app = cli.folder / "shop.py"
+        app.write_text(APP.replace("{prefix}", prefix).replace("{semantics}", semantics))
+        cli.ok("category", "create", str(app))
+        return app
+
+    yield make  # type: ignore[misc]
+    cli.end_all()
+
+
+class SnapshotsTaken(threading.Thread):
+    """Takes snapshots until it is stopped."""
+
+    def __init__(self, cli: Cli, app: Path) -> None:
+        super().__init__()
+        self._cli, self._app = cli, app
+        self.stopping = threading.Event()
+        self.taken: list[dict[str, object]] = []
+        self.errors: list[str] = []
+
+    def run(self) -> None:
+        """Take one after another."""
+        while not self.stopping.is_set():
+            done = self._cli("snapshot", "take", str(self._app), "--backup", "place", "--json")
+            if done.returncode:
+                self.errors.append(done.stderr)
+            else:
+                self.taken.append(json.loads(done.stdout))
+
+
+def stop(*processes: subprocess.Popen[str]) -> None:
+    """Stop workers in order."""
+    for process in processes:
+        process.send_signal(signal.SIGTERM)
+    for process in processes:
+        process.communicate(timeout=60)
+
+
+@pytest.mark.parametrize("semantics", ["EXACTLY_ONCE", "AT_LEAST_ONCE"])
+def test_a_restored_app_counts_each_order_once(cli: Cli, make_app: object, prefix: str, semantics: str) -> None:
+    """Whichever snapshot it returns to: with those of a killed worker's app, and those with messages in flight."""
+    app: Path = make_app(semantics)  # type: ignore[operator]
+    run = ("run", "--backup", "place", "--backup-every", "5")
+    workers = [cli.start(*run, f"{app}:{name}") for name in ("Split", "Users", "Users", "Items")]
+    cli.ok("category", "send", f"{prefix}.orders", "--app", str(app), stdin=order_lines(0))
+    snapshots = SnapshotsTaken(cli, app)
+    snapshots.start()
+    for chunk in range(1, CHUNKS - 1):
+        cli.ok("category", "send", f"{prefix}.orders", "--app", str(app), stdin=order_lines(chunk))
+        if chunk == CHUNKS // 2 and semantics == "EXACTLY_ONCE":
+            workers[1].kill()
+            workers[1].communicate(timeout=60)
+            workers[1] = cli.start(*run, f"{app}:Users")
+    snapshots.stopping.set()
+    snapshots.join()
+    stop(*workers)
+    taken = snapshots.taken
+
+    assert len(taken) >= 2, "".join(snapshots.errors)
+    for snapshot in (taken[-1], taken[0], taken[len(taken) // 2]):
+        shown = json.loads(
+            cli.ok("snapshot", "restore", str(app), str(snapshot["id"]), "--backup", "place", "--dry-run", "--json")
+        )
+        restored = cli("snapshot", "restore", str(app), str(snapshot["id"]), "--backup", "place", "--yes")
+        assert restored.returncode == 0, restored.stderr
+        cli.ok("run", str(app), "--until-end", "--backup", "place")
+        assert results(cli, prefix) == truth(CHUNKS - 1), snapshot
+        assert shown["reprocessed"][f"{prefix}.orders"] > 0 or snapshot is taken[-1]
+    cli.ok("category", "send", f"{prefix}.orders", "--app", str(app), stdin=order_lines(CHUNKS - 1))
+    cli.ok("run", str(app), "--until-end", "--backup", "place")
+    assert results(cli, prefix) == truth(CHUNKS)

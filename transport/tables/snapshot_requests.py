@@ -1,0 +1,149 @@
+"""Snapshots in progress: what a coordinator asks the workers of an app to do, and what they answer.
+
+    penstock.snapshots, compacted    key  app                     value  its newest request as JSON
+                                     key  app/processor/worker    value  the newest answer of a worker
+
+    coordinator: HOLD                     workers: save a checkpoint, copy the state, hold later outputs -> HELD
+    coordinator: notes the ends of the categories between the processors; RELEASE
+                                          workers: still members of their groups, outputs go on        -> RELEASED
+                                          workers: the copies are stored                               -> STORED
+
+Every worker holds from its checkpoint to the moment when the ends are noted. So the saved states have sent exactly the messages
+before these ends, and none of them reflects a later message.
+
+Source: Carbone et al., "Lightweight Asynchronous Snapshots for Distributed Dataflows", 2015; here the bus keeps what is in flight.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import msgspec
+
+from ...processors.shard.position import StatePosition
+from ..bus import Bus
+from ..category_spec import CategorySpec
+from .bus_table import TEXT_KEY, BusTable, TableReader
+
+SNAPSHOTS = CategorySpec("penstock.snapshots", buckets=1, compacted=True)
+"""The category of requests and answers."""
+
+
+class Request(Enum):
+    """What the workers of an app should do."""
+
+    HOLD = "hold"
+    RELEASE = "release"
+    ABORT = "abort"
+
+
+class Stage(Enum):
+    """How far a worker is with a snapshot."""
+
+    HELD = "held"
+    RELEASED = "released"
+    STORED = "stored"
+    FAILED = "failed"
+
+
+class SnapshotRequest(msgspec.Struct, frozen=True, tag="request"):
+    """The newest request of an app's coordinator.
+
+    Args:
+        app: the app.
+        snapshot: the snapshot's id; each attempt has another one.
+        request: what to do.
+        processors: the processors that take part.
+    """
+
+    app: str
+    snapshot: str
+    request: Request
+    processors: tuple[str, ...]
+
+
+class ShardCut(msgspec.Struct, frozen=True):
+    """The part of a shard in a snapshot.
+
+    Args:
+        position: the events that its state reflects, and its checkpoint.
+        backup: the id of the backup with its state; empty without state, or as long as it is not stored.
+    """
+
+    position: StatePosition
+    backup: str = ""
+
+
+class SnapshotAnswer(msgspec.Struct, frozen=True, tag="answer"):
+    """The newest answer of a worker.
+
+    Args:
+        app: the app.
+        snapshot: the snapshot's id.
+        processor: the worker's processor.
+        worker: the worker's name.
+        stage: how far it is.
+        shards: its shards, by bucket number.
+        reason: why it failed.
+    """
+
+    app: str
+    snapshot: str
+    processor: str
+    worker: str
+    stage: Stage
+    shards: dict[int, ShardCut] = {}
+    reason: str = ""
+
+
+SnapshotMessage = SnapshotRequest | SnapshotAnswer
+
+_TABLE: BusTable[str, SnapshotMessage] = BusTable(
+    SNAPSHOTS, TEXT_KEY, msgspec.json.Decoder(SnapshotRequest | SnapshotAnswer).decode
+)
+
+
+def _key(message: SnapshotMessage) -> str:
+    if isinstance(message, SnapshotRequest):
+        return message.app
+    return f"{message.app}/{message.processor}/{message.worker}"
+
+
+class SnapshotChannel:
+    """Sends and receives the messages of snapshots. One thread; close it.
+
+    Args:
+        bus: contains the category, which must exist.
+    """
+
+    def __init__(self, bus: Bus) -> None:
+        self._reader: TableReader[str, SnapshotMessage] = _TABLE.follow(bus)
+        self._writer = bus.writer()
+
+    def receive(self, timeout_s: float = 0.0) -> list[SnapshotMessage]:
+        """Return the messages since the last call, in order; earlier messages are skipped.
+
+        Args:
+            timeout_s: how long to wait for one, in seconds.
+        """
+        was_complete = self._reader.complete
+        changes = self._reader.read(timeout_s)
+        return [change.value for change in changes if change.value is not None] if was_complete else []
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether later messages will be received."""
+        return self._reader.complete
+
+    def send(self, message: SnapshotMessage) -> None:
+        """Send a message; return at once."""
+        self._writer.send(SNAPSHOTS.name, [_TABLE.put(_key(message), message)])
+
+    def flush(self) -> None:
+        """Wait until all messages are durable."""
+        self._writer.flush()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._reader.close()
+        self._writer.close()
