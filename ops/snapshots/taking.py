@@ -65,8 +65,9 @@ def take_snapshot(
     with closing(SnapshotChannel(bus)) as channel:
         _await_ready(channel)
         deadline_s, pauses_s = time.monotonic() + RETRY_FOR_S, backoff(*PAUSES_S)
+        ids: set[str] = set()
         while True:
-            attempt = _Attempt(app, processors, bus, store=SnapshotStore(store), channel=channel, report=report)
+            attempt = _Attempt(app, processors, bus, ids, store=SnapshotStore(store), channel=channel, report=report)
             try:
                 return attempt.run()
             except _AttemptFailed as error:
@@ -106,12 +107,15 @@ class _Attempt:
         app: str,
         processors: Sequence[type[Processor]],
         bus: Bus,
+        ids: set[str],
         *,
         store: SnapshotStore,
         channel: SnapshotChannel,
         report: Report,
     ) -> None:
         self.id = new_id()
+        self._own_ids = ids
+        self._own_ids.add(self.id)
         self._app = app
         self._processors = {processor.name: processor for processor in processors}
         self._bus = bus
@@ -173,7 +177,7 @@ class _Attempt:
                 continue
             if isinstance(message, SnapshotAnswer) and message.snapshot == self.id:
                 self._record(message)
-            elif isinstance(message, SnapshotRequest) and message.snapshot > self.id:
+            elif isinstance(message, SnapshotRequest) and message.snapshot not in self._own_ids:
                 raise SnapshotError(
                     f"Another process takes snapshot {message.snapshot} of {self._app}, which has ended this one. The app is unaffected. Wait for "
                     "that snapshot, or try again."

@@ -188,9 +188,13 @@ class SnapshotParticipant:
     def _report(self, cut: _Cut, stage: Stage, reason: str = "") -> None:
         cut.stage = stage
         request = cut.request
-        self._channel.send(
-            SnapshotAnswer(request.app, request.snapshot, self._processor, self._worker, stage, cut.shards, reason)
-        )
+        answer = SnapshotAnswer(request.app, request.snapshot, self._processor, self._worker, stage, cut.shards, reason)
+        try:
+            self._channel.send(answer)
+            self._channel.flush()
+        except BusError as error:
+            _LOG.info("Snapshot %s of %s fails: this worker cannot answer. %s", request.snapshot, request.app, error)
+            self._abort()
 
     def close(self) -> None:
         """Close the connections."""

@@ -227,6 +227,24 @@ def test_pruning_keeps_the_last_intact_backups(store: FileStore, state: RocksSha
     assert backups_at(store).ids() == [manifest.id for manifest in reversed(manifests[1:])]
 
 
+def test_pruning_keeps_pinned_backups_until_they_are_unpinned(
+    store: FileStore, state: RocksShardState, tmp_path: Path
+) -> None:
+    """With all of their files, under later owners too."""
+    owner = claim(backups_at(store), ME)
+    manifests = [back_up(owner, state, tmp_path, number) for number in range(4)]
+    backups_at(store).pin("snapshot", manifests[1].id)
+    later = claim(backups_at(store), ME)
+    manifests.append(back_up(later, state, tmp_path, 4))
+    later.prune(1)
+    kept = {verdict.backup: verdict.damages for verdict in verify(backups_at(store))}
+    backups_at(store).unpin("snapshot")
+    later.prune(1)
+
+    assert kept == {manifests[4].id: (), manifests[1].id: ()}
+    assert backups_at(store).ids() == [manifests[4].id]
+
+
 def _own_file(manifests: list[Manifest], number: int) -> StoredFile:
     """Return a file that only one backup contains: RocksDB's own manifest differs each time."""
     return next(file for file in manifests[number].files if file.name.startswith("MANIFEST"))

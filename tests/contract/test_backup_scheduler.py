@@ -51,6 +51,24 @@ def test_a_changing_state_is_backed_up_repeatedly(
     assert [path.name for path in state.folder.parent.iterdir()] == [state.folder.name]
 
 
+def test_a_copy_is_stored_as_it_was_and_pinned(
+    store: FileStore, state: RocksShardState, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    """Although the state has changed since. Later backups are newer, and nothing remains beside the state."""
+    with scheduled_backups(store, state, keep=1) as scheduler:
+        save_checkpoint(state, 1)
+        copy = scheduler.copy(ME, "snapshot")
+        save_checkpoint(state, 2)
+        pinned = copy.result(30)
+        wait_until(lambda: newest_position(store, ME) == StatePosition({"flights": 2}))
+        wait_until(lambda: len(backups_at(store).ids()) == 2)
+
+    assert backups_at(store).read(pinned).position == StatePosition({"flights": 1})
+    assert backups_at(store).pins() == {"snapshot": pinned}
+    assert (restored_values(store, tmp_path / "target") or {})[b"last"] == b"2"
+    assert [path.name for path in state.folder.parent.iterdir()] == [state.folder.name]
+
+
 def test_an_unchanged_state_is_not_backed_up_again(
     watched: WatchedFileStore, state: RocksShardState, wait_until: WaitUntil
 ) -> None:

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import threading
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -75,7 +75,7 @@ class Items(ps.Stateful):
         )
         return after, [after]
 """
-CHUNKS, CHUNK = 8, 400
+CHUNK, MOST_CHUNKS, SNAPSHOTS = 400, 60, 3
 Result = dict[str, tuple[int, int]]
 
 
@@ -105,14 +105,8 @@ def results(cli: Cli, prefix: str) -> Result:
     return {item: (one["orders"], one["amount"]) for item, one in last.items()}
 
 
-def users_sum(cli: Cli, app: Path) -> int:
-    """Return the sum of all users' states."""
-    lines = cli.ok("state", "list", f"{app}:Users", "--json")
-    return sum(one["value"] for one in json.loads(lines))
-
-
 @pytest.fixture
-def make_app(cli: Cli, prefix: str) -> Iterator[type[Path]]:
+def make_app(cli: Cli, prefix: str) -> Iterator[Callable[[str], Path]]:
     """Return a function that writes the app with some semantics, and creates its categories."""
 
     def make(semantics: str) -> Path:
@@ -121,7 +115,7 @@ def make_app(cli: Cli, prefix: str) -> Iterator[type[Path]]:
         cli.ok("category", "create", str(app))
         return app
 
-    yield make  # type: ignore[misc]
+    yield make
     cli.end_all()
 
 
@@ -154,17 +148,22 @@ def stop(*processes: subprocess.Popen[str]) -> None:
 
 
 @pytest.mark.parametrize("semantics", ["EXACTLY_ONCE", "AT_LEAST_ONCE"])
-def test_a_restored_app_counts_each_order_once(cli: Cli, make_app: object, prefix: str, semantics: str) -> None:
+def test_a_restored_app_counts_each_order_once(
+    cli: Cli, make_app: Callable[[str], Path], prefix: str, semantics: str
+) -> None:
     """Whichever snapshot it returns to: with those of a killed worker's app, and those with messages in flight."""
-    app: Path = make_app(semantics)  # type: ignore[operator]
+    app = make_app(semantics)
     run = ("run", "--backup", "place", "--backup-every", "5")
     workers = [cli.start(*run, f"{app}:{name}") for name in ("Split", "Users", "Users", "Items")]
     cli.ok("category", "send", f"{prefix}.orders", "--app", str(app), stdin=order_lines(0))
     snapshots = SnapshotsTaken(cli, app)
     snapshots.start()
-    for chunk in range(1, CHUNKS - 1):
-        cli.ok("category", "send", f"{prefix}.orders", "--app", str(app), stdin=order_lines(chunk))
-        if chunk == CHUNKS // 2 and semantics == "EXACTLY_ONCE":
+    chunks, is_killed = 1, semantics != "EXACTLY_ONCE"
+    while len(snapshots.taken) < SNAPSHOTS and chunks < MOST_CHUNKS:
+        cli.ok("category", "send", f"{prefix}.orders", "--app", str(app), stdin=order_lines(chunks))
+        chunks += 1
+        if snapshots.taken and not is_killed:
+            is_killed = True
             workers[1].kill()
             workers[1].communicate(timeout=60)
             workers[1] = cli.start(*run, f"{app}:Users")
@@ -173,16 +172,46 @@ def test_a_restored_app_counts_each_order_once(cli: Cli, make_app: object, prefi
     stop(*workers)
     taken = snapshots.taken
 
-    assert len(taken) >= 2, "".join(snapshots.errors)
-    for snapshot in (taken[-1], taken[0], taken[len(taken) // 2]):
+    assert len(taken) >= SNAPSHOTS, "".join(snapshots.errors)
+    for snapshot in (taken[-1], taken[0]):
         shown = json.loads(
             cli.ok("snapshot", "restore", str(app), str(snapshot["id"]), "--backup", "place", "--dry-run", "--json")
         )
         restored = cli("snapshot", "restore", str(app), str(snapshot["id"]), "--backup", "place", "--yes")
         assert restored.returncode == 0, restored.stderr
         cli.ok("run", str(app), "--until-end", "--backup", "place")
-        assert results(cli, prefix) == truth(CHUNKS - 1), snapshot
+        assert results(cli, prefix) == truth(chunks), snapshot
         assert shown["reprocessed"][f"{prefix}.orders"] > 0 or snapshot is taken[-1]
-    cli.ok("category", "send", f"{prefix}.orders", "--app", str(app), stdin=order_lines(CHUNKS - 1))
+    cli.ok("category", "send", f"{prefix}.orders", "--app", str(app), stdin=order_lines(chunks))
     cli.ok("run", str(app), "--until-end", "--backup", "place")
-    assert results(cli, prefix) == truth(CHUNKS)
+    assert results(cli, prefix) == truth(chunks + 1)
+
+
+def test_snapshots_are_listed_described_and_deleted(cli: Cli, make_app: Callable[[str], Path], prefix: str) -> None:
+    """And refused where they are not possible, with what to do."""
+    app = make_app("EXACTLY_ONCE")
+    nothing = cli("snapshot", "list", "--backup", "place")
+    without_store = cli("snapshot", "take", str(app))
+    workers = [cli.start("run", "--backup", "place", f"{app}:{name}") for name in ("Split", "Users", "Items")]
+    cli.ok("category", "send", f"{prefix}.orders", "--app", str(app), stdin=order_lines(0))
+    taken = json.loads(cli.ok("snapshot", "take", str(app), "--backup", "place", "--json"))
+    running = cli("snapshot", "restore", str(app), taken["id"], "--backup", "place", "--yes")
+    stop(*workers)
+    listed = json.loads(cli.ok("snapshot", "list", "--backup", "place", "--json"))
+    described = cli.ok("snapshot", "describe", str(app), taken["id"], "--backup", "place")
+    unknown = cli("snapshot", "describe", str(app), "20200101T000000-0000", "--backup", "place")
+    app.write_text(app.read_text().replace("state = by_user, by_item, int", "state = by_user, by_item, float"))
+    changed = cli("snapshot", "restore", str(app), taken["id"], "--backup", "place", "--yes")
+    cli.ok("snapshot", "delete", str(app), taken["id"], "--backup", "place")
+    after = json.loads(cli.ok("snapshot", "list", "--backup", "place", "--json"))
+
+    assert "There are no snapshots" in nothing.stderr
+    assert "--backup" in without_store.stderr
+    assert "has members" in running.stderr
+    assert [one["id"] for one in listed] == [taken["id"]]
+    assert "all there" in described
+    assert "has no snapshot 20200101T000000-0000" in unknown.stderr
+    assert f"{prefix}.users did not exist, or had other" in changed.stderr
+    assert after == []
+    assert not list((cli.folder / "place").glob("*/*/pins/*"))
+    assert not any("Traceback" in done.stderr for done in (nothing, without_store, running, unknown, changed))

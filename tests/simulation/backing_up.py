@@ -7,12 +7,14 @@ ProcessBackups        a process's access to the store, and the functions of its 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, NamedTuple
 
 from penstock.processors.shard.position import StatePosition
+from penstock.state.backups.manifest import BackupId
 from penstock.state.errors import FileStoreUnreachable
 from penstock.state.protocols import ShardIdentity
 
@@ -36,6 +38,8 @@ class SimulatedBackupStore:
     unreachable_until_ms: float = 0.0
     backups: dict[ShardIdentity, list[Backup]] = field(default_factory=dict)
     epochs: dict[ShardIdentity, int] = field(default_factory=dict)
+    pinned: dict[tuple[str, str, int], Content] = field(default_factory=dict)
+    """The copies for snapshots, by snapshot, processor and bucket."""
 
     def newest(self, identity: ShardIdentity) -> Backup | None:
         """Return the newest backup of a shard: the latest backup of its latest owner."""
@@ -139,6 +143,15 @@ class SimulatedBackupScheduler:
         epochs = self._backups.store.epochs
         epochs[identity] = epochs.get(identity, 0) + 1
         self._open[identity] = state, epochs[identity]
+
+    def copy(self, identity: ShardIdentity, pin: str) -> Future[BackupId]:
+        """Store a state as it is now, for a snapshot."""
+        state, epoch = self._open[identity]
+        assert state.database is not None
+        self._backups.store.pinned[pin, identity.processor, identity.bucket] = state.database.content.copy()
+        stored: Future[BackupId] = Future()
+        stored.set_result(BackupId(epoch, 1))
+        return stored
 
     def release(self, identity: ShardIdentity) -> None:
         """Stop backing up a state."""

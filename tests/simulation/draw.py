@@ -87,7 +87,9 @@ def draw_scenario(seed: int, profile: Profile) -> Scenario:
         seed, nodes, rounds_s, rng.randint(2, 12), quiet, len(nodes[-1].reads) > 1 and rng.random() < 0.5
     )
     scenario = replace(scenario, lopsided=rng.random() < profile.lopsided)
-    scenario = replace(scenario, archivers=rng.choice(profile.archivers), sweeps=profile.sweeps)
+    scenario = replace(
+        scenario, archivers=rng.choice(profile.archivers), sweeps=profile.sweeps, snapshots=profile.snapshots
+    )
     scenario = replace(
         scenario, category_settings=_category_settings(rng, profile, scenario), skewed=rng.random() < SKEW_PROBABILITY
     )

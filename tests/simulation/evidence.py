@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import defaultdict
+from collections.abc import Sequence
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, cast
 
@@ -31,7 +32,11 @@ def outputs(world: World, name: str) -> list[dict[str, Any]]:
     if name not in world.cluster.topics:
         return []
     messages = (message for log in world.cluster.topic(name).logs for message in log.committed(0, ALL))
-    values = [value for value in (message.value() for message in messages) if value is not None]
+    return decoded(world, name, [value for value in (message.value() for message in messages) if value is not None])
+
+
+def decoded(world: World, name: str, values: Sequence[bytes]) -> list[dict[str, Any]]:
+    """Return records of a category as dictionaries."""
     if name not in world.scenario.category_settings.avro:
         return [json.loads(value) for value in values]
     schemas = _schemas(world)

@@ -122,7 +122,11 @@ class Machines:
             return
         processor = prepare(world.processors[machine.node], bus)
         config = WorkerConfig(
-            bus, self._states(machine.node, machine, process, processor), machine.identity, self._backups(machine)
+            bus,
+            self._states(machine.node, machine, process, processor),
+            machine.identity,
+            self._backups(machine),
+            takes_snapshots=world.scenario.snapshots,
         )
         threads = SimulatedExecutor(self._scheduler, process, f"{machine.name} opener")
         saver = SimulatedExecutor(self._scheduler, process, f"{machine.name} saver", 1)
@@ -156,7 +160,8 @@ class Machines:
         return states_in(session, self._scheduler, type(processor), node.writing)
 
     def _backups(self, machine: Machine) -> WorkerBackups | NoBackups:
-        if machine.node is None or not machine.node.backups or machine.process is None:
+        has_backups = machine.node is not None and (machine.node.backups or self._world.scenario.snapshots)
+        if not has_backups or machine.process is None:
             return NoBackups()
         backups: Any = ProcessBackups(self._world.backup_store, machine.disk, self._scheduler, machine.process)
         return WorkerBackups(backups, backups, EVERY)

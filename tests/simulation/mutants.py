@@ -146,6 +146,12 @@ MUTANTS: dict[str, Mutant] = {
         200,
         repaired_faults.idle_before_it_is_read,
     ),
+    "outputs go on during a snapshot": Mutant(
+        "A snapshot contains messages whose sender had not processed their causes.",
+        "snapshots",
+        60,
+        repaired_faults.outputs_go_on_during_a_snapshot,
+    ),
     "watermarks are no news": Mutant(
         "Windows downstream of a quiet stateless shard never complete.",
         "promises",

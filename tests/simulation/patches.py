@@ -18,6 +18,7 @@ from support import kinds
 
 from penstock.backfill.archive import archiver, bucket_opener, segments
 from penstock.backfill.warehouse import archive_settings
+from penstock.ops.snapshots import taking
 from penstock.ops.worker import (
     backups,
     changelog_replay,
@@ -41,7 +42,7 @@ from penstock.processors.time import timer_schedule, timers
 from penstock.transport import category_rows
 from penstock.transport import changelog as log_category
 
-from . import backing_up
+from . import backing_up, snapshotting
 from .archiving import SequentialExecutor
 from .disks import SimulatedState
 from .scheduler import Scheduler, wait_for_all
@@ -114,6 +115,14 @@ def _retry(scheduler: Scheduler) -> Callable[..., retry.Retry]:
     return simulated_retry
 
 
+def _time_of(scheduler: Scheduler) -> SimpleNamespace:
+    return SimpleNamespace(
+        monotonic=lambda: scheduler.now_ms / 1000,
+        time_ns=lambda: int(scheduler.now_ms * 1_000_000),
+        sleep=scheduler.sleep,
+    )
+
+
 @contextmanager
 def patched_library(scheduler: Scheduler, seed: int) -> Iterator[None]:
     """Run the library on a scheduler's time and a seed's random numbers, in a block."""
@@ -138,6 +147,9 @@ def patched_library(scheduler: Scheduler, seed: int) -> Iterator[None]:
         (segments, "ThreadPoolExecutor", SequentialExecutor),
         (archive_settings, "ThreadPoolExecutor", SequentialExecutor),
         (archiver, "Retry", _retry(scheduler)),
+        (taking, "time", _time_of(scheduler)),
+        (taking, "new_id", lambda: f"20261124T000000-{rng.getrandbits(16):04x}"),
+        (taking, "RETRY_FOR_S", snapshotting.RETRY_FOR_S),
         (retry, "random", rng),
         (kinds, "random", rng),
         (log_category, "DELETIONS", DELETIONS),

@@ -52,6 +52,7 @@ class Profile:
         stamped: the probability of a category with its writers' times.
         deletes: the probability of deleted rows in tables.
         sweeps: whether workers report, and abort transactions of workers that no longer report.
+        snapshots: whether snapshots of the whole app are taken.
     """
 
     name: str
@@ -73,6 +74,7 @@ class Profile:
     stamped: float = 0.0
     deletes: float = 0.0
     sweeps: bool = False
+    snapshots: bool = False
 
 
 _DEATHS = (FaultKind.KILL, FaultKind.KILL, FaultKind.STOP, FaultKind.POWER, FaultKind.DISK)
@@ -252,6 +254,15 @@ PROFILES = {
             most_faults=6,
             workers=(2, 2, 3),
             sweeps=True,
+        ),
+        Profile(
+            "snapshots",
+            (chain, diamond, long_chain, repartitioned),
+            (*_DEATHS, *_STALLS, FaultKind.PAUSE, FaultKind.BROKERS),
+            most_faults=4,
+            buckets=(1, 2, 3),
+            round_intervals_s=(0.2, 1.0, 2.0),
+            snapshots=True,
         ),
     )
 }

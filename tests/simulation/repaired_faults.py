@@ -18,6 +18,7 @@ from penstock.ops.worker import changelog_replay, open_shards, shard_opener, top
 from penstock.ops.worker.batch_processor import BatchProcessor
 from penstock.ops.worker.bus_snapshot import BusSnapshot
 from penstock.ops.worker.checkpoint_executor import CheckpointExecutor
+from penstock.ops.worker.checkpoint_scheduler import CheckpointScheduler, Hold
 from penstock.ops.worker.ownership import Ownership
 from penstock.ops.worker.transaction_sweeper import TransactionSweeper
 from penstock.ops.worker.watermark_subscriber import BucketWatermarks, InputWatermark, _UpstreamShard
@@ -58,6 +59,19 @@ def idle_before_it_is_read() -> AbstractContextManager[object]:
         return not self.newest.idle
 
     return patch.object(_UpstreamShard, "is_blocking", is_blocking)
+
+
+def outputs_go_on_during_a_snapshot() -> AbstractContextManager[object]:
+    """Let outputs and checkpoints go on before the ends of a snapshot are noted."""
+    advance_hold = CheckpointScheduler._advance_hold
+
+    def advance_and_go_on(self: CheckpointScheduler, hold: Hold) -> None:
+        advance_hold(self, hold)
+        if hold.is_complete:
+            self._coordinator.release()
+            self._hold = None
+
+    return patch.object(CheckpointScheduler, "_advance_hold", advance_and_go_on)
 
 
 def watermarks_are_no_news() -> AbstractContextManager[object]:

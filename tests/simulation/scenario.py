@@ -26,6 +26,7 @@ class Scenario:
         skewed: whether writers' times follow wrong clocks instead of the events.
         deletes: whether rows of tables are deleted.
         sweeps: whether workers report, and abort transactions of workers that no longer report.
+        snapshots: whether snapshots of the whole app are taken.
         faults: the faults, in order of time.
     """
 
@@ -41,6 +42,7 @@ class Scenario:
     skewed: bool = False
     deletes: bool = False
     sweeps: bool = False
+    snapshots: bool = False
     faults: tuple[Fault, ...] = ()
 
     @property

@@ -29,6 +29,7 @@ from .network import Brokers
 from .patches import patched_library
 from .scenario import Scenario
 from .scheduler import Process, Scheduler, SimulatedClock, running
+from .snapshotting import SnapshotTaker
 from .sources import Source
 from .stores import Store
 from .truth import expect_guarantees, expect_no_wrong_output
@@ -88,6 +89,7 @@ class World:
         self.machines = Machines(self)
         self.injector = FaultInjector(self)
         self.source = Source(self)
+        self.snapshots = SnapshotTaker(self)
         self._archive_checked_ms = 0.0
         self.scheduler.interfere = self.injector.interfere
         self.scheduler.pass_time = self.cluster.tick
@@ -105,6 +107,8 @@ class World:
         self._create_categories()
         with running(self.scheduler):
             self.scheduler.spawn(Process("source"), "source", self.source.write)
+            if self.scenario.snapshots:
+                self.snapshots.start()
             while not self.source.is_done or self.injector.are_waiting:
                 self._turn(0.5)
             last_ms = (
