@@ -25,6 +25,7 @@ _MODULES = {
     "metrics": "metrics:metrics",
     "dashboard": "dashboard:dashboard",
     "run": "run:run",
+    "serve": "serve:serve",
     "laser": "laser:app",
     "pipe": "pipe:pipe",
     "deploy": "deploy:deploy",

@@ -1,0 +1,309 @@
+"""`penstock serve` on a real Kafka, queried over HTTP."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import signal
+import subprocess
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from contextlib import closing
+from datetime import datetime, timezone
+from http.client import HTTPConnection
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+import pytest
+from support.cli import Cli
+
+from penstock.query import QueryClient, Rows
+
+MINUTE = 60_000
+START = 1_790_000_000_000 // (5 * MINUTE) * 5 * MINUTE
+TOKEN = "a-token-of-the-tests"  # noqa: S105 - of a temporary server
+APP = """
+import penstock as ps
+from datetime import timedelta
+
+class View(ps.Record, frozen=True):
+    page: str
+    at: ps.EventTime
+    ms: int
+
+class Count(ps.Record, frozen=True):
+    page: str
+    at: ps.EventTime
+    views: int
+
+class Total(ps.Record, frozen=True):
+    page: str
+    at: ps.EventTime
+    ms: int
+
+views = ps.Category("{prefix}.views", View, key="page", event_time="at", buckets=2)
+
+class Counts(ps.Aggregator):
+    name = "{prefix}.counts"
+    reads = views
+    writes = ps.Category("{prefix}.counts", Count, key="page", event_time="at", buckets=2)
+    monoid = ps.monoids.Count()
+    window = ps.windows.Tumbling(timedelta(minutes=1))
+    def result(self, key, window, value):
+        return Count(key, window.start, value)
+
+class Hops(ps.Aggregator):
+    name = "{prefix}.hops"
+    reads = views
+    writes = ps.Category("{prefix}.hops", Count, key="page", event_time="at", buckets=2)
+    monoid = ps.monoids.Count()
+    window = ps.windows.Hopping(timedelta(minutes=2), step=timedelta(minutes=1))
+    def result(self, key, window, value):
+        return Count(key, window.start, value)
+
+class Totals(ps.Stateful):
+    name = "{prefix}.totals"
+    reads = views
+    writes = ps.Category("{prefix}.totals", Total, key="page", event_time="at", buckets=2)
+    state = int
+    def process(self, event, state, context):
+        total = (state or 0) + event.ms
+        return total, [Total(context.key, event.at, total)]
+"""
+WaitUntil = Callable[[Callable[[], bool]], None]
+View = dict[str, Any]
+
+
+def random_views(count: int, seed: int) -> list[View]:
+    """Return views of 30 pages in ten minutes, in order of time."""
+    dice = random.Random(seed)
+    times = sorted(START + dice.randrange(10 * MINUTE) for _ in range(count))
+    return [{"page": f"/p{dice.randrange(30)}", "at": at, "ms": dice.randrange(500)} for at in times]
+
+
+class Server:
+    """A running query server."""
+
+    def __init__(self, process: subprocess.Popen[str], token: str | None = None) -> None:
+        self.process = process
+        self._token = token
+        assert process.stderr is not None
+        line = ""
+        while not (found := re.search(r"at (https?://\S+)", line)):
+            line = process.stderr.readline()
+            assert line, "the server ended"
+        self.url = found[1]
+
+    def get(self, path: str, **parameters: Any) -> Any:
+        """Return the answer to a request."""
+        status, answer = self.send("GET", f"{path}?{urlencode(parameters, doseq=True)}", token=self._token)
+        assert status == 200, answer
+        return answer
+
+    def post(self, path: str, body: Any) -> Any:
+        """Return the answer to a POST."""
+        status, answer = self.send("POST", path, json.dumps(body))
+        assert status == 200, answer
+        return answer
+
+    def send(self, method: str, path: str, body: str | None = None, token: str | None = None) -> tuple[int, Any]:
+        """Return the status and the answer to a request."""
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        with closing(HTTPConnection(urlsplit(self.url).netloc, timeout=10)) as connection:
+            connection.request(method, path, body, headers)
+            response = connection.getresponse()
+            return response.status, json.loads(response.read())
+
+    def is_ready(self) -> bool:
+        """Return whether it answers."""
+        return self.send("GET", "/ready")[0] == 200
+
+
+class Site:
+    """An app, its events, and servers of its results."""
+
+    def __init__(self, cli: Cli, prefix: str, wait_until: WaitUntil) -> None:
+        self.cli, self.prefix, self._wait_until = cli, prefix, wait_until
+        self.app = cli.folder / "site.py"
+        self.app.write_text(APP.replace("{prefix}", prefix))
+        cli.ok("category", "create", str(self.app))
+
+    def send(self, views: list[View]) -> None:
+        lines = "".join(json.dumps(view) + "\n" for view in views)
+        self.cli.ok("category", "send", f"{self.prefix}.views", "--app", str(self.app), stdin=lines)
+
+    def serve(self, *options: str, token: str | None = None) -> Server:
+        server = Server(self.cli.start("serve", str(self.app), *options, "--port", "0"), token)
+        self._wait_until(server.is_ready)
+        return server
+
+    def run(self) -> None:
+        self.cli.ok("run", str(self.app), "--until-end")
+
+    def path(self, name: str, what: str) -> str:
+        return f"/v1/processors/{self.prefix}.{name}/{what}"
+
+
+@pytest.fixture
+def site(cli: Cli, prefix: str, wait_until: WaitUntil) -> Site:
+    """An app with its categories."""
+    return Site(cli, prefix, wait_until)
+
+
+def minute_of(view: View) -> int:
+    return int(view["at"]) // MINUTE * MINUTE
+
+
+def test_answers_equal_a_recount_of_the_input(site: Site, wait_until: WaitUntil) -> None:
+    """By key in a window, in a time span, the latest one, ranked, and listed in pages; for updates of a window, too."""
+    early, late = random_views(3_000, 1), random_views(1_000, 2)
+    site.send(early)
+    site.run()
+    server = site.serve("Counts", "Hops", "Totals")
+    site.send(late)
+    site.run()
+    expected = Counter((view["page"], minute_of(view)) for view in early + late)
+    path = site.path("counts", "results")
+    with QueryClient(server.url) as client:
+        wait_until(lambda: counts(ask(client, site)) == expected)
+
+    for page in ("/p0", "/p7", "/p29"):
+        mine = {start: count for (name, start), count in expected.items() if name == page}
+        spanned = server.get(path, key=page, **{"from": START + 2 * MINUTE, "to": START + 5 * MINUTE})["results"]
+        assert {row["window"]["start"]: row["result"]["views"] for row in spanned} == {
+            start: count for start, count in mine.items() if START + 2 * MINUTE <= start < START + 5 * MINUTE
+        }
+        assert all(one["event_time"] < other["event_time"] for one, other in pairwise(spanned))
+        [at] = server.get(path, key=page, at=START + MINUTE + 5)["results"]
+        assert at["result"] == {"page": page, "at": START + MINUTE, "views": mine[START + MINUTE]}
+        [latest] = server.get(path, key=page)["results"]
+        assert (latest["window"]["start"], latest["result"]["views"]) == (max(mine), mine[max(mine)])
+        hops = server.get(site.path("hops", "results"), key=page, at=START + 3 * MINUTE + 1)["results"]
+        assert [row["result"]["views"] for row in hops] == [
+            mine.get(start, 0) + mine.get(start + MINUTE, 0) for start in (START + 2 * MINUTE, START + 3 * MINUTE)
+        ]
+        [totals] = server.get(site.path("totals", "results"), key=page)["results"]
+        assert totals["result"]["ms"] == sum(view["ms"] for view in early + late if view["page"] == page)
+
+    ranked = server.get(site.path("counts", "top"), at=START + 4 * MINUTE, count=5)["results"]
+    largest = sorted((-count, page) for (page, start), count in expected.items() if start == START + 4 * MINUTE)[:5]
+    assert [(-row["result"]["views"], row["key"]) for row in ranked] == largest
+
+    pages: list[str] = []
+    after: str | None = ""
+    while after is not None:
+        page_of_keys = server.get(site.path("counts", "keys"), limit=7, after=after)
+        pages += page_of_keys["keys"]
+        after = page_of_keys["next"]
+    assert pages == sorted({view["page"] for view in early + late})
+    assert server.get(path, key="/unknown")["results"] == []
+
+
+def test_a_killed_worker_makes_answers_old_but_not_wrong(site: Site, wait_until: WaitUntil) -> None:
+    """Answers continue with the lag; after a new worker has caught up, they are complete, also from a restarted server."""
+    first, second = random_views(500, 3), random_views(700, 4)
+    server = site.serve("Counts")
+    worker = site.cli.start("run", f"{site.app}:Counts")
+    site.send(first)
+    before = Counter((view["page"], minute_of(view)) for view in first)
+    after = before + Counter((view["page"], minute_of(view)) for view in second)
+    with QueryClient(server.url) as client:
+        wait_until(lambda: counts(ask(client, site)) == before)
+        worker.send_signal(signal.SIGKILL)
+        worker.communicate()
+        site.send(second)
+        wait_until(lambda: ask(client, site).as_of.lag_events == len(second))
+        stale = ask(client, site)
+        assert counts(stale) == before
+        assert stale.as_of.lag_s is not None
+        assert stale.as_of.lag_s > 0
+
+        site.cli.start("run", f"{site.app}:Counts")
+        wait_until(lambda: counts(ask(client, site)) == after)
+        wait_until(lambda: ask(client, site).as_of.lag_events == 0)
+    server.process.terminate()
+    server.process.communicate(timeout=30)
+
+    assert server.process.returncode == 0
+    with QueryClient(server.url, site.serve("Counts").url) as client:
+        assert counts(ask(client, site)) == after
+
+
+def ask(client: QueryClient, site: Site) -> Rows:
+    """Return all counts."""
+    keys = [f"/p{number}" for number in range(30)]
+    return client.results(f"{site.prefix}.counts", *keys, begin=START, end=START + 10 * MINUTE)
+
+
+def counts(rows: Rows) -> dict[tuple[str, int], int]:
+    return {(row.key, row.event_time): row.result["views"] for row in rows.results}
+
+
+def test_a_category_that_is_created_again_is_read_again(site: Site, wait_until: WaitUntil) -> None:
+    """No result of the earlier topic remains, and the server needs no restart."""
+    site.send([{"page": "/old", "at": START, "ms": 1}])
+    site.run()
+    server = site.serve("Counts")
+    path = site.path("counts", "keys")
+    assert server.get(path)["keys"] == ["/old"]
+
+    site.cli.ok("category", "delete", f"{site.prefix}.counts", "--yes")
+    site.cli.ok("category", "create", str(site.app))
+    wait_until(lambda: server.get(path)["keys"] == [])
+
+
+def test_only_the_token_opens_the_server(site: Site, tmp_path: Path) -> None:
+    """Health needs none; an address of other machines is refused without a token."""
+    file = tmp_path / "token"
+    file.write_text(TOKEN + "\n")
+    server = site.serve("Counts", "--token-file", str(file), token=TOKEN)
+    assert server.get(site.path("counts", "keys"))["keys"] == []
+    path = site.path("counts", "keys")
+    assert [server.send("GET", path, token=token)[0] for token in (TOKEN, "wrong", None)] == [200, 401, 401]
+    assert server.send("GET", "/health")[0] == 200
+
+    refused = site.cli("serve", str(site.app), "--host", "0.0.0.0")  # noqa: S104 - must be refused
+    assert refused.returncode == 1
+    assert "--token-file" in refused.stderr
+
+
+def test_grafana_draws_the_counts(site: Site) -> None:
+    """The requests of its JSON data source: the test, the search, a panel with series, and a table."""
+    views = random_views(2_000, 5)
+    site.send(views)
+    site.run()
+    server, metric = site.serve("Counts"), f"{site.prefix}.counts:views"
+    by_page = defaultdict[str, Counter[int]](Counter)
+    for view in views:
+        by_page[view["page"]][minute_of(view)] += 1
+    panel = {
+        "app": "dashboard",
+        "panelId": 2,
+        "intervalMs": 1000,
+        "maxDataPoints": 500,
+        "range": {"from": iso(START), "to": iso(START + 10 * MINUTE), "raw": {"from": "now-10m", "to": "now"}},
+        "scopedVars": {},
+        "adhocFilters": [],
+    }
+
+    assert server.get("/")["service"] == "penstock"
+    assert server.post("/search", {"target": ""}) == [metric]
+    assert server.post("/metrics", {"metric": "", "payload": {}}) == [{"label": metric, "value": metric}]
+    target = {"refId": "A", "target": f"{metric}:/p3", "type": "timeserie"}
+    [series] = server.post("/query", {**panel, "targets": [target]})
+    assert series["target"] == "/p3"
+    assert series["datapoints"] == [[by_page["/p3"][at], at] for at in sorted(by_page["/p3"])]
+    all_pages = server.post("/query", {**panel, "targets": [{**target, "target": metric}]})
+    expected = sorted(by_page, key=lambda page: (-max(by_page[page].values()), page))[:20]
+    assert [each["target"] for each in all_pages] == expected
+    [table] = server.post("/query", {**panel, "targets": [{**target, "type": "table"}]})
+    assert [column["text"] for column in table["columns"]] == ["Time", "Key", "page", "at", "views"]
+    assert [[row[0], row[4]] for row in table["rows"]] == [[at, by_page["/p3"][at]] for at in sorted(by_page["/p3"])]
+
+
+def iso(time_ms: int) -> str:
+    """Return a time as Grafana sends it."""
+    return datetime.fromtimestamp(time_ms / 1000, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.000Z")
