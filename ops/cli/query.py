@@ -1,4 +1,4 @@
-"""`penstock query`: prints results from a remote store, or from batch and stream together."""
+"""`penstock query`: prints results from a query server, a remote store, or batch and stream together."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import islice
 from json import dumps
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ...backfill.warehouse.layout import Days
 from ...backfill.warehouse.warehouse import open_warehouse
+from ...processors.apps.app_modules import APP_SUFFIXES
 from ...processors.apps.apps import AppName
 from ...processors.declare.aggregator import Aggregator
 from ...processors.errors import AppFileError
@@ -21,6 +23,7 @@ from ...processors.shard.checkpoints import is_remote
 from ...processors.time.windows import Window
 from ...state.remote import RemoteResults, read_results
 from ...transport.bus import Bus
+from ..serving.client import DEFAULT_URL
 from .options import (
     DEFAULT_FOLDER,
     AsJson,
@@ -38,6 +41,7 @@ from .options import (
     warehouse_location,
 )
 from .output import note, print_json, print_table
+from .query_server import Server, ServerAccess, ServerQuery, print_answer
 from .times import format_time, format_window, parse_day, parse_days, parse_time_ms
 
 if TYPE_CHECKING:
@@ -48,21 +52,51 @@ Found = tuple[str, Window, Any]
 
 def query(
     target: Annotated[
-        str,
+        str | None,
         typer.Argument(
-            metavar="APP:PROCESSOR",
-            help="An aggregator with a remote store; with --hybrid, any aggregator with outputs.",
+            metavar="[PROCESSOR | APP:PROCESSOR]",
+            help="The name of a processor that a query server serves. With --store, an aggregator of an app; with --hybrid, one with outputs.",
+            show_default=False,
         ),
-    ],
-    key: Annotated[str | None, typer.Option("--key", help="This key only.", show_default=False)] = None,
+    ] = None,
+    key_argument: Annotated[
+        str | None, typer.Argument(metavar="[KEY]", help="This key only.", show_default=False)
+    ] = None,
+    key: Annotated[str | None, typer.Option("--key", help="The same as KEY.", show_default=False)] = None,
     at: Annotated[
         str | None,
         typer.Option(
             "--at",
+            "--window",
             metavar="TIME",
-            help="The window of this event time only; needs --key.",
+            help="The window of this event time only; in a store, it needs a key.",
             show_default=False,
         ),
+    ] = None,
+    span: Annotated[
+        str | None,
+        typer.Option(
+            "--last",
+            metavar="DURATION",
+            help="The windows of the last 30s, 5m, 2h or 7d, of a server.",
+            show_default=False,
+        ),
+    ] = None,
+    top: Annotated[
+        int | None,
+        typer.Option("--top", min=1, help="The N largest results of all keys, of a server.", show_default=False),
+    ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option("--by", metavar="FIELD", help="The field that ranks with --top.", show_default=False),
+    ] = None,
+    server: Server = DEFAULT_URL,
+    token_file: Annotated[
+        Path | None, typer.Option("--token-file", help="A file with the token of the server.", show_default=False)
+    ] = None,
+    ca_file: Annotated[
+        Path | None,
+        typer.Option("--tls-ca", help="The certificates to trust (PEM), for a server with TLS.", show_default=False),
     ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="The largest number of results.")] = 100,
     store: Store = None,
@@ -91,14 +125,31 @@ def query(
     folder: Folder = DEFAULT_FOLDER,
     json: AsJson = False,
 ) -> None:
-    """Print an aggregator's results by key and window, from its remote store.
+    """Print results by key, window and rank, from a server that `penstock serve` started. Without PROCESSOR, list what it serves.
 
-    Example: penstock query app.py:Hours --key EWR --at 2013-07-01T10:00 --store postgresql://localhost/penstock
+    Example: penstock query views_per_page / --last 1h
+
+    Example: penstock query views_per_page --top 10 --by views
+
+    APP:PROCESSOR names an aggregator with a remote store, and prints the results from there.
+
+    Example: penstock query app.py:Hours EWR --at 2013-07-01T10:00 --store postgresql://localhost/penstock
 
     With --hybrid, complete days come from the batch output, and other days from the store, or from Kafka for local state.
 
     Example: penstock query examples/flights/app.py:Ranker --hybrid --from 2013-01-01 --to 2013-01-31 --key UA
     """
+    key = _only_key(key_argument, key)
+    if not hybrid and not _names_app(target):
+        if (first, last, day, batch_until) != (None,) * 4:
+            raise typer.BadParameter("Days need --hybrid. A server is queried with --at or --last.")
+        access = ServerAccess(server, token_file, ca_file)
+        print_answer(access, ServerQuery(target, key, at, span, top, by, limit), json=json)
+        return
+    if target is None or (span, top, by) != (None,) * 3:
+        raise typer.BadParameter(
+            "--last, --top and --by are for a query server: name the processor without its app. Start a server with `penstock serve APP`."
+        )
     if hybrid:
         if at is not None:
             raise typer.BadParameter("--at and --hybrid exclude each other. Name the window's day with --day.")
@@ -116,19 +167,35 @@ def query(
     if at is not None and key is None:
         raise typer.BadParameter("--at needs --key: a time alone requires a scan of every shard.")
     if store is None:
-        raise typer.BadParameter("Name the store with --store or the environment variable PENSTOCK_STORE.")
+        raise typer.BadParameter(
+            "Name the store with --store or the environment variable PENSTOCK_STORE. To query a server, name the processor without its app."
+        )
     processor = _aggregator(target)
     with read_results(store, processor) as results:
         found = list(islice(_find(results, processor, key, None if at is None else parse_time_ms(at), limit), limit))
+    _show_found(found, json=json)
+
+
+def _show_found(found: Sequence[Found], *, json: bool) -> None:
     if json:
-        for result_key, window, value in found:
-            print_json({"key": result_key, "start": window.start, "end": window.end, "value": to_json_value(value)})
+        for key, window, value in found:
+            print_json({"key": key, "start": window.start, "end": window.end, "value": to_json_value(value)})
         return
     rows = [
-        [result_key, format_window(window), dumps(to_json_value(value), ensure_ascii=False)]
-        for result_key, window, value in found
+        [key, format_window(window), dumps(to_json_value(value), ensure_ascii=False)] for key, window, value in found
     ]
     print_table(["key", "window", "value"], rows)
+
+
+def _only_key(argument: str | None, option: str | None) -> str | None:
+    if argument is not None and option is not None:
+        raise typer.BadParameter("Name the key once, as KEY or with --key.")
+    return option if argument is None else argument
+
+
+def _names_app(target: str | None) -> bool:
+    """Return whether a target names a processor by its app; names of processors on a server contain no colon."""
+    return target is not None and (":" in target or target.endswith(APP_SUFFIXES))
 
 
 def aggregator_with_results(target: str) -> type[Aggregator]:

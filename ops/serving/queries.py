@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from itertools import islice
 from operator import attrgetter
 from typing import Any
@@ -65,11 +65,10 @@ class Queries:
         with self.follower.lock:
             bounds = table.bounds if served.is_windowed else None
             results, keys = len(table), table.key_count
-        window = getattr(served.source, "window", None)
         return ProcessorInfo(
             name,
             served.category.name,
-            repr(window) if window is not None and not isinstance(window, GlobalWindow) else None,
+            _declared(getattr(served.source, "window", None)),
             list(fields_of(served.category.record)),
             list(served.numbers),
             results,
@@ -170,6 +169,17 @@ def _ranking(field: attrgetter[Any]) -> Callable[[Any], float]:
 def rows_of(result: Result) -> list[Row]:
     """Return the rows of a result: one for each record."""
     return [Row(result.key, _bounds(result), result.event_time, record) for record in result.records]
+
+
+def _declared(window: object) -> str | None:
+    """Return windows as declared, such as `Tumbling(size=0:05:00)`; None for one window."""
+    if window is None or isinstance(window, GlobalWindow):
+        return None
+    if not is_dataclass(window):
+        return type(window).__name__
+    return (
+        f"{type(window).__name__}({', '.join(f'{each.name}={getattr(window, each.name)}' for each in fields(window))})"
+    )
 
 
 def _bounds(result: Result) -> WindowBounds | None:

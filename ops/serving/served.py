@@ -155,7 +155,7 @@ class ServedProcessor:
         if name is None or name not in self.numbers:
             which = "needs a field to rank by" if name is None else f"has no numeric field {name!r}"
             raise DeclarationError(
-                f"{self.name} {which}. Pass by=FIELD, one of: {', '.join(self.numbers) or 'none'}.{did_you_mean(name or '', list(self.numbers))}"
+                f"{self.name} {which}. Name one of these fields as `by`: {', '.join(self.numbers) or 'none'}.{did_you_mean(name or '', list(self.numbers))}"
             )
         return attrgetter(find_field(self.category.name, "by", self.category.record, name).attribute)
 

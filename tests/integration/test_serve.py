@@ -304,6 +304,35 @@ def test_grafana_draws_the_counts(site: Site) -> None:
     assert [[row[0], row[4]] for row in table["rows"]] == [[at, by_page["/p3"][at]] for at in sorted(by_page["/p3"])]
 
 
+def test_the_command_prints_results_with_their_lag(site: Site, wait_until: WaitUntil) -> None:
+    """Of one key, ranked, the keys, and the served processors; a mistake is explained without a traceback."""
+    site.send([{"page": f"/p{n % 3}", "at": START + n, "ms": n} for n in range(10)])
+    site.run()
+    url, name = site.serve("Counts").url, f"{site.prefix}.counts"
+    with QueryClient(url) as client:
+        wait_until(lambda: client.processors()[0].as_of.lag_events == 0)
+
+    one = site.cli("query", name, "/p0", "--at", "2020-01-01T10:00", "--server", url)
+    [line] = site.cli.ok("query", name, "/p0", "--json", "--server", url).splitlines()
+    ranked = site.cli.ok("query", name, "--top", "2", "--json", "--server", url).splitlines()
+    keys = site.cli.ok("query", name, "--server", url)
+    listed = site.cli.ok("query", "--server", url)
+    wrong = site.cli("query", name, "--top", "2", "--by", "view", "--server", url)
+    alone = site.cli("query", name, "/p0", "--server", "http://127.0.0.1:1")
+
+    assert "There is no result" in one.stderr
+    assert "no lag" in one.stderr
+    assert json.loads(line)["result"] == {"page": "/p0", "at": START, "views": 4}
+    assert [json.loads(each)["key"] for each in ranked] == ["/p0", "/p1"]
+    assert keys.split() == ["key", "/p0", "/p1", "/p2"]
+    assert "Tumbling(size=0:01:00)" in listed
+    assert wrong.returncode == 1
+    assert "Did you mean" in wrong.stderr
+    assert alone.returncode == 1
+    assert "penstock serve" in alone.stderr
+    assert "Traceback" not in wrong.stderr + alone.stderr
+
+
 def iso(time_ms: int) -> str:
     """Return a time as Grafana sends it."""
     return datetime.fromtimestamp(time_ms / 1000, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.000Z")
