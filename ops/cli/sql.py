@@ -1,4 +1,4 @@
-"""`penstock sql`: helps to write SQL files, explains and tests them."""
+"""`penstock sql`: helps to write SQL files, explains, tries and tests them."""
 
 from __future__ import annotations
 
@@ -19,13 +19,15 @@ from ..topic_inference.sql_columns import with_types
 from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, connect
 from .output import out, print_json, table_of
 from .registry_options import Registry, RegistryCa, RegistryUser, named_registry
+from .sql_shell import shell
 
-app = typer.Typer(help="Write, explain and test SQL files.", no_args_is_help=True)
+app = typer.Typer(help="Write, explain, try and test SQL files.", no_args_is_help=True)
+app.command()(shell)
 
 
 @app.callback()
 def _group() -> None:
-    """Write, explain and test SQL files."""
+    """Write, explain, try and test SQL files."""
 
 
 @app.command()

@@ -24,6 +24,7 @@ from ..validation import did_you_mean
 
 if TYPE_CHECKING:
     from ..sql.compiler import SqlApp
+    from ..sql.errors import SqlText
 
 APP_SUFFIXES = (".py", ".sql")
 """The suffixes of app files."""
@@ -168,12 +169,13 @@ def _sql_module(path: Path, name: str) -> ModuleType:
     return module
 
 
-def sql_app(path: Path, module: str) -> SqlApp:
+def sql_app(path: Path, module: str, further: SqlText | None = None) -> SqlApp:
     """Return the processors and tables of an SQL file.
 
     Args:
         path: the file.
         module: the name of the module that contains the processors.
+        further: a text to compile instead, such as the file with a further statement.
 
     Raises:
         SqlRefused: a statement is invalid or unsupported.
@@ -193,7 +195,7 @@ def sql_app(path: Path, module: str) -> SqlApp:
             )
         return getattr(functions, name)
 
-    return compile_app(SqlText(str(path), path.read_text(encoding="utf-8")), module, load)
+    return compile_app(further or SqlText(str(path), path.read_text(encoding="utf-8")), module, load)
 
 
 def _import_from_package(path: Path, name: str) -> ModuleType:

@@ -22,10 +22,12 @@ class SqlText:
     Args:
         name: the name of the file, for messages.
         text: its content.
+        begin: the index from which messages count lines: text before it is from elsewhere.
     """
 
     name: str
     text: str
+    begin: int = 0
 
     def refusal(self, offset: int, problem: str, advice: str = "") -> SqlRefused:
         """Return the error of a place in the text.
@@ -39,7 +41,7 @@ class SqlText:
         line_start = self.text.rfind("\n", 0, offset) + 1
         line_end = self.text.find("\n", offset)
         line = self.text[line_start : line_end if line_end >= 0 else len(self.text)]
-        number, column = self.text.count("\n", 0, offset) + 1, offset - line_start
+        number, column = self.text.count("\n", self.begin, offset) + 1, offset - line_start
         margin = " " * len(str(number))
         indent = "".join("\t" if character == "\t" else " " for character in line[:column])
         return SqlRefused(

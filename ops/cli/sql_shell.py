@@ -1,0 +1,128 @@
+"""`penstock sql shell`: tries queries on the last events of categories."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ...processors.errors import PenstockError
+from ..humanize import counted
+from ..sql.trial import QueryTrial, TrialResult
+from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, connect
+from .output import note, print_error, print_json, print_table
+from .times import format_time, parse_span
+
+_PROMPT, _CONTINUED = "penstock> ", "       -> "
+_HELP = "End a SELECT with a semicolon. \\d lists the tables, \\last 1h changes the time span, \\q ends."
+
+
+def shell(
+    file: Annotated[Path, typer.Argument(help="An SQL file with the tables.", exists=True, dir_okay=False)],
+    last: Annotated[str, typer.Option(help="How long ago the first event arrived: 30s, 10m, 2h or 7d.")] = "10m",
+    query: Annotated[
+        str | None, typer.Option("--query", "-q", help="Try this SELECT and end.", show_default=False)
+    ] = None,
+    limit: Annotated[
+        int, typer.Option(help="The largest number of events of each category; of more, the last ones.", min=1)
+    ] = 200_000,
+    kafka: Kafka = None,
+    folder: Folder = DEFAULT_FOLDER,
+    as_json: AsJson = False,
+) -> None:
+    """Try SELECTs on the last events of the tables in an SQL file, and print the rows.
+
+    A query runs in this process with the engine of the workers. Nothing is written or deployed. It may end in ORDER BY and LIMIT. Without
+    --query, it reads queries from the terminal or from standard input.
+
+    Example: penstock sql shell shop.sql --last 10m --query "SELECT page, count(*) AS views FROM views GROUP BY page ORDER BY views DESC"
+    """
+    trial = QueryTrial(file, connect(kafka, folder), parse_span(last), limit)
+    trial.tables()
+    if query is not None:
+        _print(trial.run(query), as_json=as_json)
+        return
+    is_terminal = sys.stdin.isatty()
+    if is_terminal:
+        with suppress(ModuleNotFoundError):
+            import_module("readline")  # `input` then edits lines and remembers them
+        note(_HELP)
+    failed = False
+    for statement in _statements(is_terminal=is_terminal):
+        try:
+            trial = _run(trial, statement, as_json=as_json)
+        except (PenstockError, typer.BadParameter) as error:
+            print_error(str(error))
+            failed = True
+    if failed and not is_terminal:
+        raise typer.Exit(1)
+
+
+def _run(trial: QueryTrial, statement: str, *, as_json: bool) -> QueryTrial:
+    """Run a query or a command of the shell. Return the trial for the next one."""
+    word, _, rest = statement.partition(" ")
+    if word == "\\d":
+        _print_tables(trial)
+    elif word == "\\last":
+        return replace(trial, last=parse_span(rest))
+    elif statement.startswith("\\"):
+        note(_HELP)
+    else:
+        _print(trial.run(statement), as_json=as_json)
+    return trial
+
+
+def _statements(*, is_terminal: bool) -> Iterator[str]:
+    """Yield queries, which end with a semicolon, and commands, which begin with a backslash, up to the end of the input."""
+    lines: list[str] = []
+    while True:
+        try:
+            line = input((_CONTINUED if lines else _PROMPT) if is_terminal else "")
+        except (EOFError, KeyboardInterrupt):
+            break
+        if not lines and line.strip() in {"\\q", "exit", "quit"}:
+            return
+        if not lines and line.startswith("\\"):
+            yield line.strip()
+            continue
+        lines += [line] if line.strip() or lines else []
+        if line.rstrip().endswith(";"):
+            yield "\n".join(lines)
+            lines = []
+    if lines and not is_terminal:
+        yield "\n".join(lines)
+
+
+def _print_tables(trial: QueryTrial) -> None:
+    rows = [
+        [relation.name, relation.category.name, ", ".join(relation.columns)]
+        for relation in trial.tables().relations.values()
+    ]
+    print_table(["table", "category", "columns"], rows)
+
+
+def _print(result: TrialResult, *, as_json: bool) -> None:
+    if as_json:
+        for row in result.rows:
+            print_json(dict(zip(result.columns, row, strict=True)))
+    else:
+        print_table(
+            result.columns,
+            [list(map(_shown, row, (name in result.times for name in result.columns))) for row in result.rows],
+        )
+    sources = ", ".join(f"{counted(events, 'event')} of {name}" for name, events in result.read.items())
+    lost = f" {counted(result.undecodable, 'message')} did not decode." if result.undecodable else ""
+    rejected = f" {counted(result.dead_letters, 'event')} would become dead letters." if result.dead_letters else ""
+    note(f"{counted(len(result.rows), 'row')} from {sources}.{lost}{rejected}")
+
+
+def _shown(value: Any, is_time: bool) -> object:
+    if value is None:
+        return "NULL"
+    return format_time(value) if is_time and isinstance(value, int) else value
