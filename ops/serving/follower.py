@@ -76,11 +76,6 @@ class ResultFollower:
         if self._thread.is_alive():
             self._thread.join()
 
-    @property
-    def is_ready(self) -> bool:
-        """Whether all results that existed at the start are in memory."""
-        return self._reading is not None
-
     def table(self, name: str) -> ResultTable:
         """Return the results of a processor. Hold `lock` while you read it.
 

@@ -57,9 +57,15 @@ class FreshnessReader:
             self._thread.join()
 
     def as_of(self, name: str) -> AsOf:
-        """Return the last measurement for a processor."""
+        """Return the last measurement for a processor.
+
+        Raises:
+            NotReady: there is none yet.
+        """
         found = self._latest.get(name)
-        return found or AsOf(self._clock.now_ms(), problem="The lag was not measured yet.")
+        if found is None:
+            raise NotReady("This server cannot answer yet, because it has not measured the lag. Ask again in a second.")
+        return found
 
     def _run(self) -> None:
         limiter = LogRateLimiter()
@@ -88,7 +94,8 @@ class FreshnessReader:
     def _mark(self, problem: str) -> None:
         """Keep the last figures and their time, with the reason why there are no newer ones."""
         for name in self._follower.served:
-            self._latest[name] = msgspec.structs.replace(self.as_of(name), problem=problem)
+            last = self._latest.get(name, AsOf(self._clock.now_ms()))
+            self._latest[name] = msgspec.structs.replace(last, problem=problem)
 
     def _of(self, served: ServedProcessor, statuses: dict[str, ProcessorStatus], at_ms: int) -> AsOf:
         before = [statuses[name] for name in sorted(served.upstream) if name in statuses]

@@ -101,8 +101,8 @@ class QueryApi:
         if path == "/health":
             return Answer(200, {"status": "running"})
         if path == "/ready":
-            ready, problem = self._queries.follower.is_ready, self._queries.follower.problem
-            return Answer(200 if ready else 503, {"ready": ready, "problem": problem})
+            self._queries.expect_ready()
+            return Answer(200, {"ready": True, "problem": self._queries.follower.problem})
         if path == "/openapi.json":
             return Answer(200, openapi(self._queries.served.values()))
         if path == "/":

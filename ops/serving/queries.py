@@ -46,6 +46,16 @@ class Queries:
         """The processors by name."""
         return self.follower.served
 
+    def expect_ready(self) -> None:
+        """Check that queries have an answer.
+
+        Raises:
+            NotReady: the server has not read all earlier results, or not measured the lag.
+        """
+        for name in self.served:
+            self.follower.table(name)
+            self.as_of(name)
+
     def processor(self, name: str) -> ServedProcessor:
         """Return a served processor.
 

@@ -87,6 +87,25 @@ def test_the_commands_of_laser_print_the_promised_values(local_broker: Path) -> 
     assert done.stdout.splitlines()[-1] == promised
 
 
+def test_the_commands_of_the_query_page_print_the_promised_rows(local_broker: Path) -> None:
+    """From the app in SQL to the client in Python, as printed."""
+    page = (ROOT / "docs" / "queries.md").read_text(encoding="utf-8")
+    (local_broker / "shop.sql").write_text(blocks(page, "sql")[0])
+    setup = f"set -e\nexport PATH={COMMAND.parent}:$PATH\nunset PENSTOCK_KAFKA\ntrap 'kill %1; wait' EXIT"
+    done = subprocess.run(
+        ["bash", "-c", "\n".join([setup, *blocks(page, "")])],
+        cwd=local_broker,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    [promised] = re.findall(r"^It prints `(.*?)`\.$", page, flags=re.MULTILINE)
+    assert done.stdout.splitlines()[-1] == promised
+
+
 def test_the_commands_of_the_tutorial_run(local_broker: Path) -> None:
     """Each command runs in order on the file that the Python blocks form."""
     tutorial = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
