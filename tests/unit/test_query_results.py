@@ -47,7 +47,13 @@ puts = st.lists(
 )
 
 
-@given(puts, st.integers(-5, 75), st.integers(1, 40), st.integers(0, 50))
+bounds = st.integers(-1, 7).map(lambda at: at * SIZE) | st.integers(-5, 75)
+
+
+lengths = st.sampled_from([SIZE, 2 * SIZE, 3 * SIZE]) | st.integers(1, 40)
+
+
+@given(puts, bounds, lengths, st.integers(0, 50))
 def test_a_table_contains_the_last_result_of_each_key_and_window(
     given_puts: list[tuple[str, int, int | None, int]], begin: int, length: int, since: int
 ) -> None:
