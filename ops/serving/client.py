@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta, timezone
+from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 from typing import Any, TypeVar
@@ -187,9 +188,9 @@ class QueryClient:
             except (OSError, HTTPException) as error:
                 errors.append(f"{self._urls[0]}: {type(error).__name__}: {error}.")
             else:
-                if status == 200:
+                if status == HTTPStatus.OK:
                     return msgspec.json.decode(body, type=answer)
-                if status != 503:
+                if status != HTTPStatus.SERVICE_UNAVAILABLE:
                     raise QueryFailed(_reason(body, status))
                 errors.append(_reason(body, status))
             self.close()
@@ -242,4 +243,6 @@ def _reason(body: bytes, status: int) -> str:
     try:
         return msgspec.json.decode(body, type=_Failure).message
     except msgspec.MsgspecError:
+        if status == HTTPStatus.SERVICE_UNAVAILABLE:
+            return "It has too many connections."
         return f"The server answered with status {status}, so it is no query server of this version. Check its address."

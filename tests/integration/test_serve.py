@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import signal
 from collections import Counter, defaultdict
 from datetime import datetime, timezone
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from support.cli import Cli
-from support.query_site import MINUTE, START, Site, WaitUntil, ask, counts, minute_of, random_views
+from support.query_site import MINUTE, START, Server, Site, WaitUntil, ask, counts, minute_of, random_views
 
 from penstock.query import QueryClient
 
@@ -110,6 +111,62 @@ def test_a_category_that_is_created_again_is_read_again(site: Site, wait_until: 
     site.cli.ok("category", "delete", f"{site.prefix}.counts", "--yes")
     site.cli.ok("category", "create", str(site.app))
     wait_until(lambda: server.get(path)["keys"] == [])
+
+
+SQL = """
+CREATE CATEGORY views (at bigint, customer text, page text, ms bigint)
+WITH (category = '{prefix}.views', key = 'customer', time = 'at', buckets = 2);
+
+CREATE TABLE "{prefix}.per_page" WITH (buckets = 2, semantics = 'exactly once') AS
+SELECT page, window_start, count(*) AS views FROM views GROUP BY page, tumble(at, interval '5 minutes');
+
+CREATE TABLE "{prefix}.top" AS
+SELECT customer, page, topk(ms, 3) AS total FROM views [5 minutes] GROUP BY customer;
+
+CREATE TABLE "{prefix}.visits" AS
+SELECT customer, window_start, window_end, count(*) AS views FROM views GROUP BY customer, session(at, interval '20 seconds');
+"""
+
+
+def test_tables_of_an_sql_file_are_served(cli: Cli, prefix: str, wait_until: WaitUntil) -> None:
+    """Nullable groups by their plain value, items of topk together, and sessions by time span."""
+    file = cli.folder / "shop.sql"
+    file.write_text(SQL.replace("{prefix}", prefix))
+    dice = random.Random(8)
+    sent = [{**view, "customer": f"c{dice.randrange(3)}"} for view in random_views(600, 9)]
+    cli.ok("category", "create", str(file))
+    cli.ok(
+        "category",
+        "send",
+        f"{prefix}.views",
+        "--app",
+        str(file),
+        stdin="".join(json.dumps(each) + "\n" for each in sent),
+    )
+    cli.ok("run", str(file), "--until-end")
+    server = Server(cli.start("serve", str(file), "--port", "0"))
+    wait_until(server.is_ready)
+    in_window = [view for view in sent if view["at"] < START + 5 * MINUTE]
+    sums = Counter[str]()
+    for view in in_window:
+        if view["customer"] == "c1":
+            sums[view["page"]] += view["ms"]
+
+    with QueryClient(server.url) as client:
+        pages = client.results(f"{prefix}.per_page", "/p4", "/p5", at=START)
+        ranks = client.results(f"{prefix}.top", "c1", at=START + 1)
+        visits = client.results(f"{prefix}.visits", "c2", begin=START, end=START + 10 * MINUTE).results
+        wait_until(lambda: all(each.as_of.unread_results == 0 for each in client.processors()))
+    assert [row.result["views"] for row in pages.results] == [
+        sum(view["page"] == page for view in in_window) for page in ("/p4", "/p5")
+    ]
+    assert [(row.result["page"], row.result["total"]) for row in ranks.results] == sorted(
+        sums.items(), key=lambda one: (-one[1], one[0])
+    )[:3]
+    times = [view["at"] for view in sent if view["customer"] == "c2"]
+    starts = [times[0], *(later for earlier, later in pairwise(times) if later - earlier >= 20_000)]
+    assert [row.result["window_start"] for row in visits] == starts[: len(visits)]
+    assert len(visits) >= len(starts) - 2
 
 
 def test_only_the_token_opens_the_server(site: Site, tmp_path: Path) -> None:
