@@ -123,10 +123,11 @@ class Queries:
         """
         parameters.expect_only(*TOP_PARAMETERS)
         served = self.processor(name)
-        weight, count = _ranking(served.weight(parameters.one("by"))), parameters.limit("count", DEFAULT_TOP)
+        by, count = parameters.one("by"), parameters.limit("count", DEFAULT_TOP)
+        weight = _ranking(served.weight(by))
         when, table = parameters.when(self.now_ms()), self.follower.table(name)
         with self.follower.lock:
-            ranked = table.top(_slots(served, table, when), weight, count)
+            ranked = table.top(_slots(served, table, when), by or "", weight, count)
         rows = [Row(each.result.key, _bounds(each.result), each.result.event_time, each.record) for each in ranked]
         return Rows(name, rows, self.as_of(name))
 

@@ -9,6 +9,9 @@ from typing import Any, NamedTuple
 
 from ...processors.time.windows import Window
 
+KEPT_RANKINGS = 256
+"""The number of rankings that a table remembers until a result changes."""
+
 
 class Result(NamedTuple):
     """The current result of a key in a window.
@@ -54,6 +57,7 @@ class ResultTable:
         self._slots: list[int] = []
         self._slots_of: dict[str, list[int]] = {}
         self._count = 0
+        self._rankings: dict[tuple[str | int, ...], list[Ranked]] = {}
 
     def __len__(self) -> int:
         return self._count
@@ -86,6 +90,7 @@ class ResultTable:
             insort(self._slots_of.setdefault(result.key, []), result.slot)
             self._count += 1
         pane[result.key] = result
+        self._rankings.clear()
         self._changed_ms[result.slot] = max(arrived_ms, self._changed_ms.get(result.slot, arrived_ms))
 
     def drop_key(self, key: str) -> None:
@@ -104,6 +109,7 @@ class ResultTable:
         if pane is None or pane.pop(key, None) is None:
             return
         self._count -= 1
+        self._rankings.clear()
         slots = self._slots_of[key]
         del slots[bisect_left(slots, slot)]
         if not slots:
@@ -153,8 +159,26 @@ class ResultTable:
         """Return the results of all keys in a slot."""
         return self._panes.get(slot, {}).values()
 
-    def top(self, slots: Iterable[int], weight: Callable[[Any], float], count: int) -> list[Ranked]:
-        """Return the records with the largest weights in these slots, the largest first; equal ones in order of slot and key."""
+    def top(self, slots: Iterable[int], by: str, weight: Callable[[Any], float], count: int) -> list[Ranked]:
+        """Return the records with the largest weights in these slots, the largest first; equal ones in order of slot and key.
+
+        A repeated ranking costs nothing until a result changes: many pages ask for the same one.
+
+        Args:
+            slots: the slots.
+            by: identifies the weight.
+            weight: returns the weight of a record.
+            count: the largest number of records.
+        """
+        chosen = tuple(slots)
+        asked: tuple[str | int, ...] = (by, count, *chosen)
+        if asked not in self._rankings:
+            if len(self._rankings) >= KEPT_RANKINGS:
+                self._rankings.clear()
+            self._rankings[asked] = self._ranked(chosen, weight, count)
+        return self._rankings[asked]
+
+    def _ranked(self, slots: Iterable[int], weight: Callable[[Any], float], count: int) -> list[Ranked]:
         ranked = (Ranked(result, record) for slot in slots for result in self.pane(slot) for record in result.records)
         return heapq.nsmallest(count, ranked, lambda each: (-weight(each.record), each.result.slot, each.result.key))
 

@@ -92,9 +92,27 @@ def expect_equal(table: ResultTable, expected: dict[tuple[str, int], int], begin
         assert (latest and latest.records[0].n) == (mine[max(mine)] if mine else None)
         spanned = [each.slot for each in table.overlapping(key, begin, end)]
         assert spanned == sorted((start for start in mine if start in inside), reverse=True)
-    ranked = [(each.record.n, each.result.slot, each.result.key) for each in table.top(inside, lambda one: one.n, 3)]
+    ranked = [
+        (each.record.n, each.result.slot, each.result.key) for each in table.top(inside, "n", lambda one: one.n, 3)
+    ]
     rank = sorted((-n, start, key) for (key, start), n in expected.items() if start in inside)[:3]
     assert ranked == [(-n, start, key) for n, start, key in rank]
+
+
+def test_a_repeated_ranking_contains_later_results() -> None:
+    """New, changed and removed ones."""
+    table = ResultTable()
+
+    def ranked() -> list[tuple[str, int]]:
+        return [(each.result.key, each.record.n) for each in table.top([0], "n", lambda one: one.n, 2)]
+
+    found = []
+    for key, n in (("a", 1), ("b", 2), ("a", 3), ("b", None)):
+        table.put(result(key, 0, n), 0)
+        found.append(ranked())
+        assert ranked() == found[-1]
+
+    assert found == [[("a", 1)], [("b", 2), ("a", 1)], [("a", 3), ("b", 2)], [("a", 3)]]
 
 
 @pytest.mark.parametrize(
