@@ -51,7 +51,10 @@ class QueryClient:
         urls: the addresses of the servers. If one does not answer, the next one is asked.
         token: the token of the servers.
         timeout_s: the time for an answer, in seconds.
-        ca_file: the certificates that the client trusts (PEM), for HTTPS; by default those of the system.
+        ca_file: the certificates that the client trusts (PEM), for HTTPS; by default the ones of the system.
+
+    Raises:
+        QueryFailed: an address is invalid, or the certificates cannot be read.
 
     Examples:
         >>> with QueryClient("http://127.0.0.1:8730") as client:  # doctest: +SKIP
@@ -68,7 +71,7 @@ class QueryClient:
                 raise QueryFailed(f"{url!r} is no address of a query server. Pass one such as {DEFAULT_URL}.")
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         self._timeout_s = timeout_s
-        self._tls = None if ca_file is None else ssl.create_default_context(cafile=str(ca_file))
+        self._tls = None if ca_file is None else _trusting(ca_file)
         self._connection: HTTPConnection | None = None
 
     def __enter__(self) -> Self:
@@ -219,6 +222,15 @@ class QueryClient:
         if parts.scheme == "https":
             return HTTPSConnection(parts.hostname or "", parts.port, timeout=self._timeout_s, context=self._tls)
         return HTTPConnection(parts.hostname or "", parts.port, timeout=self._timeout_s)
+
+
+def _trusting(ca_file: str | Path) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=str(ca_file))
+    except OSError as error:
+        raise QueryFailed(
+            f"The certificates in {ca_file} cannot be read: {error}. Nothing was asked. Pass a file in PEM format."
+        ) from error
 
 
 def _path(processor: str, what: str) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from support.cli import Cli
 from support.query_site import MINUTE, START, Server, Site, WaitUntil, ask, counts, minute_of, random_views
+from support.secured_kafka import certificate
 
 from penstock.query import QueryClient
 
@@ -182,6 +183,33 @@ def test_only_the_token_opens_the_server(site: Site, tmp_path: Path) -> None:
     refused = site.cli("serve", str(site.app), "--host", "0.0.0.0")  # noqa: S104 - must be refused
     assert refused.returncode == 1
     assert "--token-file" in refused.stderr
+
+
+def test_a_client_reads_over_tls(site: Site, tmp_path: Path, wait_until: WaitUntil) -> None:
+    """It trusts the certificate of the server only if it is named; the command does likewise."""
+    authority = certificate(tmp_path)
+    site.send([{"page": "/p0", "at": START, "ms": 1}])
+    site.run()
+    options = ("--tls-cert", str(authority), "--tls-key", str(tmp_path / "key.pem"))
+    server = Server(site.cli.start("serve", str(site.app), "Counts", "--port", "0", *options))
+    name = f"{site.prefix}.counts"
+    command = ("query", name, "/p0", "--server", server.url)
+
+    def is_ready() -> bool:
+        return site.cli(*command, "--tls-ca", str(authority)).returncode == 0
+
+    wait_until(is_ready)
+    with QueryClient(server.url, ca_file=authority) as client:
+        row = client.latest(name, "/p0")
+    missing = site.cli(*command, "--tls-ca", "missing.pem")
+    untrusted = site.cli(*command)
+
+    assert server.url.startswith("https://")
+    assert row is not None
+    assert row.result["views"] == 1
+    assert "cannot be read" in missing.stderr
+    assert "certificate verify failed" in untrusted.stderr
+    assert "Traceback" not in missing.stderr + untrusted.stderr
 
 
 def test_grafana_draws_the_counts(site: Site) -> None:
