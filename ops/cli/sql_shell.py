@@ -8,14 +8,16 @@ from contextlib import suppress
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 
 import typer
 
+from ...backfill.warehouse.warehouse import open_warehouse
 from ...processors.errors import PenstockError
 from ..humanize import counted
-from ..sql.trial import QueryTrial, TrialResult
-from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, connect
+from ..sql.trial import QueryTrial, TrialResult, TriedTable
+from ..sql.warehouse_trial import WarehouseTrial
+from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, Warehouse, connect, warehouse_location
 from .output import note, print_error, print_json, print_table
 from .times import format_time, parse_span
 
@@ -23,8 +25,27 @@ _PROMPT, _CONTINUED = "penstock> ", "       -> "
 _HELP = "End a SELECT with a semicolon. \\d lists the tables, \\last 1h changes the time span, \\q ends."
 
 
+class Trial(Protocol):
+    """Runs queries and changes nothing."""
+
+    def tables(self) -> list[TriedTable]:
+        """Return the tables that queries can read."""
+        ...
+
+    def run(self, query: str) -> TrialResult:
+        """Return the rows of a SELECT.
+
+        Raises:
+            PenstockError: the query is refused.
+        """
+        ...
+
+
 def shell(
-    file: Annotated[Path, typer.Argument(help="An SQL file with the tables.", exists=True, dir_okay=False)],
+    file: Annotated[
+        Path | None,
+        typer.Argument(help="An SQL file with the tables.", exists=True, dir_okay=False, show_default=False),
+    ] = None,
     last: Annotated[str, typer.Option(help="How long ago the first event arrived: 30s, 10m, 2h or 7d.")] = "10m",
     query: Annotated[
         str | None, typer.Option("--query", "-q", help="Try this SELECT and end.", show_default=False)
@@ -32,6 +53,15 @@ def shell(
     limit: Annotated[
         int, typer.Option(help="The largest number of events of each category; of more, the last ones.", min=1)
     ] = 200_000,
+    source: Annotated[
+        str,
+        typer.Option(
+            "--source",
+            metavar="bus|warehouse",
+            help="The source of events; with warehouse, the tables are the archived categories, and the SQL is DuckDB's.",
+        ),
+    ] = "bus",
+    warehouse: Warehouse = None,
     kafka: Kafka = None,
     folder: Folder = DEFAULT_FOLDER,
     as_json: AsJson = False,
@@ -41,10 +71,20 @@ def shell(
     A query runs in this process with the engine of the workers. Nothing is written or deployed. It may end in ORDER BY and LIMIT. Without
     --query, it reads queries from the terminal or from standard input.
 
+    With --source warehouse, DuckDB runs the queries on the archive.
+
+    Example: penstock sql shell --source warehouse --query "SELECT page, count(*) FROM views WHERE ds = '2026-01-31' GROUP BY page"
+
     Example: penstock sql shell shop.sql --last 10m --query "SELECT page, count(*) AS views FROM views GROUP BY page ORDER BY views DESC"
     """
-    trial = QueryTrial(file, connect(kafka, folder), parse_span(last), limit)
-    trial.tables()
+    trial: Trial
+    if source == "warehouse":
+        trial = WarehouseTrial(open_warehouse(warehouse_location(warehouse, folder)))
+    elif source != "bus" or file is None:
+        raise typer.BadParameter("Name an SQL file with the tables, or pass --source warehouse.")
+    else:
+        trial = QueryTrial(file, connect(kafka, folder), parse_span(last), limit)
+        trial.tables()  # reports an error in the file before the first query
     if query is not None:
         _print(trial.run(query), as_json=as_json)
         return
@@ -64,12 +104,12 @@ def shell(
         raise typer.Exit(1)
 
 
-def _run(trial: QueryTrial, statement: str, *, as_json: bool) -> QueryTrial:
+def _run(trial: Trial, statement: str, *, as_json: bool) -> Trial:
     """Run a query or a command of the shell. Return the trial for the next one."""
     word, _, rest = statement.partition(" ")
     if word == "\\d":
         _print_tables(trial)
-    elif word == "\\last":
+    elif word == "\\last" and isinstance(trial, QueryTrial):
         return replace(trial, last=parse_span(rest))
     elif statement.startswith("\\"):
         note(_HELP)
@@ -99,11 +139,8 @@ def _statements(*, is_terminal: bool) -> Iterator[str]:
         yield "\n".join(lines)
 
 
-def _print_tables(trial: QueryTrial) -> None:
-    rows = [
-        [relation.name, relation.category.name, ", ".join(relation.columns)]
-        for relation in trial.tables().relations.values()
-    ]
+def _print_tables(trial: Trial) -> None:
+    rows = [[table.name, table.category, ", ".join(table.columns)] for table in trial.tables()]
     print_table(["table", "category", "columns"], rows)
 
 
@@ -116,10 +153,10 @@ def _print(result: TrialResult, *, as_json: bool) -> None:
             result.columns,
             [list(map(_shown, row, (name in result.times for name in result.columns))) for row in result.rows],
         )
-    sources = ", ".join(f"{counted(events, 'event')} of {name}" for name, events in result.read.items())
+    events = ", ".join(f"{counted(events, 'event')} of {name}" for name, events in result.read.items())
     lost = f" {counted(result.undecodable, 'message')} did not decode." if result.undecodable else ""
     rejected = f" {counted(result.dead_letters, 'event')} would become dead letters." if result.dead_letters else ""
-    note(f"{counted(len(result.rows), 'row')} from {sources}.{lost}{rejected}")
+    note(f"{counted(len(result.rows), 'row')}{f' from {events}' if events else ''}.{lost}{rejected}")
 
 
 def _shown(value: Any, is_time: bool) -> object:

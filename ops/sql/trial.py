@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...processors.apps.app_modules import sql_app
 from ...processors.declare.aggregator import Aggregator
@@ -56,9 +56,23 @@ class TrialResult:
     columns: Sequence[str]
     rows: Sequence[Sequence[Any]]
     times: Collection[str]
-    read: Mapping[str, int]
-    undecodable: int
-    dead_letters: int
+    read: Mapping[str, int] = field(default_factory=dict)
+    undecodable: int = 0
+    dead_letters: int = 0
+
+
+class TriedTable(NamedTuple):
+    """A table that queries can read.
+
+    Args:
+        name: its name in queries.
+        category: its category.
+        columns: its columns.
+    """
+
+    name: str
+    category: str
+    columns: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -124,13 +138,14 @@ class QueryTrial:
     last: timedelta
     limit: int = 200_000
 
-    def tables(self) -> SqlApp:
+    def tables(self) -> list[TriedTable]:
         """Return the tables of the file.
 
         Raises:
             SqlRefused: the file is invalid.
         """
-        return sql_app(self.file, self.file.stem)
+        relations = sql_app(self.file, self.file.stem).relations.values()
+        return [TriedTable(each.name, each.category.name, list(each.columns)) for each in relations]
 
     def run(self, query: str) -> TrialResult:
         """Return the rows of a SELECT over the events.
@@ -141,7 +156,7 @@ class QueryTrial:
             PenstockError: a processor stopped at an event.
         """
         query, order = split_order(query)
-        known = {processor.name for processor in self.tables().processors}
+        known = {processor.name for processor in sql_app(self.file, self.file.stem).processors}
         app = self._compiled(query)
         processors = [each for each in app.processors if each.name not in known]
         inputs = _inputs(processors)

@@ -17,7 +17,7 @@ CREATE APPLICATION shop;
 CREATE CATEGORY views (seen bigint, customer text, page text, ms double precision)
 WITH (category = '{prefix}.views', key = 'customer', time = 'seen', buckets = 3);
 
-CREATE CATEGORY orders (placed bigint, customer text, amount double precision)
+CREATE CATEGORY orders (placed bigint, customer text, amount double precision, category text)
 WITH (category = '{prefix}.orders', key = 'customer', time = 'placed', buckets = 3);
 
 CREATE TABLE "{prefix}.slow" AS SELECT seen, customer FROM views WHERE ms > 800;
@@ -47,7 +47,12 @@ class Shop:
             for at in times
         ]
         self.orders: list[Row] = [
-            {"placed": at + 1, "customer": f"c{dice.randrange(20)}", "amount": float(dice.randrange(90))}
+            {
+                "placed": at + 1,
+                "customer": f"c{dice.randrange(20)}",
+                "amount": float(dice.randrange(90)),
+                "category": f"k{at % 3}",
+            }
             for at in times[::10]
         ]
         for name, rows in (("views", self.views), ("orders", self.orders)):
@@ -55,9 +60,9 @@ class Shop:
             cli.ok("category", "send", f"{prefix}.{name}", "--app", str(self.file), stdin=lines)
         self._oracle = duckdb.connect()
         self._oracle.execute("CREATE TABLE views (seen bigint, customer text, page text, ms double)")
-        self._oracle.execute("CREATE TABLE orders (placed bigint, customer text, amount double)")
+        self._oracle.execute("CREATE TABLE orders (placed bigint, customer text, amount double, category text)")
         self._oracle.executemany("INSERT INTO views VALUES (?, ?, ?, ?)", [list(row.values()) for row in self.views])
-        self._oracle.executemany("INSERT INTO orders VALUES (?, ?, ?)", [list(row.values()) for row in self.orders])
+        self._oracle.executemany("INSERT INTO orders VALUES (?, ?, ?, ?)", [list(row.values()) for row in self.orders])
 
     def tried(self, query: str) -> list[Row]:
         """Return the rows that the shell prints."""
@@ -122,6 +127,27 @@ def test_the_shell_runs_one_statement_after_the_other(shop: Shop, cli: Cli) -> N
     assert customer
     assert "Traceback" not in done.stderr
     assert cli.ok("category", "list") == before
+
+
+def test_the_archive_is_queried_with_duckdb(shop: Shop, cli: Cli, prefix: str) -> None:
+    """A record's column named as a folder keeps its values; anything but a SELECT is refused."""
+    cli.ok("archive", "run", str(shop.file), "--until-end")
+    groups = 'SELECT category, count(*) AS n, sum(amount) AS total FROM "{}" GROUP BY ALL ORDER BY ALL'
+    days = "SELECT count(*) AS n FROM \"{}\" WHERE ds >= '2020-01-01'"
+
+    def tried(query: str) -> list[Row]:
+        printed = cli.ok("sql", "shell", "--source", "warehouse", "--query", query, "--json")
+        return [json.loads(line) for line in printed.splitlines()]
+
+    refused = cli("sql", "shell", "--source", "warehouse", "--query", "CREATE TABLE t (a int)")
+    unknown = cli("sql", "shell", "--source", "warehouse", "--query", "SELECT 1 FROM nothing")
+
+    assert list(map(values, tried(groups.format(f"{prefix}.orders")))) == shop.expected(groups.format("orders"))
+    assert tried(days.format(f"{prefix}.views")) == [{"n": len(shop.views)}]
+    assert tried(days.format(f"{prefix}.orders")) == [{"n": len(shop.orders)}]
+    assert "one SELECT" in refused.stderr
+    assert f"{prefix}.views" in unknown.stderr.replace("\n", "")
+    assert "Traceback" not in refused.stderr + unknown.stderr
 
 
 def values(row: Row) -> tuple[Any, ...]:
