@@ -34,10 +34,10 @@ _ERRORS = {"400": "A parameter is invalid.", "503": "The server has not read all
 
 def openapi(served: Collection[ServedProcessor]) -> dict[str, Any]:
     """Return the document for these processors. The paths contain their names, so a generated client has a method for each."""
-    records = {each.name: members_of(each.category.record)[0] for each in served}
-    # Tools that generate clients know no other encoding of these types than JSON Schema.
-    _, schemas = msgspec.json.schema_components(
-        [Rows, Keys, ProcessorInfo, *records.values()], schema_hook=lambda _: {}, ref_template=_REFERENCE
+    records = [members_of(each.category.record)[0] for each in served]
+    # Records of one name in two modules get longer names, so references are looked up.
+    (_, _, _, *references), schemas = msgspec.json.schema_components(
+        [Rows, Keys, ProcessorInfo, *records], schema_hook=lambda _: {}, ref_template=_REFERENCE
     )
     paths: dict[str, Any] = {
         "/ready": {"get": _operation("Whether the server answers.", "ready", (), {"type": "object"})},
@@ -53,8 +53,8 @@ def openapi(served: Collection[ServedProcessor]) -> dict[str, Any]:
             )
         },
     }
-    for each in served:
-        paths |= _paths_of(each, records[each.name].__name__)
+    for each, record in zip(served, references, strict=True):
+        paths |= _paths_of(each, record)
     return {
         "openapi": "3.1.0",
         "info": {"title": "Penstock: results of processors", "version": "1"},
@@ -64,14 +64,14 @@ def openapi(served: Collection[ServedProcessor]) -> dict[str, Any]:
     }
 
 
-def _paths_of(served: ServedProcessor, record: str) -> Mapping[str, Any]:
+def _paths_of(served: ServedProcessor, record: Mapping[str, Any]) -> Mapping[str, Any]:
     base, identifier = f"/v1/processors/{served.name}", served.name.replace(".", "_")
     rows = {
         "allOf": [
             _reference("Rows"),
             {
                 "properties": {
-                    "results": {"type": "array", "items": {"properties": {"result": _reference(record)}}},
+                    "results": {"type": "array", "items": {"properties": {"result": record}}},
                 }
             },
         ]

@@ -10,6 +10,7 @@ from datetime import datetime, timezone
 from itertools import pairwise
 from pathlib import Path
 
+import jsonschema
 import pytest
 from support.cli import Cli
 from support.query_site import MINUTE, START, Server, Site, WaitUntil, ask, counts, minute_of, random_views
@@ -168,6 +169,29 @@ def test_tables_of_an_sql_file_are_served(cli: Cli, prefix: str, wait_until: Wai
     starts = [times[0], *(later for earlier, later in pairwise(times) if later - earlier >= 20_000)]
     assert [row.result["window_start"] for row in visits] == starts[: len(visits)]
     assert len(visits) >= len(starts) - 2
+
+
+def test_answers_have_the_documented_form(site: Site) -> None:
+    """Each operation of the OpenAPI document, with its own parameters; a record's fields, too."""
+    site.send(random_views(50, 12))
+    site.run()
+    server = site.serve("Counts", "Totals")
+    document = server.get("/openapi.json")
+    samples = {"key": "/p1", "count": 3, "limit": 3, "last": "52w", "prefix": "/"}
+    checked = []
+    for path, operations in document["paths"].items():
+        operation = operations["get"]
+        names = [parameter["name"] for parameter in operation["parameters"]]
+        answer = server.get(path, **{name: samples[name] for name in names if name in samples})
+        schema = operation["responses"]["200"]["content"]["application/json"]["schema"]
+        jsonschema.validate(answer, {**schema, "components": document["components"]})
+        checked.append(operation["operationId"])
+    record = {"$ref": "#/components/schemas/Count", "components": document["components"]}
+
+    assert len(set(checked)) == 2 + 2 * 4
+    jsonschema.validate({"page": "/p1", "at": 1, "views": 2}, record)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({"page": "/p1", "at": 1, "views": "2"}, record)
 
 
 def test_only_the_token_opens_the_server(site: Site, tmp_path: Path) -> None:
