@@ -54,13 +54,13 @@ def query(
     target: Annotated[
         str | None,
         typer.Argument(
-            metavar="[PROCESSOR | APP:PROCESSOR]",
+            metavar="PROCESSOR | APP:PROCESSOR",
             help="The name of a processor that a query server serves. With --store, an aggregator of an app; with --hybrid, one with outputs.",
             show_default=False,
         ),
     ] = None,
     key_argument: Annotated[
-        str | None, typer.Argument(metavar="[KEY]", help="This key only.", show_default=False)
+        str | None, typer.Argument(metavar="KEY", help="This key only.", show_default=False)
     ] = None,
     key: Annotated[str | None, typer.Option("--key", help="The same as KEY.", show_default=False)] = None,
     at: Annotated[

@@ -35,7 +35,7 @@ def serve(
     processors: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[PROCESSOR]…",
+            metavar="PROCESSOR…",
             help="Processors of the app; the default is all aggregators, and the stateless processors after them.",
             show_default=False,
         ),

@@ -156,7 +156,9 @@ def _print(result: TrialResult, *, as_json: bool) -> None:
     events = ", ".join(f"{counted(events, 'event')} of {name}" for name, events in result.read.items())
     lost = f" {counted(result.undecodable, 'message')} did not decode." if result.undecodable else ""
     rejected = f" {counted(result.dead_letters, 'event')} would become dead letters." if result.dead_letters else ""
-    note(f"{counted(len(result.rows), 'row')}{f' from {events}' if events else ''}.{lost}{rejected}")
+    names = ", ".join(result.truncated)
+    partial = f" Earlier events of {names} in this time span were not read: increase --limit for more." if names else ""
+    note(f"{counted(len(result.rows), 'row')}{f' from {events}' if events else ''}.{lost}{rejected}{partial}")
 
 
 def _shown(value: Any, is_time: bool) -> object:

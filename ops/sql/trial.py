@@ -51,6 +51,7 @@ class TrialResult:
         read: the number of events of each category.
         undecodable: the number of messages that did not decode.
         dead_letters: the number of events that a processor of the query rejected.
+        truncated: the categories with as many events as the limit; earlier ones were not read.
     """
 
     columns: Sequence[str]
@@ -59,6 +60,7 @@ class TrialResult:
     read: Mapping[str, int] = field(default_factory=dict)
     undecodable: int = 0
     dead_letters: int = 0
+    truncated: Sequence[str] = ()
 
 
 class TriedTable(NamedTuple):
@@ -179,6 +181,7 @@ class QueryTrial:
             {each.category.name: len(each) for each in records},
             sum(each.undecodable for each in records),
             sum(len(driver.dead_letters(processor)) for processor in processors),
+            [each.category.name for each in records if len(each) + each.undecodable >= self.limit],
         )
 
     def _compiled(self, query: str) -> SqlApp:

@@ -120,6 +120,11 @@ def test_the_shell_runs_one_statement_after_the_other(shop: Shop, cli: Cli) -> N
         "SELECT customer, count(*) AS n FROM orders GROUP BY ALL ORDER BY n DESC, max(placed) LIMIT 1"
     )
 
+    limited = cli("sql", "shell", str(shop.file), "--limit", "50", "--query", "SELECT placed, customer FROM orders")
+
+    assert "50 rows" in limited.stderr
+    assert "increase --limit" in limited.stderr
+    assert "--limit" not in done.stderr
     assert done.returncode == 1
     assert "seen, customer, page, ms" in done.stdout
     assert "query, line 1, column 8: There is no column 'nothing'" in done.stderr
