@@ -9,6 +9,7 @@ import typer
 
 from ...processors.apps.apps import AppName
 from ...processors.errors import PenstockError
+from ..listening import listening_at
 from .options import DEFAULT_FOLDER, Folder, Kafka, connect
 from .output import note
 from .signals import stop_on_signals
@@ -52,7 +53,7 @@ def dashboard(
         from ..dashboard.access import Access  # noqa: PLC0415
         from ..dashboard.broadcast import Broadcaster  # noqa: PLC0415
         from ..dashboard.poller import Poller  # noqa: PLC0415
-        from ..dashboard.serving import create_server, listening_at, url_of  # noqa: PLC0415
+        from ..dashboard.serving import create_server, url_of  # noqa: PLC0415
         from ..dashboard.site import SiteContent  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise DashboardMissing(
@@ -65,7 +66,7 @@ def dashboard(
     open_observer = observer_factory(target, folder)
     content = SiteContent(bus, app, folder / "state", title=target or bus.settings.bootstrap)
     with (
-        listening_at(host, port) as listener,
+        listening_at(host, port, "The dashboard") as listener,
         closing(
             Broadcaster(BrokerWait(fail_fast=fail_fast)(lambda: Poller.open(bus, open_observer(bus))))
         ) as broadcaster,

@@ -16,7 +16,7 @@ from ...state.files.file_store import open_file_store
 from ...transport.kafka import KafkaBus
 from ..laser.served_pairs import ServedPairs
 from ..laser.table import LaserTable
-from ..loopback import is_loopback
+from ..listening import is_loopback, listening_at
 from ..worker.assembly import Environment, assemble_worker, tune_gc
 from ..worker.health import Address, LoopMonitor, serve_health
 from ..worker.preflight import prepare
@@ -133,7 +133,7 @@ def _serve(table: LaserTable, bus: KafkaBus, environment: Environment, endpoint:
     try:
         # Only this command needs the parser, which is an extra.
         from ..laser.commands import Cursors, LaserServices  # noqa: PLC0415
-        from ..laser.server import Limits, listening_at, serving  # noqa: PLC0415
+        from ..laser.server import Limits, serving  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise LaserRefused(
             f"Laser needs the package {error.name}, which is not installed. Nothing was started. Install it with `pip install 'penstock[redis]'`."
@@ -141,7 +141,7 @@ def _serve(table: LaserTable, bus: KafkaBus, environment: Environment, endpoint:
     monitor = LoopMonitor()
     with (
         exit_within(STOP_WITHIN_S, NOT_SAVED_EFFECT),
-        listening_at(endpoint.host, endpoint.port) as listener,
+        listening_at(endpoint.host, endpoint.port, "Laser") as listener,
         serve_health(endpoint.health, monitor),
         ending(wait(lambda: prepare(table.processor(), bus))) as processor,
         assemble_worker(processor, bus, environment, call_bus=wait) as worker,

@@ -12,6 +12,7 @@ from ...processors.apps.apps import AppName
 from ...processors.errors import PenstockError
 from ..deploy.deployed_processors import deployed_processors
 from ..humanize import counted
+from ..listening import listening_at
 from ..monitoring.observer import Observer
 from ..monitoring.reports import node_of
 from ..serving.access import Access
@@ -73,7 +74,7 @@ def serve(
     """
     try:
         # Only this command needs the server, which is an extra.
-        from ..serving.serving import Certificate, create_server, listening_at  # noqa: PLC0415
+        from ..serving.serving import Certificate, create_server  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise ServerMissing(
             f"The query server needs the package {error.name}, which is not installed. Nothing was started. Install it with `pip install "
@@ -94,7 +95,7 @@ def serve(
         bus,
         lambda: Observer.open(bus, nodes, include_others=False, deployed=lambda: deployed_processors(folder)),
     )
-    with listening_at(host, port) as listener, closing(follower), closing(freshness):
+    with listening_at(host, port, "The query server") as listener, closing(follower), closing(freshness):
         server = create_server(follower, freshness, access, certificate)
 
         def stop() -> None:

@@ -19,7 +19,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ...processors.errors import PenstockError
-from ..loopback import is_loopback
+from ..listening import is_loopback
 
 MIN_TOKEN_LENGTH = 16
 """The shortest token, in characters. The token alone protects the data from the network."""

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import uvicorn
 
-from ...processors.errors import PenstockError
 from .access import Access
 from .broadcast import Broadcaster
 from .site import SiteContent, create_site
-
-
-class AddressUnavailable(PenstockError):
-    """The dashboard cannot listen on this address: choose another."""
 
 
 class Server(uvicorn.Server):
@@ -33,29 +26,6 @@ class Server(uvicorn.Server):
         """End the streams of browsers, then the server."""
         self._broadcaster.end_streams()
         await super().shutdown(sockets)
-
-
-@contextmanager
-def listening_at(host: str, port: int) -> Iterator[socket.socket]:
-    """Yield a socket that listens for browsers.
-
-    Args:
-        host: a name or an address of this machine.
-        port: the port; 0 for a free one.
-
-    Raises:
-        AddressUnavailable: another process uses the port, or the address is not one of this machine.
-    """
-    try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        listener = socket.create_server((host, port), family=family)
-    except OSError as error:
-        raise AddressUnavailable(
-            f"The dashboard cannot listen on {host}, port {port}: {error.strerror or error}. It was not started. Choose another port with "
-            "--port (0 for a free one), or an address of this machine with --host."
-        ) from error
-    with listener:
-        yield listener
 
 
 def url_of(listener: socket.socket) -> str:

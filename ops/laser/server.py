@@ -15,16 +15,11 @@ from dataclasses import dataclass
 
 import hiredis
 
-from ...processors.errors import PenstockError
 from .commands import LaserServices, Session
 from .resp import Failure, encode_reply
 
 _LOG = logging.getLogger("penstock.laser")
 _READ_BYTES = 64 * 2**10
-
-
-class LaserUnavailable(PenstockError):
-    """Laser cannot listen at its address: choose another one."""
 
 
 @dataclass(frozen=True)
@@ -42,25 +37,6 @@ class Limits:
     request_bytes: int = 2**20
     request_s: float = 10.0
     idle_s: float = 300.0
-
-
-@contextmanager
-def listening_at(host: str, port: int) -> Iterator[socket.socket]:
-    """Yield a socket that listens for clients.
-
-    Raises:
-        LaserUnavailable: another process uses the port, or the address is not one of this machine.
-    """
-    try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        listener = socket.create_server((host, port), family=family)
-    except OSError as error:
-        raise LaserUnavailable(
-            f"Laser cannot listen on {host}, port {port}: {error.strerror or error}. Nothing was read. Choose another port with --port (0 for a "
-            "free one), or an address of this machine with --host."
-        ) from error
-    with listener:
-        yield listener
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from ...processors.errors import PenstockError
-from ..loopback import is_loopback
+from ..listening import is_loopback
 
 MIN_TOKEN_LENGTH = 16
 """The shortest token, in characters."""

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import uvicorn
 
-from ...processors.errors import PenstockError
 from ..clock import SystemClock
+from ..listening import AddressUnavailable
 from .access import Access
 from .follower import ResultFollower
 from .freshness import FreshnessReader
@@ -22,10 +19,6 @@ _DRAIN_S = 5
 """The time for open requests at the end."""
 CONNECTIONS = 1_000
 """The most connections at a time; further ones receive 503."""
-
-
-class AddressUnavailable(PenstockError):
-    """The server cannot listen at this address, or its certificate is unusable: choose another one."""
 
 
 @dataclass(frozen=True)
@@ -39,27 +32,6 @@ class Certificate:
 
     file: Path
     key: Path
-
-
-@contextmanager
-def listening_at(host: str, port: int) -> Iterator[socket.socket]:
-    """Yield a socket that listens for clients.
-
-    Raises:
-        AddressUnavailable: another process uses the port, or the address is not one of this machine.
-    """
-    try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        listener = socket.create_server((host, port), family=family, backlog=1024)
-        # Accepted connections inherit it. Otherwise a body waits for the acknowledgement of its head, about 40 ms.
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    except OSError as error:
-        raise AddressUnavailable(
-            f"The query server cannot listen on {host}, port {port}: {error.strerror or error}. It was not started. Choose another port with "
-            "--port (0 for a free one), or an address of this machine with --host."
-        ) from error
-    with listener:
-        yield listener
 
 
 def create_server(

@@ -27,8 +27,8 @@ from penstock.ops.dashboard.dry_run_pool import DryRunner, DryRunPool
 from penstock.ops.dashboard.dry_run_process import DryRunRequest, run
 from penstock.ops.dashboard.history import HISTORY_MS, History, Sample
 from penstock.ops.dashboard.poller import PolledStatus
-from penstock.ops.dashboard.serving import AddressUnavailable, listening_at
 from penstock.ops.dashboard.site import PAGE, SiteContent, create_site
+from penstock.ops.listening import AddressUnavailable, listening_at
 from penstock.processors.apps.apps import AppName
 from penstock.processors.declare.dead_letters import DeadLetter
 from penstock.processors.errors import PenstockError
@@ -641,9 +641,9 @@ def test_an_expired_dead_letter_is_reported(site: Site) -> None:
 
 def test_a_port_in_use_is_reported() -> None:
     """With the option to change it."""
-    with listening_at("127.0.0.1", 0) as first:
+    with listening_at("127.0.0.1", 0, "The dashboard") as first:
         port = first.getsockname()[1]
-        with pytest.raises(AddressUnavailable, match="--port"), listening_at("127.0.0.1", port):
+        with pytest.raises(AddressUnavailable, match="--port"), listening_at("127.0.0.1", port, "The dashboard"):
             pass
 
 
