@@ -21,7 +21,7 @@ from ...state.files.file_store import open_file_store
 from ...transport.errors import BusUnreachable
 from ...transport.kafka import KafkaBus
 from ..humanize import counted, human_duration
-from ..worker.app_processes import levels_of, penstock_command, run_together
+from ..worker.app_processes import end_with_parent, levels_of, penstock_command, run_together
 from ..worker.assembly import Environment, assemble_worker, backups_of, tune_gc
 from ..worker.health import Address, LoopMonitor, serve_health
 from ..worker.preflight import ends_of, prepare
@@ -184,6 +184,7 @@ def run_one(
     json: bool,
 ) -> None:
     """Run one processor in this process until it is stopped or at the end of its inputs, and print its metrics."""
+    end_with_parent()
     backups, ages, monitor = backups_of(environment), BackupAges({}, 0.0), LoopMonitor()
     wait = BrokerWait(fail_fast=stop_options.fail_fast)
     with (

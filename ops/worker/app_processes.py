@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import logging
+import os
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,9 +16,12 @@ from ...processors.apps.apps import App
 from ...processors.declare.processor import Processor
 from ...processors.errors import PenstockError
 
+_LOG = logging.getLogger("penstock.worker")
 STOP_LIMIT_S = 60.0
 """How long a processor may take for its last checkpoint."""
 POLL_EVERY_S = 0.2
+LIFELINE_VARIABLE = "PENSTOCK_LIFELINE"
+"""The environment variable of a child process with the read end of a pipe, which ends when its parent dies."""
 
 Command = Callable[[type[Processor]], Sequence[str]]
 """Returns the command line that runs a processor."""
@@ -68,11 +75,16 @@ def _started(
     processors: Sequence[type[Processor]], command: Command
 ) -> Iterator[dict[type[Processor], subprocess.Popen[bytes]]]:
     nodes: dict[type[Processor], subprocess.Popen[bytes]] = {}
+    lifeline, own_end = os.pipe()
     try:
         for processor in processors:
             # A session of its own: Ctrl-C reaches this process, which then stops the nodes in an orderly way.
             nodes[processor] = subprocess.Popen(
-                list(command(processor)), stdin=subprocess.DEVNULL, start_new_session=True
+                list(command(processor)),
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+                pass_fds=(lifeline,),
+                env={**os.environ, LIFELINE_VARIABLE: str(lifeline)},
             )
         yield nodes
     finally:
@@ -85,6 +97,21 @@ def _started(
             except subprocess.TimeoutExpired:
                 node.kill()
                 node.wait()
+        os.close(lifeline)
+        os.close(own_end)
+
+
+def end_with_parent() -> None:
+    """Send SIGTERM to this process when the process that has started it for `run_together` dies, however it dies."""
+    lifeline = os.environ.pop(LIFELINE_VARIABLE, None)
+    if lifeline is not None:
+        threading.Thread(target=_await_end, args=(int(lifeline),), name="lifeline", daemon=True).start()
+
+
+def _await_end(lifeline: int) -> None:
+    os.read(lifeline, 1)  # nothing is written: this returns when the parent's end is closed
+    _LOG.warning("The process that started this worker has ended. The worker saves a last checkpoint and stops.")
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def penstock_command(*arguments: str) -> list[str]:
