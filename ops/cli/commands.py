@@ -17,6 +17,7 @@ _MODULES = {
     "archive": "archive:app",
     "state": "state:app",
     "snapshot": "snapshot:app",
+    "bisect": "bisect:bisect",
     "watermark": "watermark:app",
     "config": "config:app",
     "alerts": "alerts:app",

@@ -215,3 +215,41 @@ def test_snapshots_are_listed_described_and_deleted(cli: Cli, make_app: Callable
     assert after == []
     assert not list((cli.folder / "place").glob("*/*/pins/*"))
     assert not any("Traceback" in done.stderr for done in (nothing, without_store, running, unknown, changed))
+
+
+def test_bisect_finds_the_event_after_which_a_state_is_wrong(
+    cli: Cli, make_app: Callable[[str], Path], prefix: str
+) -> None:
+    """With snapshots before and after it, and without any; and it says when there is none."""
+    app = make_app("EXACTLY_ONCE")
+    send = ("category", "send", f"{prefix}.orders", "--app", str(app))
+    take = ("snapshot", "take", str(app), "--backup", "place", "--json")
+    workers = [cli.start("run", "--backup", "place", f"{app}:{name}") for name in ("Split", "Users", "Items")]
+    cli.ok(*send, stdin=order_lines(0))
+    cli.ok(*take)
+    bad = json.dumps({"number": 9_999, "user": "u3", "item": "i1", "amount": 90_000, "at": 500}) + "\n"
+    cli.ok(*send, stdin=order_lines(1) + bad + order_lines(2))
+    stop(*workers)
+    cli.ok("run", str(app), "--until-end", "--backup", "place")
+    workers = [cli.start("run", "--backup", "place", f"{app}:{name}") for name in ("Split", "Users", "Items")]
+    cli.ok(*take)
+    stop(*workers)
+    bisect = ("bisect", f"{app}:Users", "--key", "u3")
+    with_snapshots = cli(*bisect, "--when", "state > 80000", "--backup", "place")
+    found = json.loads(cli.ok(*bisect, "--when", "state > 80000", "--backup", "place", "--json"))
+    from_start = json.loads(cli.ok(*bisect, "--when", "state > 80000", "--json"))
+    never = cli(*bisect, "--when", "state > 1000000", "--backup", "place")
+    misspelt = cli(*bisect, "--when", "stat > 3")
+    of_items = json.loads(cli.ok("bisect", f"{app}:Items", "--key", "i1", "--when", "amount > 80000", "--json"))
+
+    assert with_snapshots.stderr.count("Snapshot ") == 2
+    assert "at offset" in with_snapshots.stdout
+    for cause in (found, from_start):
+        assert cause["event"]["number"] == 9_999
+        assert cause["after"] - cause["before"] == 90_000
+    assert found["offset"] == from_start["offset"]
+    assert found["replayed"] < from_start["replayed"]
+    assert of_items["event"]["number"] == 9_999
+    assert (never.returncode, "does not hold" in never.stderr) == (1, True)
+    assert "There is no column 'stat'" in misspelt.stderr
+    assert "Traceback" not in misspelt.stderr

@@ -1,0 +1,94 @@
+"""`penstock bisect`: the first event after which a condition on a state holds."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from ...processors.apps.apps import AppName
+from ...processors.monoids.equality import to_json_value
+from ...processors.sql.conditions import compile_condition
+from ..snapshots.bisecting import Cause, Search, expect_searchable, find_cause
+from ..snapshots.snapshot import SnapshotStore
+from .option_groups import with_option_groups
+from .options import AsJson, BackupLocation, Connection, OneTarget, only_processor
+from .output import note, print_facts, print_json
+from .signals import interruptible
+from .times import format_time
+
+
+@with_option_groups
+def bisect(
+    target: OneTarget,
+    key: Annotated[str, typer.Option("--key", help="The key whose state went wrong.")],
+    when: Annotated[
+        str,
+        typer.Option(
+            "--when",
+            metavar="CONDITION",
+            help="An SQL condition on the fields of the state, or on `state` if it is a plain value.",
+        ),
+    ],
+    *,
+    backups: BackupLocation,
+    connection: Connection,
+    json: AsJson = False,
+) -> None:
+    """Find the first event after which a condition on the state of a key holds.
+
+    Searches the app's snapshots for the last one in which it does not hold, and replays the events after it. Without snapshots, it replays from
+    the first event. Nothing is written.
+
+    Example: penstock bisect examples/flights/app.py:Scorer --key UA --when "state > 100" --backup backups
+    """
+    processor = expect_searchable(only_processor(target))
+    condition = compile_condition("--when", when, processor.state, "state")
+    store = backups.open()
+    search = Search(processor, key, condition, connection.open(), store, _quiet if json else note)
+    snapshots = []
+    if store is not None:
+        found, app = SnapshotStore(store), AppName(AppName.parse(target).path).load().name
+        snapshots = [found.read(app, id_) for id_ in found.ids(app)]
+    with interruptible("Nothing was changed."):
+        cause = find_cause(search, snapshots)
+    if cause is None:
+        note(f"`{when}` does not hold for {key} after any event up to now.")
+        raise typer.Exit(1)
+    if json:
+        print_json(_described(cause))
+    else:
+        _show(cause)
+
+
+def _show(cause: Cause) -> None:
+    place = f"{cause.category}/{cause.bucket}"
+    print_facts(
+        {
+            "event": f"{place} at offset {cause.offset:,}" if cause.offset is not None else f"a timer in {place}",
+            "arrived": "" if cause.arrived_ms is None else format_time(cause.arrived_ms),
+            "record": to_json_value(cause.event),
+            "state before": to_json_value(cause.before),
+            "state after": to_json_value(cause.after),
+            "replayed": f"{cause.replayed:,} events",
+        }
+    )
+    if cause.offset is not None:
+        note(f"See the messages around it: penstock category tail {cause.category} --from {cause.offset}")
+
+
+def _described(cause: Cause) -> dict[str, Any]:
+    return {
+        "category": cause.category,
+        "bucket": cause.bucket,
+        "offset": cause.offset,
+        "arrived_ms": cause.arrived_ms,
+        "event": to_json_value(cause.event),
+        "before": to_json_value(cause.before),
+        "after": to_json_value(cause.after),
+        "replayed": cause.replayed,
+    }
+
+
+def _quiet(_: str) -> None:
+    """Report nothing."""

@@ -1,0 +1,216 @@
+"""Bisection: the first event after which a condition on the state of a key holds.
+
+snapshots --binary search--> the last one in which it does not hold, and the first one in which it does
+          --replay between the two--> the event
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any, cast
+
+import msgspec
+
+from ...processors.declare.processor import Processor
+from ...processors.declare.stateful import Stateful
+from ...processors.lifecycle import ending
+from ...processors.shard.source_events import SourceEvents
+from ...state.backups.fetch import no_progress
+from ...state.backups.manifest import BackupId
+from ...state.backups.restore import opened_backup
+from ...state.backups.shard import ShardBackups
+from ...state.files.file_store import FileStore
+from ...transport.bus import Bus
+from ..replay.bus_source import BusEventSource
+from ..replay.debugger import Call, hook_calls
+from ..replay.event_source import Span
+from ..replay.initial_state import Empty, FromBackup, Start
+from ..replay.past_watermarks import past_watermarks
+from ..replay.replay import Replay, ReplayCallbacks
+from ..replay.shard_replay import ReplayCounts
+from ..worker.preflight import open_processor
+from .snapshot import Snapshot, SnapshotError
+
+Condition = Callable[[Any], bool]
+
+
+@dataclass(frozen=True)
+class Search:
+    """A search for the cause of a state.
+
+    Args:
+        processor: the processor with the state.
+        key: the key.
+        holds: the condition on the key's state.
+        bus: the bus with its events.
+        store: the backup store with its snapshots; None without one.
+        report: receives the progress.
+    """
+
+    processor: type[Stateful]
+    key: str
+    holds: Condition
+    bus: Bus
+    store: FileStore | None
+    report: Callable[[str], None] = lambda _: None
+
+
+@dataclass(frozen=True)
+class Cause:
+    """The first event after which the condition holds.
+
+    Args:
+        category: its category.
+        bucket: its bucket number.
+        offset: its offset; None if a timer caused it, or an event that was delivered later than read.
+        arrived_ms: its arrival (milliseconds since 1970, UTC); None as for the offset.
+        event: the event, or the timer.
+        before: the state before it; None without one.
+        after: the state after it.
+        replayed: the number of events that were replayed.
+    """
+
+    category: str
+    bucket: int
+    offset: int | None
+    arrived_ms: int | None
+    event: Any
+    before: Any
+    after: Any
+    replayed: int
+
+
+def expect_searchable(processor: type[Processor]) -> type[Stateful]:
+    """Return a processor whose states can be searched.
+
+    Raises:
+        SnapshotError: it is none.
+    """
+    is_searchable = issubclass(processor, Stateful) and len(processor.inputs()) == 1
+    if not is_searchable or processor.inputs()[0].partitioner is None:
+        raise SnapshotError(
+            f"{processor.__name__} cannot be searched: bisection needs a penstock.Stateful with one input of a known partitioner. Nothing was read. "
+            "`penstock replay --debug` stops at events of any processor."
+        )
+    return cast("type[Stateful]", processor)
+
+
+def find_cause(search: Search, snapshots: Sequence[Snapshot]) -> Cause | None:
+    """Return the cause; None if the condition does not hold after the last event either.
+
+    The condition should stay true once it is true. Otherwise, the result is one of the events after which it became true.
+
+    Args:
+        search: the search.
+        snapshots: the snapshots of the app, oldest first.
+
+    Raises:
+        SnapshotError: the condition holds in the oldest snapshot, and the events before it have expired.
+        ReplayRefused: events between two snapshots have expired.
+    """
+    category = search.processor.inputs()[0]
+    number = category.bucket_of(search.key)
+    taken = [snapshot for snapshot in snapshots if _backup_of(search, snapshot, number) is not None]
+    after = _first_true(search, taken, number)
+    before = taken[after - 1] if after else None
+    start: Start = Empty()
+    since = 0
+    if before is not None and search.store is not None:
+        start = FromBackup(search.store, _expect(_backup_of(search, before, number)))
+        since = before.processors[search.processor.name].shards[number].position.offsets[category.name]
+    until = None
+    if after < len(taken):
+        until = taken[after].processors[search.processor.name].shards[number].position.offsets[category.name]
+    search.report(
+        f"Replaying {category.name}/{number} from offset {since:,}"
+        + (f", the position of snapshot {before.id}," if before else "")
+        + (f" to {until:,}, the position of snapshot {taken[after].id} …" if until is not None else " to the end …")
+    )
+    return _replayed(search, number, start, Span(since, until))
+
+
+def _first_true(search: Search, taken: Sequence[Snapshot], number: int) -> int:
+    """Return the index of the first snapshot in which the condition holds; their number if there is none."""
+    low, high = 0, len(taken)
+    while low < high:
+        middle = (low + high) // 2
+        value = _state_in(search, taken[middle], number)
+        is_true = value is not None and search.holds(value)
+        search.report(f"Snapshot {taken[middle].id}: {search.key} has {value!r}: {'yes' if is_true else 'not yet'}.")
+        low, high = (low, middle) if is_true else (middle + 1, high)
+    return low
+
+
+def _backup_of(search: Search, snapshot: Snapshot, number: int) -> BackupId | None:
+    cut = snapshot.processors.get(search.processor.name)
+    shard = cut.shards.get(number) if cut is not None and cut.shape == search.processor.state_shape() else None
+    return BackupId.parse(shard.backup) if shard is not None and shard.backup else None
+
+
+def _expect(backup: BackupId | None) -> BackupId:
+    assert backup is not None  # noqa: S101 - only snapshots with a backup are searched
+    return backup
+
+
+def _state_in(search: Search, snapshot: Snapshot, number: int) -> Any:
+    assert search.store is not None  # noqa: S101 - the snapshots come from it
+    backups = ShardBackups(search.store, search.processor.name, number)
+    manifest = backups.read(_expect(_backup_of(search, snapshot, number)))
+    with opened_backup(backups, manifest, no_progress) as state:
+        [saved] = state.fetch([search.key.encode()])
+    return None if saved is None else msgspec.msgpack.decode(saved, type=search.processor.saved_type())
+
+
+def _replayed(search: Search, number: int, start: Start, span: Span) -> Cause | None:
+    counts, watch = ReplayCounts(), _Watch(search, number)
+    with (
+        ending(open_processor(search.processor, search.bus)) as running,
+        past_watermarks(running, search.bus) as watermarks,
+    ):
+        hook_calls(running, watch.around)
+        [shard] = Replay(running, BusEventSource(running, search.bus), span, start, [number], watermarks).shards()
+        with closing(shard.play(counts, ReplayCallbacks(watch=watch.record))) as batches:
+            for _ in batches:
+                if watch.cause is not None:
+                    return watch.cause
+    return watch.cause
+
+
+class _Watch:
+    """Looks at the state of the key after each call of the processor."""
+
+    def __init__(self, search: Search, number: int) -> None:
+        self._search = search
+        self._number = number
+        self._events: SourceEvents | None = None
+        self._replayed = 0
+        self.cause: Cause | None = None
+
+    def record(self, events: SourceEvents) -> None:
+        """Remember the events that are processed next."""
+        self._events = events
+        self._replayed += len(events.offsets)
+
+    def around(self, call: Call, make: Callable[[], Any]) -> Any:
+        """Make a call, and look at its result."""
+        result = make()
+        if self.cause is None and call.key == self._search.key and self._holds(result):
+            self.cause = self._described(call, result[0])
+        return result
+
+    def _holds(self, result: Any) -> bool:
+        is_valid = isinstance(result, tuple) and len(result) == 2
+        return is_valid and result[0] is not None and self._search.holds(result[0])
+
+    def _described(self, call: Call, after: Any) -> Cause:
+        event, before = call.arguments[0], call.arguments[1]
+        events = self._events
+        at = None if events is None else next((n for n, one in enumerate(events.events) if one is event), None)
+        name = self._search.processor.inputs()[0].name
+        if events is None or at is None:
+            return Cause(name, self._number, None, None, event, before, after, self._replayed)
+        return Cause(
+            name, self._number, events.offsets[at], events.arrived_ms[at], event, before, after, self._replayed
+        )
