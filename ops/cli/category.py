@@ -19,6 +19,7 @@ from ...processors.declare.codecs import Message
 from ...processors.declare.dead_letters import dead_letters_of
 from ...processors.declare.tombstones import Tombstone
 from ...processors.errors import PenstockError
+from ...processors.sql.conditions import JsonCondition
 from ...processors.time.timestamp_validation import nearest_datetime
 from ...transport.bus import Bus
 from ...transport.category_spec import CategorySpec, CategoryState
@@ -150,6 +151,19 @@ def tail(
     limit: Annotated[
         int | None, typer.Option(help="Stop after this number of records.", min=1, show_default=False)
     ] = None,
+    bucket: Annotated[
+        list[int] | None, typer.Option(help="Only this bucket; repeatable.", min=0, show_default=False)
+    ] = None,
+    key: Annotated[str | None, typer.Option(help="Only records with this key.", show_default=False)] = None,
+    where: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CONDITION",
+            help="Only records for which an SQL condition on their fields holds. A missing field is NULL.",
+            show_default=False,
+        ),
+    ] = None,
+    headers: Annotated[bool, typer.Option("--headers", help="Show the headers.")] = False,
     follow: Annotated[bool, typer.Option(help="Wait for new records at the end.")] = True,
     kafka: Kafka = None,
     folder: Folder = DEFAULT_FOLDER,
@@ -158,25 +172,51 @@ def tail(
     """Print a category's decoded records as they arrive.
 
     Example: penstock category tail scored --from "5m ago" --limit 10
+
+    Example: penstock category tail orders --from 0 --no-follow --where "amount > 100 AND city LIKE 'K%'"
     """
+    condition = None if where is None else JsonCondition("--where", where)
     bus = connect(kafka, folder)
     schemas = Schemas(bus)
-    for count, (bucket, message) in enumerate(_messages(bus, name, start, follow=follow), 1):
-        arrived = nearest_datetime(message.timestamp()[1]).isoformat(timespec="milliseconds")
-        record = {
-            "bucket": bucket.number,
-            "offset": message.offset(),
-            "arrived": arrived,
-            "key": key_text(message.key()),
-            "value": decode_any(message.value(), schemas),
-        }
-        if json:
-            print_json(record)
-        else:
-            line = f"{bucket}@{message.offset()} {arrived} {record['key']} {record['value']}"
-            out.out(printable(line), highlight=False)
+    count = read = 0
+    for place, message in _messages(bus, name, start, bucket, follow=follow):
+        read += 1
+        if key is not None and key_text(message.key()) != key:
+            continue
+        value = decode_any(message.value(), schemas)
+        if condition is not None and not condition(value):
+            continue
+        _show(_described(place, message, value, headers=headers), json=json)
+        count += 1
         if count == limit:
             return
+    if condition is not None and condition.mismatched:
+        records = counted(condition.mismatched, "record")
+        note(f"The condition does not fit the types of the fields of {records} of {read:,}.")
+
+
+def _described(place: Bucket, message: Message, value: Any, *, headers: bool) -> dict[str, Any]:
+    described = {
+        "category": place.category,
+        "bucket": place.number,
+        "offset": message.offset(),
+        "arrived": nearest_datetime(message.timestamp()[1]).isoformat(timespec="milliseconds"),
+        "key": key_text(message.key()),
+        "value": value,
+    }
+    if headers:
+        described["headers"] = {header: key_text(content) for header, content in message.headers() or ()}
+    return described
+
+
+def _show(record: dict[str, Any], *, json: bool) -> None:
+    category = record.pop("category")
+    if json:
+        print_json(record)
+        return
+    line = f"{category}/{record['bucket']}@{record['offset']} {record['arrived']} {record['key']} {record['value']}"
+    line += f" {record['headers']}" if record.get("headers") else ""
+    out.out(printable(line), highlight=False)
 
 
 def key_text(key: bytes | None) -> str | None:
@@ -184,10 +224,15 @@ def key_text(key: bytes | None) -> str | None:
     return None if key is None else key.decode(errors="backslashreplace")
 
 
-def _messages(bus: Bus, name: str, start: str | None, *, follow: bool) -> Iterator[tuple[Bucket, Message]]:
+def _messages(
+    bus: Bus, name: str, start: str | None, numbers: Sequence[int] | None, *, follow: bool
+) -> Iterator[tuple[Bucket, Message]]:
     state = bus.catalog.describe(name)
-    unfinished = {Bucket(name, bucket) for bucket in state.ends}
-    starts = _starts(bus, state, start)
+    unknown = sorted(set(numbers or ()) - state.ends.keys())
+    if unknown:
+        raise typer.BadParameter(f"{name} has no bucket {unknown[0]}: its buckets are 0 to {len(state.ends) - 1}.")
+    starts = {number: at for number, at in _starts(bus, state, start).items() if numbers is None or number in numbers}
+    unfinished = {Bucket(name, number) for number in starts}
     with closing(bus.scanner([Position(Bucket(name, n), offset) for n, offset in starts.items()])) as scanner:
         while follow or unfinished:
             polled = scanner.poll(0.2)

@@ -8,7 +8,7 @@ import pytest
 from msgspec import field
 
 import penstock as ps
-from penstock.processors.sql.conditions import compile_condition
+from penstock.processors.sql.conditions import JsonCondition, compile_condition
 from penstock.processors.sql.errors import SqlRefused
 
 
@@ -62,3 +62,46 @@ def test_invalid_conditions_are_refused_at_their_place(text: str, problem: str) 
     """The message names the option, and shows the text with a caret."""
     with pytest.raises(SqlRefused, match=problem):
         compile_condition("--when", text, Account, "state")
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [
+        ("amount > 100", [1, 3]),
+        ("amount > 100 OR \"user\" = 'bob'", [1, 2, 3]),
+        ("place.city = 'Kiel'", [2]),
+        ("amount IS NULL", [4, 5]),
+        ("lower(\"user\") LIKE 'a%'", [1]),
+        ("NOT paid", [2]),
+        ("coalesce(amount, 0) = 0", [4, 5]),
+        ('length("user") = 3', [1, 2]),
+    ],
+)
+def test_a_condition_on_messages_follows_the_types_of_each(text: str, numbers: list[int]) -> None:
+    """A missing field is NULL. A message of other types does not match, and is counted."""
+    messages: list[Any] = [
+        {"n": 1, "amount": 120, "user": "Ann", "paid": True},
+        {"n": 2, "amount": 90.5, "user": "bob", "place": {"city": "Kiel"}, "paid": False},
+        {"n": 3, "amount": 200.0, "place": "Kiel"},
+        {"n": 4, "amount": None},
+        {"n": 5},
+        {"n": 6, "amount": "many"},
+        {"n": 7, "amount": [1]},
+    ]
+    condition = JsonCondition("--where", text)
+    assert [one["n"] for one in messages if condition(one)] == numbers
+    assert condition.mismatched == (2 if "amount" in text and "NULL" not in text else condition.mismatched)
+
+
+def test_a_message_that_is_no_object_has_one_field() -> None:
+    """Its name is value."""
+    condition = JsonCondition("--where", "value LIKE '%ERROR%'")
+    assert [condition(line) for line in ("an ERROR", "fine", None, 3)] == [True, False, False, False]
+    assert condition.mismatched == 1
+
+
+@pytest.mark.parametrize("text", ["", "amount >", "amount > (select 1)", "frob(amount) > 1", "amount > 1; 2 > 1"])
+def test_a_condition_that_fits_no_message_is_refused_at_once(text: str) -> None:
+    """Before any message is read."""
+    with pytest.raises(SqlRefused):
+        JsonCondition("--where", text)

@@ -1,0 +1,69 @@
+"""`penstock category tail` with its filters, on a real broker."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from support.cli import Cli
+
+from penstock.transport.kafka import KafkaBus, KafkaSettings
+from penstock.transport.messages import Outgoing
+
+VALUES: list[dict[str, Any]] = [{"n": n, "amount": n * 10, "city": ("Kiel", "Ulm")[n % 2]} for n in range(12)]
+
+
+@pytest.fixture
+def orders(cli: Cli, kafka: str, prefix: str) -> str:
+    """A category with records, one text, and a tombstone; each message has a header."""
+    name = f"{prefix}.orders"
+    cli.ok("category", "create", name, "--buckets", "2")
+    writer = KafkaBus(KafkaSettings(kafka)).writer()
+    messages = [
+        Outgoing(b"k%d" % (one["n"] % 3), json.dumps(one).encode(), one["n"] % 2, [("source", b"test\x1b[31m")])
+        for one in VALUES
+    ]
+    writer.send(
+        name, [*messages, Outgoing(b"k1", b'{"n": 12, "amount": "many"}', 0, None), Outgoing(b"k1", None, 0, None)]
+    )
+    writer.flush()
+    writer.close()
+    return name
+
+
+@pytest.mark.parametrize(
+    ("options", "holds"),
+    [
+        (("--where", "amount > 50 AND city = 'Kiel'"), lambda one: one["amount"] > 50 and one["city"] == "Kiel"),
+        (("--bucket", "1"), lambda one: one["n"] % 2 == 1),
+        (("--key", "k2", "--where", "n < 9"), lambda one: one["n"] % 3 == 2 and one["n"] < 9),
+    ],
+    ids=["where", "bucket", "key and where"],
+)
+def test_only_matching_records_are_shown(cli: Cli, orders: str, options: tuple[str, ...], holds: Any) -> None:
+    """Compared with the filter in Python. Records of other types do not match, and are counted."""
+    done = cli("category", "tail", orders, "--from", "0", "--no-follow", "--json", *options)
+    found = [json.loads(line)["value"]["n"] for line in done.stdout.splitlines()]
+
+    assert sorted(found) == [one["n"] for one in VALUES if holds(one)]
+    assert ("does not fit the types of the fields of 1 record of 14" in done.stderr) == ("amount" in str(options))
+
+
+def test_headers_are_shown_without_their_control_characters(cli: Cli, orders: str) -> None:
+    """In JSON they are escaped, too."""
+    shown = cli.ok("category", "tail", orders, "--from", "0", "--limit", "1", "--headers")
+    in_json = json.loads(cli.ok("category", "tail", orders, "--from", "0", "--limit", "1", "--headers", "--json"))
+
+    assert "test\\x1b[31m" in shown
+    assert in_json["headers"] == {"source": "test\x1b[31m"}
+
+
+def test_wrong_filters_are_explained(cli: Cli, orders: str) -> None:
+    """Before a record is shown."""
+    condition = cli("category", "tail", orders, "--where", "amount >")
+    bucket = cli("category", "tail", orders, "--bucket", "7")
+
+    assert "--where, line 1" in condition.stderr
+    assert "has no bucket 7" in bucket.stderr
+    assert not any("Traceback" in done.stderr for done in (condition, bucket))
