@@ -36,6 +36,7 @@ from penstock.transport.messages import Bucket, Outgoing, Position
 FOLDER = Path(".penstock/day")
 APP = FOLDER / "app" / "app.py"
 ALERTS = FOLDER / "alerts.jsonl"
+NOTES = FOLDER / "alerts.log"
 LIMIT_S = 180.0
 FEW = 40_000
 """The number of flights before the backlog, and the number of single flights at the end."""
@@ -102,8 +103,10 @@ def deploy_and_load(bus: Bus, few: list[Flight]) -> None:
 def fall_behind_and_scale_out(bus: Bus, many: list[Flight]) -> None:
     """Send more flights than one worker can process at once, wait for the alert, and scale the slowest processor."""
     title("An alert reports the backlog")
-    alerts = start("alerts", "run", str(APP), "--every", "0.5", "--command", f"tee -a {ALERTS.absolute()}")
+    command = ("alerts", "run", str(APP), "--every", "0.5", "--command", f"tee -a {ALERTS.absolute()}")
+    alerts = start(*command, notes=NOTES)
     try:
+        until("alerts are evaluated", lambda: "evaluates the alerts" in NOTES.read_text())
         send(bus, many)
         until("an alert has fired", lambda: ALERTS.exists() and "backlog" in ALERTS.read_text())
         penstock("alerts", "list")

@@ -53,9 +53,18 @@ def penstock(*arguments: str, check: bool = True) -> int:
     return code
 
 
-def start(*arguments: str) -> subprocess.Popen[bytes]:
-    """Start a command in the background."""
-    return subprocess.Popen([sys.executable, "-m", "penstock", *arguments])
+def start(*arguments: str, notes: Path | None = None) -> subprocess.Popen[bytes]:
+    """Start a command in the background.
+
+    Args:
+        arguments: those of the command.
+        notes: a file for its standard error; None for this program's.
+    """
+    command = [sys.executable, "-m", "penstock", *arguments]
+    if notes is None:
+        return subprocess.Popen(command)
+    with notes.open("wb") as file:
+        return subprocess.Popen(command, stderr=file)
 
 
 def end(command: subprocess.Popen[bytes]) -> None:

@@ -144,9 +144,13 @@ def run(
         closing(BrokerWait(fail_fast=fail_fast)(open_loop)) as loop,
         stop_on_signals(stopped.set),
     ):
+        was_active = False
         while not stopped.is_set():
             for notification in loop.run_once():
                 _show(notification, json=json)
+            if loop.is_active and not was_active:
+                note(f"This process evaluates the alerts, every {every:g} s.")
+            was_active = loop.is_active
             stopped.wait(every if loop.is_active else STAND_BY_S)
 
 
