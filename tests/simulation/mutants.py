@@ -19,7 +19,8 @@ class Mutant:
     Args:
         symptom: the effect of the fault.
         profile: the profile that makes it likely.
-        seeds: a number of seeds that surely contains a failing one. Which seed fails depends on every line that the library runs.
+        seeds: a number of seeds that surely contains several failing ones. Which seeds fail depends on every line that the library runs; the
+            search stops at the first.
         faulty: returns the fault, in a block.
     """
 
@@ -33,7 +34,7 @@ MUTANTS: dict[str, Mutant] = {
     "event time is not saved": Mutant(
         "After a restart, late events are added to completed windows.",
         "late",
-        100,
+        1_000,
         repaired_faults.event_time_is_not_saved,
     ),
     "chunks are dropped": Mutant("Sliding windows lack old events.", "sliding", 60, repaired_faults.chunks_are_dropped),
@@ -71,7 +72,7 @@ MUTANTS: dict[str, Mutant] = {
     "one shard speaks for all": Mutant(
         "Windows complete at the watermark of the fastest upstream shard.",
         "buckets",
-        100,
+        500,
         repaired_faults.one_shard_speaks_for_all,
     ),
     "leftovers stay": Mutant(
@@ -92,7 +93,7 @@ MUTANTS: dict[str, Mutant] = {
     "a bootstrap by the last file": Mutant(
         "A bootstrap skips the events that an archiver had not written when it died between two files.",
         "archive",
-        120,
+        600,
         repaired_faults.bootstrap_by_the_last_file,
     ),
     "expired positions make it new": Mutant(
@@ -116,7 +117,7 @@ MUTANTS: dict[str, Mutant] = {
     "early results are forgotten": Mutant(
         "After a change of owner, early results of open windows are never written.",
         "early",
-        60,
+        400,
         repaired_faults.early_results_are_forgotten,
     ),
     "told again by a lost state": Mutant(
@@ -134,7 +135,7 @@ MUTANTS: dict[str, Mutant] = {
     "archivers share an epoch": Mutant(
         "An archiver that was paused overwrites archived events.",
         "archive",
-        300,
+        900,
         repaired_faults.archivers_share_an_epoch,
     ),
     "silence is idleness": Mutant(
@@ -155,7 +156,7 @@ MUTANTS: dict[str, Mutant] = {
     "watermarks are no news": Mutant(
         "Windows downstream of a quiet stateless shard never complete.",
         "promises",
-        80,
+        500,
         repaired_faults.watermarks_are_no_news,
     ),
 }

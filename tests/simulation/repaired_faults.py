@@ -250,7 +250,7 @@ def one_shard_speaks_for_all() -> AbstractContextManager[object]:
 
 def leftovers_stay() -> AbstractContextManager[object]:
     """Open a writer without aborting transactions of its predecessor."""
-    return patch.object(MemoryTransactionalWriter, "_abort_leftovers", lambda *_: None)
+    return patch.object(MemoryTransactionalWriter, "_abort_left_open", lambda *_: None)
 
 
 def no_sweeps() -> AbstractContextManager[object]:

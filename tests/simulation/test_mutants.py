@@ -15,3 +15,6 @@ def test_the_simulation_finds_each_returning_fault(name: str) -> None:
     found = simulate("--profile", mutant.profile, "--seeds", str(mutant.seeds), "--mutant", name, "--stop-at-failure")
 
     assert found.returncode == 1, found.stdout + found.stderr[-2_000:]
+    assert found.stdout.lstrip().startswith("seed "), found.stderr[
+        -2_000:
+    ]  # a fault that is not found, not an error of the search
