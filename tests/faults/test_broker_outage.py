@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,14 +12,25 @@ from pathlib import Path
 import pytest
 from support.cli import Cli
 from support.exactness import expect_totals_count_each_reading_once
-from support.kafka_proxy import KafkaProxy, proxied_kafka
+from support.kafka_proxy import (
+    DESCRIBE_CONFIGS,
+    FIND_COORDINATOR,
+    LIST_OFFSETS,
+    METADATA,
+    OFFSET_FETCH,
+    KafkaProxy,
+    proxied_kafka,
+)
 from support.meters import readings
 from support.subjects import EXACT, PAIRS, Subject, events
 from support.trials import create_job, expect_guarantees
 from support.victims import SHORT_TIMEOUTS, Job, exit_code_of
 
 from penstock.ops.worker.preflight import prepare
+from penstock.transport.bus import Catalog
+from penstock.transport.errors import BusUnreachable
 from penstock.transport.kafka import KafkaBus, KafkaSettings
+from penstock.transport.kafka.catalog import DECISION_LIMIT_S
 
 EVENTS = events(1_500)
 SUBJECTS = [Subject("stateful", *pair) for pair in PAIRS] + [Subject("stateless", EXACT, EXACT)]
@@ -145,6 +157,44 @@ def test_a_worker_that_is_stopped_during_an_outage_ends_in_time(
     assert worker.returncode in {0, 75}  # everything may have been saved before
     outer.ok("run", str(exact), "--until-end")
     expect_totals_count_each_reading_once(through_proxy[0], prefix, 3_000)
+
+
+REQUESTS: list[tuple[int, Callable[[Catalog, str, str], object]]] = [
+    (METADATA, lambda catalog, _, name: catalog.topics([name])),
+    (DESCRIBE_CONFIGS, lambda catalog, _, name: catalog.durability(name)),
+    (LIST_OFFSETS, lambda catalog, _, name: catalog.ends(name)),
+    (FIND_COORDINATOR, lambda catalog, group, name: catalog.committed(group, name)),
+    (OFFSET_FETCH, lambda catalog, group, name: catalog.committed(group, name)),
+]
+
+
+@pytest.mark.parametrize(("request_", "call"), REQUESTS, ids=["topics", "settings", "ends", "coordinator", "positions"])
+def test_a_request_ends_if_the_broker_goes_away_during_it(
+    through_proxy: tuple[str, KafkaProxy],
+    away: KafkaProxy,
+    outer: Cli,
+    app: Path,
+    prefix: str,
+    request_: int,
+    call: Callable[[Catalog, str, str], object],
+) -> None:
+    """Otherwise neither monitoring nor a worker would report the outage."""
+    outer.ok("category", "create", str(app))
+    catalog = KafkaBus(KafkaSettings(through_proxy[0])).catalog
+    catalog.names()
+    away.cut_at = request_
+    failed: list[BusUnreachable] = []
+
+    def request() -> None:
+        with pytest.raises(BusUnreachable, match="No Kafka broker answers") as raised:
+            call(catalog, f"{prefix}.large", f"{prefix}.readings")
+        failed.append(raised.value)
+
+    requesting = threading.Thread(target=request, daemon=True)
+    requesting.start()
+    requesting.join(DECISION_LIMIT_S / 2)
+
+    assert failed
 
 
 @pytest.mark.parametrize(

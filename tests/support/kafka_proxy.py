@@ -18,7 +18,12 @@ import pytest
 from penstock.ops.dev_services import kafka as local_kafka
 from penstock.ops.dev_services import running_kafka
 
+LIST_OFFSETS = 2
+METADATA = 3
+OFFSET_FETCH = 9
+FIND_COORDINATOR = 10
 END_TXN = 26
+DESCRIBE_CONFIGS = 32
 _FLEXIBLE_SINCE = 3
 """From this version of EndTxn on, an answer has an empty list of tags after the correlation id."""
 
@@ -37,6 +42,8 @@ class KafkaProxy:
         self.port: int = self._listener.getsockname()[1]
         self.target_port = 0
         self.falsify: Falsify = lambda _: None
+        self.cut_at: int | None = None
+        """The kind of request, as an API key, that starts an outage instead of being passed on."""
         self.answers = 0
         self._counting = threading.Lock()
         self._cut = False
@@ -56,7 +63,7 @@ class KafkaProxy:
 
     def let_through(self) -> None:
         """Accept connections again."""
-        self._cut = False
+        self._cut, self.cut_at = False, None
 
     def _accept(self) -> None:
         while True:
@@ -77,6 +84,9 @@ class KafkaProxy:
         with suppress(OSError), client, server:
             for frame in _frames(client):
                 key, version, correlation = struct.unpack_from(">hhi", frame)
+                if key == self.cut_at:
+                    self.cut_off()
+                    return
                 if key == END_TXN:
                     versions[correlation] = version
                 server.sendall(struct.pack(">i", len(frame)) + frame)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
+from concurrent.futures import Future
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 
 from penstock.transport.errors import (
     Aborted,
@@ -207,3 +208,13 @@ def test_every_request_reports_the_address_of_an_unreachable_broker(
         address = f"127.0.0.1:{free.getsockname()[1]}"
         with pytest.raises(BusUnreachable, match=f"No Kafka broker answers at {address} within 1 s"):
             request_of(KafkaCatalog(KafkaSettings(address)))
+
+
+def test_a_request_that_the_client_forgot_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends with the error of an outage instead of waiting forever."""
+    monkeypatch.setattr(catalog, "ANSWER_LIMIT_S", 0.01)
+    monkeypatch.setattr(catalog, "FORGOTTEN_AFTER_S", 0.01)
+    with pytest.raises(KafkaException) as raised:
+        catalog._answer(Future[int]())
+
+    assert isinstance(translate(raised.value.args[0], "A request failed"), BusUnreachable)

@@ -4,12 +4,30 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as NoAnswer
 from contextlib import closing, contextmanager
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, OffsetSpec, ResourceType
+from confluent_kafka import (
+    OFFSET_INVALID,
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import (
+    AdminClient,
+    ConfigResource,
+    ListOffsetsResultInfo,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
 
 from ..category_spec import CategorySpec, CategoryState, Durability, Topic
 from ..errors import BatchesRefused, BusError, BusRefuses, BusUnreachable, GroupInUse, MissingCategory
@@ -23,6 +41,8 @@ from .settings import KafkaSettings
 
 ANSWER_LIMIT_S = 10.0
 """The time limit of a request."""
+FORGOTTEN_AFTER_S = 2.0
+"""How long after its time limit a request without an answer counts as forgotten by the client."""
 
 SETTLE_LIMIT_S = 30.0
 """The time limit for a change to reach every broker."""
@@ -36,6 +56,7 @@ SETTLE_STEP_S = 0.02
 _SAFE_REPLICAS = 3
 _CLUSTER_DEFAULT = -1
 _SAFE = {"min.insync.replicas": "2", "unclean.leader.election.enable": "false"}
+_T = TypeVar("_T")
 _FRAME_BYTES = 100
 """The greatest overhead of a batch with one message."""
 
@@ -50,7 +71,7 @@ _OCCUPIED = frozenset(
         KafkaError.FENCED_INSTANCE_ID,
     }
 )
-# The errors of a partition that was just created, or whose leader has moved.
+# The errors of a partition that was just created, whose leader has moved, or whose connection broke.
 _LEADERLESS = frozenset(
     {
         KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -59,6 +80,7 @@ _LEADERLESS = frozenset(
         KafkaError.FENCED_LEADER_EPOCH,
         KafkaError.UNKNOWN_LEADER_EPOCH,
         KafkaError._NOENT,
+        KafkaError._TRANSPORT,
     }
 )
 
@@ -109,7 +131,7 @@ class KafkaCatalog:
         deadline = time.monotonic() + ANSWER_LIMIT_S
         while True:
             try:
-                self._admin.create_topics([topic], request_timeout=ANSWER_LIMIT_S)[topic.topic].result()
+                _answer(self._admin.create_topics([topic], request_timeout=ANSWER_LIMIT_S)[topic.topic])
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.INVALID_REPLICATION_FACTOR or time.monotonic() > deadline:
                     raise
@@ -121,7 +143,7 @@ class KafkaCatalog:
         """Delete a topic."""
         self._expect_access()
         with self._translated(f"Category {name} was not deleted"):
-            self._admin.delete_topics([name], request_timeout=ANSWER_LIMIT_S)[name].result()
+            _answer(self._admin.delete_topics([name], request_timeout=ANSWER_LIMIT_S)[name])
         self._settle(f"the deletion of category {name}", lambda metadata: _buckets(metadata, name) == 0)
 
     def resize(self, name: str, buckets: int) -> None:
@@ -129,7 +151,7 @@ class KafkaCatalog:
         self._expect_access()
         with self._translated(f"Category {name} was not resized to {buckets} buckets"):
             request = [NewPartitions(name, buckets)]
-            self._admin.create_partitions(request, request_timeout=ANSWER_LIMIT_S)[name].result()
+            _answer(self._admin.create_partitions(request, request_timeout=ANSWER_LIMIT_S)[name])
         self._settle(f"category {name} with {buckets} buckets", lambda metadata: _buckets(metadata, name) == buckets)
 
     def names(self) -> list[str]:
@@ -157,7 +179,7 @@ class KafkaCatalog:
         requests = self._admin.describe_topics(TopicCollection(list(names)), request_timeout=ANSWER_LIMIT_S)
         for name, future in requests.items():
             try:
-                described = future.result()
+                described = _answer(future)
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                     raise self._translate(error.args[0], f"Category {name} was not described") from error
@@ -174,7 +196,7 @@ class KafkaCatalog:
     def _config(self, name: str) -> Any:
         resource = ConfigResource(ResourceType.TOPIC, name)
         with self._translated(f"Category {name} was not described"):
-            return self._admin.describe_configs([resource], request_timeout=ANSWER_LIMIT_S)[resource].result()
+            return _answer(self._admin.describe_configs([resource], request_timeout=ANSWER_LIMIT_S)[resource])
 
     def durability(self, name: str) -> Durability:
         """Return the replication and timestamp settings of a topic."""
@@ -217,8 +239,7 @@ class KafkaCatalog:
         answer = self._admin.list_offsets(request, request_timeout=ANSWER_LIMIT_S)
         try:
             return {
-                Bucket(partition.topic, partition.partition): future.result().offset
-                for partition, future in answer.items()
+                Bucket(partition.topic, partition.partition): _offset(future) for partition, future in answer.items()
             }
         except KafkaException as error:
             if error.args[0].code() in _LEADERLESS:
@@ -263,6 +284,7 @@ class KafkaCatalog:
                         raise self._translate(
                             error.args[0], f"The positions of group {group} in {name} were not read"
                         ) from error
+                self._metadata()  # a transaction is decided only if a broker answers
                 time.sleep(SETTLE_STEP_S)
         finally:
             client.close()
@@ -285,7 +307,7 @@ class KafkaCatalog:
     def forget_group(self, group: str) -> None:
         """Delete a group without members, if it exists."""
         try:
-            self._admin.delete_consumer_groups([group], request_timeout=ANSWER_LIMIT_S)[group].result()
+            _answer(self._admin.delete_consumer_groups([group], request_timeout=ANSWER_LIMIT_S)[group])
         except KafkaException as error:
             code = error.args[0].code()
             if code == KafkaError.NON_EMPTY_GROUP:
@@ -363,10 +385,11 @@ class KafkaCatalog:
         while True:
             answer = self._admin.list_offsets(request, isolation_level=isolation, request_timeout=ANSWER_LIMIT_S)
             try:
-                return {partition.partition: future.result().offset for partition, future in answer.items()}
+                return {partition.partition: _offset(future) for partition, future in answer.items()}
             except KafkaException as error:
                 if error.args[0].code() not in _LEADERLESS or time.monotonic() > deadline:
                     raise self._translate(error.args[0], f"The offsets of category {name} were not read") from error
+            self._metadata()  # refreshes the client's cached leaders, unless no broker answers
             time.sleep(SETTLE_STEP_S)
 
     def _settle(self, change: str, is_visible: Callable[[Any], bool]) -> None:
@@ -378,6 +401,31 @@ class KafkaCatalog:
                     f"The cluster accepted the change, but not every broker shows {change} after {SETTLE_LIMIT_S:.0f} s. Check the brokers' logs."
                 )
             time.sleep(SETTLE_STEP_S)
+
+
+def _answer(future: Future[_T]) -> _T:
+    """Return the answer of a request of the admin client.
+
+    If the connection breaks during a request, librdkafka (2.16) may forget the request with its time limit.
+
+    Raises:
+        KafkaException: the request failed, or is not answered.
+    """
+    try:
+        return future.result(ANSWER_LIMIT_S + FORGOTTEN_AFTER_S)
+    except NoAnswer:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from None
+
+
+def _offset(future: Future[ListOffsetsResultInfo]) -> int:
+    """Return the answer of a request for an offset, as `_answer`.
+
+    If the connection breaks during the request, the client (2.16) answers with an invalid offset in place of an error.
+    """
+    offset = int(_answer(future).offset)
+    if offset == OFFSET_INVALID:
+        raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+    return offset
 
 
 def _buckets(metadata: Any, name: str) -> int:
