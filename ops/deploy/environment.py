@@ -56,7 +56,7 @@ def variable_values(names: Iterable[str], environment: Mapping[str, str], proces
 def save_variables(path: Path, values: Mapping[str, str]) -> None:
     """Write values to a file that only its owner can read."""
     lines = (f"{name}={_quoted(value)}\n" for name, value in sorted(values.items()))
-    replace_file(path, "".join(lines).encode(), mode=0o600)
+    replace_file(path, "".join(lines).encode())
 
 
 def load_variables(path: Path) -> dict[str, str]:

@@ -22,7 +22,7 @@ from typing import TypeVar
 import msgspec
 
 from ...processors.apps.app_files import Contents
-from ...state.files.durable import replace_file
+from ...state.files.durable import make_private_folder, replace_file
 from ..dev_services.lock import exclusive
 from ..dev_services.service import Progress
 from .errors import DeployError, NotDeployed
@@ -201,7 +201,7 @@ class DeploymentFiles:
         shutil.rmtree(target_folder.parent, ignore_errors=True)  # an interrupted command may have left a partial copy
         for name, source in code.files.items():
             target = target_folder / name
-            target.parent.mkdir(parents=True, exist_ok=True)
+            make_private_folder(target.parent)
             shutil.copyfile(source, target)
         replace_file(self._version(version.number).with_suffix(".json"), msgspec.json.encode(version))
 

@@ -27,7 +27,7 @@ import psutil
 from supervisor.states import ProcessStates
 from supervisor.xmlrpc import Faults, SupervisorTransport
 
-from ...state.files.durable import replace_file
+from ...state.files.durable import make_private_folder, replace_file
 from ..dev_services.errors import ServiceFailedError, last_lines_of
 from ..dev_services.service import MARKER, Daemon, Program, wait_until
 from ..worker.app_processes import STOP_LIMIT_S
@@ -66,7 +66,7 @@ class Supervisord:
 
     def set_worker_count(self, name: str, workers: int) -> None:
         """Keep the first workers of a deployment running, and stop the others."""
-        (self._folder / "logs" / name).mkdir(parents=True, exist_ok=True)
+        make_private_folder(self._folder / "logs" / name)
         configs = {self._program(name, worker): worker_config(self._folder, name, worker) for worker in range(workers)}
         for path in self._programs_of(name) - set(configs):
             path.unlink()

@@ -63,7 +63,8 @@ class Systemd:
             _systemctl("disable", "--now", *superfluous)
         if workers:
             _systemctl("show", "--property=Version")  # fails before any file is written
-            replace_file(template, unit_text(self._folder, name).encode())
+            # It contains no values, and systemd warns about units that others cannot read.
+            replace_file(template, unit_text(self._folder, name).encode(), mode=0o644)
             _systemctl("daemon-reload")
             _systemctl("enable", "--now", *(unit_of(name, worker) for worker in range(workers)))
         elif template.exists():

@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from ...state.files.durable import make_private_folder
+
 
 @contextmanager
 def exclusive(path: Path, on_wait: Callable[[], object]) -> Iterator[None]:
@@ -14,7 +16,7 @@ def exclusive(path: Path, on_wait: Callable[[], object]) -> Iterator[None]:
         path: created if missing, with its folders. It is never removed, because two processes could then lock two files of the same name.
         on_wait: called once before a wait.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_private_folder(path.parent)
     with path.open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

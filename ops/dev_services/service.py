@@ -18,6 +18,7 @@ from typing import Literal
 import msgspec
 import psutil
 
+from ...state.files.durable import make_private_folder
 from .errors import ServiceFailedError, StateUnreadableError, last_lines_of
 
 MARKER = "{marker}"
@@ -225,7 +226,7 @@ class Daemon:
             self._save(Record(record.ports))
 
     def _save(self, record: Record) -> None:
-        self._file.parent.mkdir(parents=True, exist_ok=True)
+        make_private_folder(self._file.parent)
         temporary = self._file.with_suffix(".new")
         temporary.write_bytes(msgspec.json.encode(record))
         temporary.replace(self._file)

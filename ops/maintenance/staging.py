@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rocksdict import Cache
 
-from ...state.files.durable import sync_folder
+from ...state.files.durable import make_private_folder, sync_folder
 from ...state.local.folder import add_database, current
 from ...state.local.rocksdb import RocksShardState, database_options, open_database, opened_read_only, translated_errors
 from ...transport.tables.maintenance_log import MaintenanceOperation
@@ -52,7 +52,7 @@ class Staging:
         """Build all new states within this context, which marks them as complete at its end."""
         self.discard()
         with translated_errors(self._folder):
-            self._folder.mkdir(parents=True)
+            make_private_folder(self._folder)
         yield
         with translated_errors(self._folder):
             (self._folder / _COMPLETE).write_text(self._mark_text)

@@ -22,6 +22,7 @@ from uuid import uuid4
 import msgspec
 
 from ...state.errors import StateUnwritable
+from ...state.files.durable import make_private_folder
 from ..clock import SystemClock
 from .revocation_note import RevocationNotesOnDisk
 
@@ -49,7 +50,7 @@ def worker_identity(state: Path, processor: str) -> Iterator[Identity]:
     """
     folder = state / processor / "workers"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_private_folder(folder)
         machine = _machine(folder)
         place, lock = _first_free(folder)
     except OSError as error:

@@ -12,7 +12,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from ..errors import FileMissing, FileStoreUnreachable
-from ..files.durable import sync_folder
+from ..files.durable import make_private_folder, sync_folder
 from ..local.rocksdb import translated_errors
 from .errors import BackupDamaged
 from .manifest import Manifest, StoredFile
@@ -95,7 +95,7 @@ def fetch(backups: ShardBackups, manifest: Manifest, target: Path, progress: Pro
     """
     with translated_errors(target):
         shutil.rmtree(target, ignore_errors=True)
-        target.mkdir(parents=True)
+        make_private_folder(target)
     try:
         _expect_sizes(backups, manifest)
         _fetch_files(backups, manifest, target, ProgressCounter(progress, manifest.size_bytes))

@@ -19,6 +19,7 @@ from uuid import uuid4
 from rocksdict import Cache
 
 from ..errors import StateError, StateInUse
+from ..files.durable import make_private_folder
 from ..protocols import ShardIdentity
 from .rocksdb import RocksShardState, database_options, drop_folder, open_database, opened_read_only, translated_errors
 
@@ -85,7 +86,7 @@ def add_database(shard: Path, make: Callable[[Path], None]) -> Path:
     making = shard / f".new-{uuid4().hex}"
     try:
         with translated_errors(shard):
-            shard.mkdir(parents=True, exist_ok=True)
+            make_private_folder(shard)
         make(making)
         with translated_errors(shard):
             return making.rename(shard / _next_number(shard))

@@ -27,6 +27,7 @@ from rocksdict import (
 from ...processors.keyed_state.changes import Changes
 from ...processors.shard.position import StatePosition, decode_position, encode_position
 from ..errors import ForeignState, StateDamaged, StateError, StateInUse, StateUnwritable
+from ..files.durable import make_private_folder
 from ..protocols import Delta, ShardIdentity
 
 FORMAT = 3
@@ -184,7 +185,7 @@ class RocksShardState:
         The result equals a state after a crash, and opens like one.
         """
         with translated_errors(self._folder):
-            target.parent.mkdir(parents=True, exist_ok=True)
+            make_private_folder(target.parent)
             Checkpoint(self._opened).create_checkpoint(str(target))
 
     def copy_to(self, target: Path) -> None:
@@ -252,7 +253,7 @@ def open_database(folder: Path, options: Options, access: AccessType | None = No
         StateUnwritable: the disk refuses access.
     """
     with translated_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+        make_private_folder(folder)
         families = dict.fromkeys(_FAMILIES, options)
         return Rdict(str(folder), options, families, access_type=access or AccessType.read_write())
 

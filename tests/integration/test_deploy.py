@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import stat
 from collections.abc import Callable, Iterator
 from itertools import groupby
 from pathlib import Path
@@ -179,6 +180,23 @@ def test_deployments_under_load_count_each_reading_once(
     assert all_deployments(dir_) == []
     with pytest.raises(NotDeployed):
         penstock("undeploy", name)
+
+
+def test_other_users_cannot_read_a_deployment(
+    totals: Path, dir_: Path, prefix: str, kafka: str, wait_until: Callable[..., None]
+) -> None:
+    """State, code, logs and the supervisor's socket are in closed folders, even with a umask that closes nothing."""
+    before = os.umask(0)
+    try:
+        penstock("deploy", str(totals))
+    finally:
+        os.umask(before)
+    state = dir_ / "state" / f"{prefix}.totals"
+    wait_until(lambda: list(state.glob("*/*/CURRENT")))
+    penstock("undeploy", f"{prefix}.totals")
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in dir_.iterdir() if path.is_dir()}
+
+    assert modes == dict.fromkeys(("deployments", "logs", "state", "supervisor"), 0o700)
 
 
 def test_a_purged_processor_starts_from_the_beginning(
