@@ -21,6 +21,7 @@ _MODULES = {
     "watermark": "watermark:app",
     "config": "config:app",
     "alerts": "alerts:app",
+    "acls": "acls:acls",
     "status": "status:status",
     "graph": "status:graph",
     "metrics": "metrics:metrics",

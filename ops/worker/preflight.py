@@ -156,7 +156,8 @@ def _buckets(processor: type[Processor], bus: Bus, name: str) -> int:
     except MissingCategory as error:
         raise MissingCategory(
             f"{processor.__name__} needs category {name}, which is not on the bus. Nothing was started. Create the app's "
-            "categories with `penstock category create APP.py`."
+            "categories with `penstock category create APP.py`. If it exists, this Kafka user may not read its description: `penstock acls APP.py` "
+            "prints the rights that workers need."
         ) from error
 
 

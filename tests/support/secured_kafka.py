@@ -12,8 +12,15 @@ from penstock.ops.dev_services.kafka import Kafka, Listener
 
 MECHANISM = "SCRAM-SHA-256"
 USER = "penstock"
+LIMITED = "limited"
+"""Another user, of the same password. On a broker with an authorizer it has only the rights that a test grants."""
 PASSWORD = "hunter2-of-the-tests"  # noqa: S105 - of a temporary broker
 _BROKERS_PASSWORD = "only-between-brokers"  # noqa: S105 - of a temporary broker
+_AUTHORIZER = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    # The controller's listener has no authentication.
+    "super.users": f"User:admin;User:{USER};User:ANONYMOUS",
+}
 
 
 @dataclass(frozen=True)
@@ -30,6 +37,10 @@ class SecuredKafka:
     authority: Path
     log: Path
 
+    def client(self) -> Mapping[str, str]:
+        """Return librdkafka's settings of the first user."""
+        return _client(self.authority, PASSWORD)
+
     def configuration(self, **differing: str | None) -> str:
         """Return a client configuration, with the password in `${KAFKA_PASSWORD}`.
 
@@ -43,10 +54,10 @@ class SecuredKafka:
 
 
 @contextmanager
-def secured_kafka(folder: Path) -> Iterator[SecuredKafka]:
-    """Run a broker with TLS and passwords in the block."""
+def secured_kafka(folder: Path, *, authorizes: bool = False) -> Iterator[SecuredKafka]:
+    """Run a broker with TLS and passwords in the block; with an authorizer, only the first user may do everything."""
     authority = certificate(folder)
-    kafka = Kafka(folder, _listener(folder, authority))
+    kafka = Kafka(folder, _listener(folder, authority, _AUTHORIZER if authorizes else {}))
     try:
         status = kafka.up(lambda _: None)
         yield SecuredKafka(status.endpoints["bootstrap"], authority, folder / "kafka" / "log")
@@ -64,8 +75,8 @@ def certificate(folder: Path) -> Path:
     return authority
 
 
-def _listener(folder: Path, authority: Path) -> Listener:
-    users = {"admin": _BROKERS_PASSWORD, USER: PASSWORD}
+def _listener(folder: Path, authority: Path, authorizer: Mapping[str, str]) -> Listener:
+    users = {"admin": _BROKERS_PASSWORD, USER: PASSWORD, LIMITED: PASSWORD}
     formatting = [part for name, word in users.items() for part in ("-S", f"{MECHANISM}=[name={name},password={word}]")]
     login = "org.apache.kafka.common.security.scram.ScramLoginModule required"
     broker = {
@@ -76,6 +87,7 @@ def _listener(folder: Path, authority: Path) -> Listener:
         "ssl.keystore.location": folder / "keystore.pem",
         "ssl.truststore.type": "PEM",
         "ssl.truststore.location": authority,
+        **authorizer,
     }
     return Listener("SASL_SSL", broker, tuple(formatting), _client(authority, PASSWORD))
 

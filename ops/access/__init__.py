@@ -1,0 +1,1 @@
+"""Access rights in Kafka."""

@@ -1,0 +1,133 @@
+"""The access control lists of Kafka that an app needs: of its workers, of its operators, and of monitoring.
+
+An operation includes Describe where Kafka says so: Read, Write, Delete and Alter do.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from ...backfill.archive.archived_ends import group_of
+from ...processors.declare.dead_letters import dead_letters_of
+from ...processors.declare.processor import Processor
+from ...processors.shard.checkpoints import Step, steps_of
+from ...transport.changelog import changelog_spec
+from ..alerting.alert_evaluator import GROUP as ALERT_GROUP
+from ..alerting.alert_states import ALERTS
+from ..dead_letters.letters import marks_of
+from ..worker.changelog_replay import changelog_of
+
+_SHARED = "penstock."
+"""The prefix of the categories that all processors share: registrations, schemas, watermarks, reports."""
+
+_WITHOUT_GROUP = "penstock-"
+"""The prefix of the group names of consumers that are in no group: librdkafka looks up a coordinator for them, too."""
+
+
+class Role(str, Enum):
+    """Who connects to Kafka.
+
+    WORKER runs processors. OPERATOR uses every command. MONITOR uses `status`, `graph`, `metrics`, `dashboard` and `alerts`.
+    """
+
+    WORKER = "worker"
+    OPERATOR = "operator"
+    MONITOR = "monitor"
+
+
+class Resource(str, Enum):
+    """The type of a resource, as the option of `kafka-acls`."""
+
+    TOPIC = "topic"
+    GROUP = "group"
+    TRANSACTIONAL_ID = "transactional-id"
+
+
+@dataclass(frozen=True)
+class Grant:
+    """Operations on a resource.
+
+    Args:
+        resource: the type of the resource.
+        name: its name, or the prefix of names.
+        operations: the names of Kafka's operations.
+        prefixed: whether `name` is a prefix.
+    """
+
+    resource: Resource
+    name: str
+    operations: tuple[str, ...]
+    prefixed: bool = False
+
+    def command(self, principal: str, bootstrap: str) -> str:
+        """Return the command that grants the operations to a principal, for a shell."""
+        operations = [part for operation in self.operations for part in ("--operation", operation)]
+        pattern = ["--resource-pattern-type", "prefixed"] if self.prefixed else []
+        command = ["kafka-acls", "--bootstrap-server", bootstrap, "--command-config", "admin.properties", "--add"]
+        return shlex.join(
+            [*command, "--allow-principal", principal, *operations, f"--{self.resource.value}", self.name, *pattern]
+        )
+
+
+def grants_of(role: Role, processors: Iterable[type[Processor]]) -> list[Grant]:
+    """Return what a role needs for processors, each resource once."""
+    of_processor = {Role.WORKER: _of_worker, Role.OPERATOR: _of_operator, Role.MONITOR: _of_monitor}[role]
+    operations: dict[tuple[Resource, str, bool], dict[str, None]] = {}
+    for grant in (grant for processor in processors for grant in of_processor(processor)):
+        resource = (grant.resource, grant.name, grant.prefixed)
+        operations.setdefault(resource, {}).update(dict.fromkeys(grant.operations))
+    return [Grant(kind, name, tuple(needed), prefixed) for (kind, name, prefixed), needed in operations.items()]
+
+
+def _of_worker(processor: type[Processor]) -> Iterator[Grant]:
+    for name in _inputs(processor):
+        yield Grant(Resource.TOPIC, name, ("Read", "DescribeConfigs"))
+    for category in processor.outputs():
+        # Read: a restarted worker looks for the outputs that it wrote before.
+        yield Grant(Resource.TOPIC, category.name, ("Read", "Write", "DescribeConfigs"))
+    changelog = changelog_of(processor)
+    created = [dead_letters_of(processor).name, *([changelog.name] if changelog else [])]
+    for name in (*created, _SHARED):
+        yield Grant(Resource.TOPIC, name, ("Create", "Read", "Write", "DescribeConfigs"), prefixed=name == _SHARED)
+    yield Grant(Resource.GROUP, processor.name, ("Read",))
+    yield Grant(Resource.GROUP, _WITHOUT_GROUP, ("Describe",), prefixed=True)
+    if not {Step.COMMIT_TRANSACTION, Step.LOG_CHANGES}.isdisjoint(steps_of(processor)):
+        # The rest of an identity is chosen by each machine.
+        yield Grant(Resource.TRANSACTIONAL_ID, f"{processor.name}.", ("Write",), prefixed=True)
+
+
+def _of_operator(processor: type[Processor]) -> Iterator[Grant]:
+    for name in _all(processor):
+        yield Grant(Resource.TOPIC, name, ("All",))
+        yield Grant(Resource.GROUP, group_of(name), ("All",))
+        yield Grant(Resource.TRANSACTIONAL_ID, f"backfill.{name}", ("All",))
+    yield Grant(Resource.TOPIC, _SHARED, ("All",), prefixed=True)
+    yield Grant(Resource.GROUP, _SHARED, ("All",), prefixed=True)
+    yield Grant(Resource.GROUP, _WITHOUT_GROUP, ("Describe",), prefixed=True)
+    yield Grant(Resource.GROUP, processor.name, ("All",))
+    yield Grant(Resource.TRANSACTIONAL_ID, f"{processor.name}.", ("All",), prefixed=True)
+
+
+def _of_monitor(processor: type[Processor]) -> Iterator[Grant]:
+    for name in _all(processor):
+        # Read: the oldest waiting event shows how far behind a processor is.
+        yield Grant(Resource.TOPIC, name, ("Read", "DescribeConfigs"))
+    yield Grant(Resource.TOPIC, _SHARED, ("Read", "DescribeConfigs"), prefixed=True)
+    yield Grant(Resource.TOPIC, ALERTS.name, ("Create", "Read", "Write", "DescribeConfigs"))
+    yield Grant(Resource.GROUP, ALERT_GROUP, ("Read",))
+    yield Grant(Resource.GROUP, processor.name, ("Describe",))
+    yield Grant(Resource.GROUP, _WITHOUT_GROUP, ("Describe",), prefixed=True)
+
+
+def _inputs(processor: type[Processor]) -> Iterator[str]:
+    return (category.name for category in (*processor.inputs(), *processor.side_inputs()))
+
+
+def _all(processor: type[Processor]) -> Iterator[str]:
+    """Yield all categories of a processor. Some may be missing: commands still look for a changelog of its earlier versions."""
+    yield from _inputs(processor)
+    yield from (category.name for category in processor.outputs())
+    yield from (dead_letters_of(processor).name, marks_of(processor.name).spec.name, changelog_spec(processor).name)
