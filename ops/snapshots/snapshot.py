@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterator, Mapping
-from datetime import datetime, timezone
+from collections.abc import Collection, Iterator, Mapping
+from datetime import datetime, timedelta, timezone
 
 import msgspec
 
@@ -25,6 +25,9 @@ from ...transport.tables.snapshot_requests import ShardCut
 FORMAT = 1
 """The version of the document; others are refused."""
 _FOLDER = ".snapshots"
+_TIME = "%Y%m%dT%H%M%S"
+LEFT_AFTER = timedelta(days=1)
+"""The age from which a snapshot that does not exist cannot be in progress; clocks may differ by less."""
 _ID = re.compile(r"\d{8}T\d{6}-[0-9a-f]{4}")
 
 
@@ -34,7 +37,7 @@ class SnapshotError(PenstockError):
 
 def new_id() -> str:
     """Return the id of a snapshot that begins now; later snapshots have greater ids."""
-    return f"{datetime.now(timezone.utc):%Y%m%dT%H%M%S}-{secrets.token_hex(2)}"
+    return f"{datetime.now(timezone.utc):{_TIME}}-{secrets.token_hex(2)}"
 
 
 class ProcessorCut(msgspec.Struct, frozen=True):
@@ -171,6 +174,16 @@ class SnapshotStore:
         """Delete a snapshot. Its backups go with the next pruning, unless they are among the newest. May be repeated."""
         self.unpin(snapshot.id, {name: cut.shards for name, cut in snapshot.processors.items()})
         self.store.delete(_path(snapshot.app, snapshot.id))
+
+    def unpin_leftovers(self, shards: Mapping[str, Collection[int]]) -> None:
+        """Unpin the backups of snapshots that do not exist, by processor and bucket: snapshots that began a day ago or earlier have failed."""
+        existing = {id_ for app in self.apps() for id_ in self.ids(app)}
+        recent = f"{datetime.now(timezone.utc) - LEFT_AFTER:{_TIME}}"
+        for processor, buckets in shards.items():
+            for backups in (ShardBackups(self.store, processor, bucket) for bucket in buckets):
+                for name in backups.pin_names():
+                    if _ID.fullmatch(name) and name not in existing and name < recent:
+                        backups.unpin(name)
 
     def unpin(self, id_: str, shards: Mapping[str, Mapping[int, object]]) -> None:
         """Unpin the backups of a snapshot, by processor and bucket. May be repeated."""

@@ -143,6 +143,7 @@ class _Attempt:
         except BaseException:
             self._give_up()
             raise
+        self._unpin_leftovers()
         return snapshot
 
     def _request(self, request: Request) -> None:
@@ -153,6 +154,15 @@ class _Attempt:
         self._request(Request.ABORT)
         with suppress(StateError):  # otherwise the pins cost space until the next attempt's end
             self._store.unpin(self.id, {name: self._shards_of(name) for name in self._processors})
+
+    def _unpin_leftovers(self) -> None:
+        """Unpin what killed processes have left."""
+        try:
+            self._store.unpin_leftovers({name: self._shards_of(name) for name in self._processors})
+        except StateError as error:
+            self._report(
+                f"The space of snapshots that have failed is not free yet; the next snapshot tries again. {error}"
+            )
 
     def _await_stage(self, stages: Collection[Stage], limit_s: float) -> None:
         def lagging() -> list[str]:

@@ -28,6 +28,10 @@ class Backups(Protocol):
         """Back up an open state from now on."""
         ...
 
+    def give_up(self, identity: ShardIdentity, pin: str) -> None:
+        """Begin to remove what was copied or stored of an adopted state for a snapshot that has failed; return at once."""
+        ...
+
     def release(self, identity: ShardIdentity) -> None:
         """Stop using a state; return at once."""
         ...
@@ -61,6 +65,9 @@ class NoBackups:
 
     def adopt(self, identity: ShardIdentity, state: ShardState) -> None:
         """Do nothing."""
+
+    def give_up(self, identity: ShardIdentity, pin: str) -> None:
+        """Do nothing: there are no copies."""
 
     def release(self, identity: ShardIdentity) -> None:
         """Do nothing."""

@@ -154,6 +154,10 @@ class WorkerBackups:
         """
         return self._scheduler.copy(identity, pin)
 
+    def give_up(self, identity: ShardIdentity, pin: str) -> None:
+        """Begin to remove what was copied or stored of an adopted state for a snapshot that has failed; return at once."""
+        self._scheduler.give_up(identity, pin)
+
     def release(self, identity: ShardIdentity) -> None:
         """Stop using a state; return at once."""
         self._scheduler.release(identity)

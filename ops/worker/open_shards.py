@@ -89,6 +89,13 @@ class OpenShards:
         identity = self._loader.identity(shard.number)
         return None if identity is None or shard.state is None else self._backups.copy(identity, pin)
 
+    def give_up(self, pin: str) -> None:
+        """Begin to remove what was copied or stored of the open shards for a snapshot that has failed; return at once."""
+        for number in self._open:
+            identity = self._loader.identity(number)
+            if identity is not None:
+                self._backups.give_up(identity, pin)
+
     def record_committed(self, numbers: Collection[int]) -> None:
         """Record on the bus that the group has committed positions of these shards; return at once."""
         self._loader.record_committed(sorted(numbers))

@@ -109,16 +109,20 @@ class SnapshotParticipant:
         if request.request is Request.HOLD:
             self._abort()
             self._cut = _Cut(request, self._checkpoints.hold())
-        elif self._cut is not None and self._cut.request.snapshot == request.snapshot:
-            if request.request is Request.ABORT:
-                self._abort()
-            else:
-                self._release(self._cut)
+        elif self._cut is None or self._cut.request.snapshot != request.snapshot:
+            if request.request is Request.ABORT:  # it may be stored here, and have failed elsewhere
+                self._shards.give_up(request.snapshot)
+        elif request.request is Request.ABORT:
+            self._abort()
+        else:
+            self._release(self._cut)
 
     def _abort(self) -> None:
-        """Give up the snapshot in progress, if there is one; copies that are stored already are unpinned by its coordinator."""
-        if self._cut is not None and not self._cut.hold.has_ended:
-            self._checkpoints.release()
+        """Give up the snapshot in progress, if there is one."""
+        if self._cut is not None:
+            if not self._cut.hold.has_ended:
+                self._checkpoints.release()
+            self._shards.give_up(self._cut.request.snapshot)
         self._cut = None
 
     def _advance(self, cut: _Cut, now_s: float, *, is_settled: bool) -> None:

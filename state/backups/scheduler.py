@@ -79,6 +79,15 @@ class BackupScheduler:
             self._changed.notify()
         return stored
 
+    def give_up(self, identity: ShardIdentity, pin: str) -> None:
+        """Begin to remove what was copied or stored of an adopted state for a snapshot that has failed; return at once."""
+        with self._changed:
+            shard = self._shards.get(identity)
+            if shard is not None:
+                shard.give_up(pin)
+                shard.due_s = time.monotonic()
+                self._changed.notify()
+
     def release(self, identity: ShardIdentity) -> None:
         """Stop using a state, if it was adopted. A backup in progress is canceled."""
         with self._changed:
@@ -138,6 +147,9 @@ class BackupScheduler:
             _LOG.warning("%s was not backed up: %s The next attempt is in %.0f s.", shard, error, self._interval_s)
         except Exception:  # noqa: BLE001 - no error may end the worker or the backups of other shards
             _LOG.exception("%s was not backed up. The next attempt is in %.0f s.", shard, self._interval_s)
+        else:
+            if shard.is_waited_for:  # since this backup began
+                return
         self._plan(shard)
 
     def _plan(self, shard: AdoptedShard) -> None:

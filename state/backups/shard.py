@@ -79,13 +79,21 @@ class ShardBackups:
         Raises:
             BackupDamaged: a pin cannot be read.
         """
-        names = [name for name, size in self.store.list_folder(f"{self._folder}/pins").items() if size is not None]
-        return {name: self._pinned(name) for name in names if not name.startswith(".")}
+        found = {name: self._pinned(name) for name in self.pin_names()}
+        return {name: backup for name, backup in found.items() if backup is not None}
 
-    def _pinned(self, name: str) -> BackupId:
+    def pin_names(self) -> list[str]:
+        """Return the names of the snapshots that need backups of the shard."""
+        found = self.store.list_folder(f"{self._folder}/pins").items()
+        return [name for name, size in found if size is not None and not name.startswith(".")]
+
+    def _pinned(self, name: str) -> BackupId | None:
+        """Return a pinned backup; None if it was unpinned meanwhile."""
         try:
             return BackupId.parse(b"".join(self.store.read(self._pin_path(name))).decode(errors="replace"))
-        except (BackupError, FileMissing) as error:
+        except FileMissing:
+            return None
+        except BackupError as error:
             raise BackupDamaged(
                 f"Pin {name} of {self} at {self.store.location} cannot be read: {error} No backup is deleted until it is repaired or deleted."
             ) from error

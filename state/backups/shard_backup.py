@@ -90,6 +90,7 @@ class AdoptedShard:
         self._backed_up_s = time.monotonic()
         self._state_lock = threading.Lock()
         self._copies: deque[StateCopy] = deque()
+        self._given_up: deque[str] = deque()
 
     def __str__(self) -> str:
         return str(self._backups)
@@ -120,10 +121,19 @@ class AdoptedShard:
             self._copies.append(copy)
         return copy.stored
 
+    def give_up(self, pin: str) -> None:
+        """Store no more copies for a snapshot; the next `back_up` unpins a backup that was stored for it already."""
+        with self._state_lock:
+            dropped = [copy for copy in self._copies if copy.pin == pin]
+            self._copies = deque(copy for copy in self._copies if copy.pin != pin)
+            self._given_up.append(pin)
+        for copy in dropped:
+            copy.fail(BackupCanceled(f"{self}: snapshot {pin} was given up before its copy was stored."))
+
     @property
-    def has_copies(self) -> bool:
-        """Whether `back_up` has copies to store."""
-        return bool(self._copies)
+    def is_waited_for(self) -> bool:
+        """Whether `back_up` has something to do for snapshots."""
+        return bool(self._copies or self._given_up)
 
     def back_up(self, keep: int) -> bool:
         """Make a backup and delete all but the last `keep`. Return False if the last backup has the same position.
@@ -133,6 +143,7 @@ class AdoptedShard:
             BackupFenced: another owner makes the shard's backups now.
             FileStoreUnreachable: there is no new backup, or old ones were not deleted.
         """
+        self._unpin_given_up()
         if not self._copies and self._is_current():
             return False
         # Before the snapshot: if the store is unreachable, the state need not be flushed.
@@ -152,8 +163,7 @@ class AdoptedShard:
 
     def _store_copies(self, owner: BackupWriter) -> None:
         """Store the copies that snapshots wait for, in order."""
-        while self._copies:
-            copy = self._copies.popleft()
+        while (copy := self._next_copy()) is not None:
             try:
                 manifest = owner.save(copy.folder, copy.position)
                 self._backups.pin(copy.pin, manifest.id)
@@ -163,6 +173,16 @@ class AdoptedShard:
             self._saved, self._backed_up_s = copy.position, time.monotonic()
             _remove(copy.folder)
             copy.stored.set_result(manifest.id)
+
+    def _next_copy(self) -> StateCopy | None:
+        with self._state_lock:
+            return self._copies.popleft() if self._copies else None
+
+    def _unpin_given_up(self) -> None:
+        """Unpin what was stored for snapshots that were given up. A copy that is being stored meanwhile is unpinned the next time."""
+        while self._given_up:
+            self._backups.unpin(self._given_up[0])
+            self._given_up.popleft()
 
     def _is_current(self) -> bool:
         with self._state_lock:

@@ -69,6 +69,38 @@ def test_a_copy_is_stored_as_it_was_and_pinned(
     assert [path.name for path in state.folder.parent.iterdir()] == [state.folder.name]
 
 
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_given_up_copy_leaves_nothing(
+    store: FileStore, state: RocksShardState, wait_until: WaitUntil, *, stored: bool
+) -> None:
+    """Whether it was stored or not: neither a pin, nor a copy beside the state; other snapshots keep theirs."""
+    with scheduled_backups(store, state, keep=1) as scheduler:
+        save_checkpoint(state, 1)
+        needed, failed = scheduler.copy(ME, "needed"), scheduler.copy(ME, "failed")
+        if stored:
+            failed.result(30)
+        scheduler.give_up(ME, "failed")
+        pinned = needed.result(30)
+        wait_until(lambda: backups_at(store).pins() == {"needed": pinned})
+        save_checkpoint(state, 2)
+        wait_until(lambda: newest_position(store, ME) == StatePosition({"flights": 2}))
+
+    assert backups_at(store).pins() == {"needed": pinned}
+    assert failed.done()
+    assert [path.name for path in state.folder.parent.iterdir()] == [state.folder.name]
+
+
+def test_a_copy_that_is_given_up_while_it_is_stored_is_unpinned(
+    watched: WatchedFileStore, state: RocksShardState, wait_until: WaitUntil
+) -> None:
+    """The pin is written after the snapshot has failed."""
+    with scheduled_backups(watched, state, keep=1) as scheduler:
+        save_checkpoint(state, 1)
+        watched.before = lambda _step, path: scheduler.give_up(ME, "failed") if path.endswith("/pins/failed") else None
+        scheduler.copy(ME, "failed").result(30)
+        wait_until(lambda: not backups_at(watched).pins())
+
+
 def test_an_unchanged_state_is_not_backed_up_again(
     watched: WatchedFileStore, state: RocksShardState, wait_until: WaitUntil
 ) -> None:

@@ -153,6 +153,10 @@ class SimulatedBackupScheduler:
         stored.set_result(BackupId(epoch, 1))
         return stored
 
+    def give_up(self, identity: ShardIdentity, pin: str) -> None:
+        """Remove what was stored for a snapshot that has failed."""
+        self._backups.store.pinned.pop((pin, identity.processor, identity.bucket), None)
+
     def release(self, identity: ShardIdentity) -> None:
         """Stop backing up a state."""
         self._open.pop(identity, None)
