@@ -33,6 +33,7 @@ from ..alerting.rules import Alerting, rules_of
 from ..alerting.webhook_formats import WebhookFormat
 from ..clock import SystemClock
 from ..humanize import human_duration
+from .audited import audited
 from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, connect
 from .output import note, print_json, print_table
 from .root import configuration_of
@@ -248,6 +249,7 @@ def rules(
 
 
 @app.command()
+@audited("alerts silence")
 def silence(
     rule: Annotated[str, typer.Argument(metavar="ALERT", help='Its name; "*" means all alerts.')],
     duration: Annotated[str, typer.Option("--for", metavar="SPAN", help="The duration: 30m, 2h, 1d.")],
@@ -269,6 +271,7 @@ def silence(
 
 
 @app.command()
+@audited("alerts unsilence")
 def unsilence(
     id_: Annotated[str, typer.Argument(metavar="ID", help="The ID from `penstock alerts list`.")],
     kafka: Kafka = None,

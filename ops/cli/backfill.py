@@ -12,6 +12,7 @@ import typer
 
 from ...backfill.warehouse.warehouse import open_warehouse
 from ...processors.apps.apps import AppName
+from .audited import audited
 from .backfill_into_bus import backfill_into_bus, batch_folder, is_bus
 from .backfill_into_store import backfill_store_days
 from .batch_progress import batch_progress
@@ -81,6 +82,7 @@ def parse_input(text: str) -> tuple[str, str]:
     return name, location
 
 
+@audited("backfill")
 def backfill(
     target: Target,
     first: First = None,

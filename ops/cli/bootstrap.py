@@ -12,6 +12,7 @@ from rich.filesize import decimal
 from ...backfill.warehouse.warehouse import open_warehouse
 from ...processors.apps.apps import AppName
 from ...state.files.file_store import open_file_store
+from .audited import audited
 from .backfill_into_store import BootstrapOptions, bootstrap_remote_store, has_remote_state
 from .batch_progress import batch_progress
 from .options import (
@@ -36,6 +37,7 @@ if TYPE_CHECKING:  # Spark is slow to import, and most commands do without
     from ...backfill.run.bootstrap import BootstrapResult
 
 
+@audited("bootstrap")
 def bootstrap(
     target: Annotated[
         str, typer.Argument(metavar="APP:PROCESSOR", help="One processor in an app, which is a file or module.")

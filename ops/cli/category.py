@@ -30,6 +30,7 @@ from ...transport.messages import Bucket, MessageCopy, Position
 from ...transport.tables.schemas import Schemas
 from ..humanize import counted
 from ..topic_inference import declaration_of, read_sample
+from .audited import audited
 from .category_resize import resize
 from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, connect
 from .output import note, out, print_facts, print_json, print_table, printable
@@ -43,6 +44,7 @@ Name = Annotated[str, typer.Argument(help="The category's name.")]
 
 
 @app.command()
+@audited("category create")
 def create(
     target: Annotated[
         str, typer.Argument(help="A name, or an app (a file or module) for all categories of its processors.")
@@ -252,6 +254,7 @@ def _starts(bus: Bus, state: CategoryState, start: str | None) -> dict[int, int]
 
 
 @app.command()
+@audited("category send")
 def send(
     name: Name,
     app_file: Annotated[str, typer.Option("--app", help="The app that declares the category.")],
@@ -331,6 +334,7 @@ def infer(
 
 
 @app.command()
+@audited("category delete")
 def delete(
     name: Name,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,

@@ -12,11 +12,13 @@ from ...transport.bus import Bus
 from ...transport.tables.maintenance_protocol import MaintenanceRefused
 from ..maintenance.environment import MaintenanceEnvironment
 from ..maintenance.resize import ResizePlan, perform_resize, plan_resize
+from .audited import audited
 from .option_groups import with_option_groups
 from .options import AsJson, BackupLocation, Connection, DryRun
 from .output import note, print_facts, print_json
 
 
+@audited("category resize")
 @with_option_groups
 def resize(
     name: Annotated[str, typer.Argument(help="The category's name.")],

@@ -21,6 +21,7 @@ _MODULES = {
     "watermark": "watermark:app",
     "config": "config:app",
     "alerts": "alerts:app",
+    "audit": "audit:audit",
     "acls": "acls:acls",
     "status": "status:status",
     "graph": "status:graph",

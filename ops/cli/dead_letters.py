@@ -25,6 +25,7 @@ from ..dead_letters.letters import (
     read_letters,
 )
 from ..humanize import counted
+from .audited import audited
 from .option_groups import with_option_groups
 from .options import AsJson, Connection, OneTarget, Yes, only_processor
 from .output import note, out, print_json, print_table, printable
@@ -153,6 +154,7 @@ def _text(value: bytes | None) -> str:
 
 
 @app.command("retry")
+@audited("dead-letters retry")
 @with_option_groups
 def retry_(
     target: OneTarget,
@@ -234,6 +236,7 @@ def _base64(value: bytes | None) -> str | None:
 
 
 @app.command("drop")
+@audited("dead-letters drop")
 @with_option_groups
 def drop_(
     processor: Processor,

@@ -33,6 +33,7 @@ from ..deploy.purge import PurgePlan, plan_purge, purge
 from ..deploy.readiness import READY_LIMIT_S
 from ..deploy.registry import Deployment, DeploymentFiles, all_deployments, deployment_lock, find_deployment
 from ..deploy.version import DeploymentSettings, PodSettings, Target, Version
+from .audited import audited
 from .category import create_missing
 from .options import DEFAULT_FOLDER, AsJson, Backup, BackupEvery, Folder, Kafka, Store, WebHdfs, connect
 from .options import Target as AppTarget
@@ -48,6 +49,7 @@ Patience = Annotated[
 INTERRUPTED = "Running workers continue. Repeat the command to finish."
 
 
+@audited("deploy")
 def deploy(
     context: typer.Context,
     target: AppTarget,
@@ -155,6 +157,7 @@ def _pods(
     return PodSettings(image, namespace, cpu, memory, disk)
 
 
+@audited("undeploy")
 def undeploy(
     name: Name,
     purge_: Annotated[
@@ -245,6 +248,7 @@ def _show_one(folder: Path, name: str, *, json: bool) -> None:
     print_table(columns, [_version_row(version, deployment) for version in reversed(versions)])
 
 
+@audited("rollback")
 def rollback(
     name: Name,
     to: Annotated[
@@ -257,6 +261,7 @@ def rollback(
         ),
     ] = None,
     patience: Patience = READY_LIMIT_S,
+    kafka: Kafka = None,  # noqa: ARG001 - for the audit log
     folder: Folder = DEFAULT_FOLDER,
     json: AsJson = False,
 ) -> None:
@@ -270,10 +275,12 @@ def rollback(
     _show([deployment_status(folder, find_deployment(folder, name))], json=json)
 
 
+@audited("scale")
 def scale(
     name: Name,
     workers: Annotated[int, typer.Option("--workers", min=1, help="The new number of workers.")],
     patience: Patience = READY_LIMIT_S,
+    kafka: Kafka = None,  # noqa: ARG001 - for the audit log
     folder: Folder = DEFAULT_FOLDER,
     json: AsJson = False,
 ) -> None:

@@ -182,8 +182,13 @@ def connect(kafka: KafkaCluster | None, folder: Path) -> KafkaBus:
         BusError: no cluster is named, and none runs locally.
         ConfigRefused: a Kafka setting in the configuration is invalid.
     """
-    cluster = kafka or KafkaCluster()
-    bus = KafkaBus(KafkaSettings(cluster.bootstrap or _local_kafka(folder), kafka_settings(cluster.file)))
+    cluster, bootstrap = kafka or KafkaCluster(), address_of(kafka, folder)
+    if bootstrap is None:
+        raise BusError(
+            f"No Kafka cluster is named, and no local one runs in {folder}. Start one with `penstock dev up kafka`, or name yours with --kafka "
+            "HOST:PORT, the environment variable PENSTOCK_KAFKA, or kafka in penstock.toml."
+        )
+    bus = KafkaBus(KafkaSettings(bootstrap, kafka_settings(cluster.file)))
     try:
         bus.catalog  # noqa: B018 - opens the client here, so that an error contains the place of the setting
     except SettingsRefused as error:
@@ -191,14 +196,12 @@ def connect(kafka: KafkaCluster | None, folder: Path) -> KafkaBus:
     return bus
 
 
-def _local_kafka(folder: Path) -> str:
-    for service in LocalServices(folder).status():
-        if service.name == "kafka" and service.state == "running":
-            return service.endpoints["bootstrap"]
-    raise BusError(
-        f"No Kafka cluster is named, and no local one runs in {folder}. Start one with `penstock dev up kafka`, or name yours with --kafka "
-        "HOST:PORT, the environment variable PENSTOCK_KAFKA, or kafka in penstock.toml."
-    )
+def address_of(kafka: KafkaCluster | None, folder: Path) -> str | None:
+    """Return the address of the cluster that the options name, or of the running local one; None without either."""
+    if kafka is not None and kafka.bootstrap is not None:
+        return kafka.bootstrap
+    local = (service for service in LocalServices(folder).status() if service.name == "kafka")
+    return next((service.endpoints["bootstrap"] for service in local if service.state == "running"), None)
 
 
 def warehouse_location(location: str | None, folder: Path) -> str:

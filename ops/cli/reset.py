@@ -14,6 +14,7 @@ from ..maintenance.environment import MaintenanceEnvironment
 from ..maintenance.reset import ResetPlan, perform_reset, plan_reset
 from ..maintenance.reset_plan import ResetMethod, ShardPlan, StatePolicy
 from ..maintenance.reset_target import Edge, ResetTarget, parse_offsets
+from .audited import audited
 from .option_groups import with_option_groups
 from .options import AsJson, BackupLocation, Connection, DryRun, OneTarget, Store, Yes, only_processor
 from .output import note, print_json, print_table
@@ -27,6 +28,7 @@ _SHORT = {
 }
 
 
+@audited("reset")
 @with_option_groups
 def reset(
     target: OneTarget,

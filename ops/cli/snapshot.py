@@ -16,6 +16,7 @@ from ..maintenance.environment import MaintenanceEnvironment
 from ..snapshots.restoring import RestorePlan, perform_restore, plan_restore
 from ..snapshots.snapshot import Snapshot, SnapshotStore
 from ..snapshots.taking import take_snapshot
+from .audited import audited
 from .option_groups import with_option_groups
 from .options import AsJson, BackupLocation, Connection, DryRun, Yes
 from .output import note, print_error, print_facts, print_json, print_table
@@ -35,6 +36,7 @@ SnapshotId = Annotated[
 
 
 @app.command()
+@audited("snapshot take")
 @with_option_groups
 def take(target: Target, *, backups: BackupLocation, connection: Connection, json: AsJson = False) -> None:
     """Take a snapshot of a running app, which continues meanwhile.
@@ -127,8 +129,15 @@ def describe(target: Target, snapshot: SnapshotId, *, backups: BackupLocation, j
 
 
 @app.command()
+@audited("snapshot delete")
 @with_option_groups
-def delete(target: Target, snapshot: SnapshotId, *, backups: BackupLocation) -> None:
+def delete(
+    target: Target,
+    snapshot: SnapshotId,
+    *,
+    backups: BackupLocation,
+    connection: Connection,  # noqa: ARG001 - for the audit log
+) -> None:
     """Delete a snapshot. The space of its states is free after the next backup of each shard.
 
     Example: penstock snapshot delete examples/flights/app.py 20261124T020304-1a2b --backup backups
@@ -176,6 +185,7 @@ def _take_one(loaded: App, bus: Bus, store: FileStore, keep: int) -> None:
 
 
 @app.command()
+@audited("snapshot restore")
 @with_option_groups
 def restore(
     target: Target,

@@ -22,6 +22,7 @@ from ..maintenance.migration_plan import (
     try_migration,
 )
 from ..maintenance.state_conversion import ConversionCounts, Example, load_function
+from .audited import audited
 from .batch_progress import LINE_EVERY_S
 from .option_groups import with_option_groups
 from .options import AsJson, BackupLocation, Connection, OneTarget, Yes, only_processor
@@ -32,6 +33,7 @@ SHOWN_CHARACTERS = 60
 INTERRUPTED = "Nothing was changed, unless all new states were built: then no worker starts until you repeat this command, which finishes it."
 
 
+@audited("state migrate")
 @with_option_groups
 def migrate(
     target: OneTarget,

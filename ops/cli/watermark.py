@@ -12,6 +12,7 @@ from ...processors.errors import PenstockError
 from ...processors.time.watermarks import NEVER_MS
 from ...transport.tables.upstream_watermarks import WATERMARKS, WatermarkStatement, deletion_messages, watermarks_on
 from ...transport.watermark_writer import WatermarkWriter
+from .audited import audited
 from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, connect
 from .output import note, print_json, print_table
 from .times import format_time, parse_time_ms
@@ -20,6 +21,7 @@ app = typer.Typer(help="Show watermarks, and set the watermarks of external writ
 
 
 @app.command("set")
+@audited("watermark set")
 def set_(
     category: Annotated[str, typer.Argument(help="The category.")],
     time: Annotated[str, typer.Argument(help="The event time up to which all events are written: an ISO time, UTC.")],
@@ -76,6 +78,7 @@ def _time(time_ms: int | None) -> str:
 
 
 @app.command()
+@audited("watermark forget")
 def forget(
     writer_name: Annotated[str, typer.Argument(metavar="WRITER", help="A removed processor, or another writer.")],
     kafka: Kafka = None,
