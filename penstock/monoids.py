@@ -16,6 +16,7 @@ from .processors.monoids import (
     Sum,
     TopKeys,
     TupleOf,
+    Variance,
 )
 
 __all__ = [
@@ -34,4 +35,5 @@ __all__ = [
     "Sum",
     "TopKeys",
     "TupleOf",
+    "Variance",
 ]

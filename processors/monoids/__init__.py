@@ -1,7 +1,7 @@
 """Monoids: partial aggregates that combine in any grouping. Ready-made monoids, and a base class for your own."""
 
 from .base import Monoid
-from .counting import Count, Mean, Sum
+from .counting import Count, Mean, Sum, Variance
 from .laws import BrokenLaw, check_laws
 from .nesting import MapOf, TopKeys, TupleOf
 from .ordering import First, KLargest, Last, Max, Min
@@ -24,5 +24,6 @@ __all__ = [
     "Sum",
     "TopKeys",
     "TupleOf",
+    "Variance",
     "check_laws",
 ]

@@ -1,4 +1,4 @@
-"""Count, sum and mean.
+"""Count, sum, mean and variance.
 
 Integers are exact at any size. Floats round at every addition, so the last digits depend on the grouping of partials, which differs
 between a stream, its restart and a batch run: by about one part in 10¹⁶ of the largest intermediate sum per addition. If sums must be
@@ -117,6 +117,65 @@ class Mean(Monoid[tuple[float, int]]):
         """Return sum and count."""
         total, count = dumped
         return (_load_number(total), count)
+
+
+class Variance(Monoid[tuple[int, float, float]]):
+    """The variance of the observations; None if there are too few.
+
+    The partial is (count, mean, sum of squared differences from the mean), combined as in Chan, Golub and LeVeque, "Updating Formulae and a
+    Pairwise Algorithm for Computing Sample Variances" (1979): it does not cancel as sums of squares do. The last digits depend on the grouping.
+
+    Args:
+        population: divide by the number of observations, not by one less. A sample needs two observations, a population one.
+
+    Examples:
+        >>> variance = Variance()
+        >>> variance.value(variance.combine(variance.lift(1), variance.combine(variance.lift(2), variance.lift(6))))
+        7.0
+    """
+
+    commutative = True
+
+    def __init__(self, *, population: bool = False) -> None:
+        self.population = population
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({'population=True' if self.population else ''})"
+
+    def identity(self) -> tuple[int, float, float]:
+        """Return (0, 0.0, 0.0)."""
+        return (0, 0.0, 0.0)
+
+    def lift(self, observation: Any) -> tuple[int, float, float]:
+        """Return the partial of one observation.
+
+        Raises:
+            TypeError: the observation is not a number.
+        """
+        return (1, 0.0 + observation, 0.0)
+
+    def combine(self, left: tuple[int, float, float], right: tuple[int, float, float]) -> tuple[int, float, float]:
+        """Return the partial of both."""
+        (count, mean, squares), (other_count, other_mean, other_squares) = left, right
+        if not count or not other_count:
+            return left if count else right
+        total, apart = count + other_count, other_mean - mean
+        return (
+            total,
+            mean + apart * other_count / total,
+            squares + other_squares + apart * apart * count * other_count / total,
+        )
+
+    def value(self, partial: tuple[int, float, float]) -> float | None:
+        """Return the variance; None if there are too few observations."""
+        count, _, squares = partial
+        divisor = count if self.population else count - 1
+        return squares / divisor if divisor > 0 else None
+
+    def load(self, dumped: Any) -> tuple[int, float, float]:
+        """Return the partial."""
+        count, mean, squares = dumped
+        return (count, mean, squares)
 
 
 def _dump_number(number: float) -> float | str:

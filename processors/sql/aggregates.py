@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from sqlglot import exp
 
-from ..monoids import Count, Distinct, First, Last, Max, Mean, Min, Monoid, Quantiles, Sum, TopKeys
+from ..monoids import Count, Distinct, First, Last, Max, Mean, Min, Monoid, Quantiles, Sum, TopKeys, Variance
 from ..validation import did_you_mean
 from .decimals import ChosenDecimal, DecimalMean, DecimalSum
 from .expressions import Compiled, Program
@@ -147,7 +147,37 @@ _SELECTIONS: dict[type[exp.Expr], type[Monoid[Any]]] = {
     exp.Last: Last,
     exp.FirstValue: First,
     exp.LastValue: Last,
+    exp.LogicalAnd: Min,
+    exp.LogicalOr: Max,
 }
+_SPREADS: dict[type[exp.Expr], tuple[bool, bool]] = {
+    exp.Variance: (False, False),
+    exp.VariancePop: (True, False),
+    exp.Stddev: (False, True),
+    exp.StddevSamp: (False, True),
+    exp.StddevPop: (True, True),
+}
+"""Aggregates of the variance: whether of a population, and whether its root is the value."""
+
+
+_KNOWN = (
+    "count",
+    "sum",
+    "avg",
+    "min",
+    "max",
+    "first",
+    "last",
+    "bool_and",
+    "bool_or",
+    "stddev",
+    "stddev_pop",
+    "variance",
+    "var_pop",
+    "approx_count_distinct",
+    "approx_quantile",
+    "topk",
+)
 
 
 def is_aggregate(node: exp.Expr) -> bool:
@@ -180,8 +210,9 @@ def compile_aggregate(program: Program, node: exp.Expr) -> Aggregate:
 
 
 def _known(call: exp.Expr) -> str:
-    names = ["count", "sum", "avg", "min", "max", "first", "last", "approx_count_distinct", "approx_quantile", "topk"]
-    return f"The aggregates are {', '.join(names)}.{did_you_mean(_name(call), names)}"
+    if isinstance(call, (exp.PercentileCont, exp.PercentileDisc)):
+        return "Write approx_quantile(delay, 0.9)."
+    return f"The aggregates are {', '.join(_KNOWN)}.{did_you_mean(_name(call), _KNOWN)}"
 
 
 def _name(call: exp.Expr) -> str:
@@ -225,6 +256,16 @@ def _mean(program: Program, call: exp.Avg) -> Aggregate:
     return Aggregate(OfValues(Mean()), averaged, "{0}", SqlType.DOUBLE, nullable=averaged.nullable)
 
 
+def _spread(program: Program, call: exp.Expr) -> Aggregate:
+    """Compile a variance or a standard deviation, of doubles."""
+    _expect_arguments(program, call, {"this"})
+    observed = program.expect(call.this, SqlType.DOUBLE)
+    is_of_population, is_root = _SPREADS[type(call)]
+    result = "(None if {0} is None else square_root({0}))" if is_root else "{0}"
+    variance = OfValues(Variance(population=is_of_population))
+    return Aggregate(variance, observed, result, SqlType.DOUBLE, nullable=observed.nullable or not is_of_population)
+
+
 def _number(program: Program, call: exp.Expr) -> Compiled:
     """Return the argument of a sum or a mean."""
     _expect_arguments(program, call, {"this"})
@@ -241,9 +282,10 @@ def _number(program: Program, call: exp.Expr) -> Compiled:
 
 
 def _selection(program: Program, call: exp.Expr) -> Aggregate:
-    """Compile min, max, first or last: one of the values."""
+    """Compile min, max, first, last, bool_and or bool_or: one of the values."""
     _expect_arguments(program, call, {"this"})
-    chosen = program.compile(call.this)
+    is_logical = isinstance(call, (exp.LogicalAnd, exp.LogicalOr))
+    chosen = program.expect(call.this, SqlType.BOOLEAN) if is_logical else program.compile(call.this)
     if chosen.type not in STORED:
         raise program.refused(call.this, f"{_name(call)} is not defined for {chosen.type.value}.")
     store, load = STORED[chosen.type]
@@ -324,6 +366,7 @@ _HANDLERS: dict[type[exp.Expr], Callable[[Program, Any], Aggregate]] = {
     exp.Sum: _sum,
     exp.Avg: _mean,
     **dict.fromkeys(_SELECTIONS, _selection),
+    **dict.fromkeys(_SPREADS, _spread),
     exp.ApproxDistinct: _distinct,
     exp.ApproxQuantile: _quantile,
     Ranked: _ranked,

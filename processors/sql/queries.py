@@ -246,9 +246,28 @@ def _columns(text: SqlText, select: exp.Select, source: Relation) -> Iterator[tu
             yield node.alias, node.this
         elif isinstance(node, exp.Column) and not isinstance(node.this, exp.Star):
             yield node.name, node
+        elif (name := _default_name(text, node)) is not None:
+            yield name, node
         else:
             raise text.refusal(
                 position_of(node),
                 f"Column {index + 1} of the result has no name.",
                 f"Name it: {node.sql(dialect='postgres')} AS a_name.",
             )
+
+
+def _default_name(text: SqlText, node: exp.Expr) -> str | None:
+    """Return the name that PostgreSQL gives to a result: of the function or of the converted column; None if it has none."""
+    match node:
+        case exp.Column():
+            return node.name
+        case exp.Filter() | exp.Paren():
+            return _default_name(text, node.this)
+        case exp.Cast():
+            return _default_name(text, node.this) or node.to.sql(dialect="postgres").lower()
+        case exp.Extract() | exp.Substring() | exp.Trim() | exp.Case():
+            return type(node).__name__.lower()
+        case exp.Func() if "start" in node.meta:
+            return text.text[node.meta["start"] : node.meta["end"] + 1].lower()
+        case _:
+            return None

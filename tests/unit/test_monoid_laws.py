@@ -28,6 +28,7 @@ from penstock.processors.monoids import (
     Sum,
     TopKeys,
     TupleOf,
+    Variance,
     check_laws,
 )
 
@@ -46,6 +47,8 @@ EVERY_MONOID: list[tuple[Monoid[Any], st.SearchStrategy[Any]]] = [
     (Sum(), FLOATS),
     (Mean(), INTS),
     (Mean(), FLOATS),
+    (Variance(), FLOATS),
+    (Variance(population=True), st.integers(-99, 99)),
     (Min(), ANY_FLOATS),
     (Min(), ROUTES),
     (Max(), ANY_FLOATS),

@@ -29,6 +29,7 @@ from penstock.processors.monoids import (
     Sum,
     TopKeys,
     TupleOf,
+    Variance,
 )
 from penstock.processors.monoids.equality import alike
 
@@ -51,6 +52,10 @@ def result(monoid: Monoid[Any], *observations: object) -> Any:
         (Sum(), [], 0),
         (Mean(), [1, 2, 6], 3.0),
         (Mean(), [], None),
+        (Variance(), [1, 2, 6], 7.0),
+        (Variance(), [4], None),
+        (Variance(population=True), [1, 3], 1.0),
+        (Variance(population=True), [], None),
         (Min(), [3, nan, 1.5, 2], 1.5),
         (Min(), [nan], None),
         (Max(), [nan, 3, nan, 5, -inf], 5),
