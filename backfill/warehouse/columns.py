@@ -64,8 +64,10 @@ _SCALARS: dict[type, pa.DataType] = {
     shapes.DateTimeType: pa.timestamp("us", tz="UTC"),
     shapes.DateType: pa.date32(),
     shapes.UUIDType: pa.string(),
+    shapes.AnyType: pa.string(),
 }
-_LOWERED = {shapes.UUIDType, shapes.EnumType}
+"""The types of columns; of any value, the text of its JSON."""
+_LOWERED = {shapes.UUIDType, shapes.EnumType, shapes.AnyType}
 """The scalars whose values Arrow does not accept as they are."""
 _NATIVE = (bytes, datetime, date, Decimal)
 """The types of values, besides JSON's, that Arrow accepts."""
@@ -219,7 +221,7 @@ class _TypeColumns:
         return pa.RecordBatch.from_arrays(arrays, names=list(names))
 
     def _filled(self, name: str, field: shapes.Field, column: pa.Array[Any]) -> pa.Array[Any]:
-        if not column.null_count or without_null(field.type)[1]:
+        if not column.null_count or _is_optional(field.type):
             return column
         filled: pa.Array[Any] = pa.array(
             _lowered(field.type, self._values(name, field, column)), self.schema.field(name).type
@@ -241,7 +243,7 @@ class _TypeColumns:
 
     def _values(self, name: str, field: shapes.Field, column: pa.Array[Any]) -> list[Any]:
         values = column.to_pylist()
-        if column.null_count and not without_null(field.type)[1]:
+        if column.null_count and not _is_optional(field.type):
             default = self._default_of(name, field)
             values = [default() if value is None else value for value in values]
         if not _is_native(field.type):
@@ -270,8 +272,14 @@ def days_of(times: pa.Array[Any]) -> pa.Array[Any]:
 
 
 def _column(record: type, name: str, field: shapes.Field, around: tuple[type, ...]) -> pa.Field[Any]:
-    _, optional = without_null(field.type)
-    return pa.field(name, _type(record, name, field.type, (*around, record)), nullable=optional or not field.required)
+    nullable = _is_optional(field.type) or not field.required
+    return pa.field(name, _type(record, name, field.type, (*around, record)), nullable=nullable)
+
+
+def _is_optional(declared: Any) -> bool:
+    """Return whether None is a value of a type."""
+    shape, optional = without_null(declared)
+    return optional or isinstance(shape, shapes.AnyType)
 
 
 def _type(record: type, name: str, declared: Any, around: tuple[type, ...]) -> pa.DataType:
@@ -315,7 +323,7 @@ def _is_native(declared: Any) -> bool:
 
 
 def _with_pairs(shape: Any, value: Any) -> Any:
-    """Convert dicts that are maps to lists of pairs, at every depth."""
+    """Convert dicts that are maps to lists of pairs, and values of any type to JSON, at every depth."""
     if value is None:
         return None
     shape, _ = without_null(shape)
@@ -326,11 +334,13 @@ def _with_pairs(shape: Any, value: Any) -> Any:
             return [(key, _with_pairs(shape.value_type, item)) for key, item in value.items()]
         case shapes.StructType() | shapes.DataclassType():
             return {field.encode_name: _with_pairs(field.type, value[field.encode_name]) for field in shape.fields}
+        case shapes.AnyType():
+            return msgspec.json.encode(value).decode()
     return value
 
 
 def _raised(shape: Any, value: Any) -> Any:
-    """Convert lists of pairs that are maps to dicts, and omit fields that a record lacked, at every depth."""
+    """Convert lists of pairs that are maps to dicts, JSON to values of any type, and omit fields that a record lacked, at every depth."""
     if value is None:
         return None
     shape, _ = without_null(shape)
@@ -344,6 +354,8 @@ def _raised(shape: Any, value: Any) -> Any:
             return {
                 name: _raised(kind, item)
                 for name, (kind, item) in fields.items()
-                if item is not None or without_null(kind)[1]
+                if item is not None or _is_optional(kind)
             }
+        case shapes.AnyType():
+            return msgspec.json.decode(value)
     return value

@@ -155,7 +155,30 @@ def parsed_sql(text: SqlText, tokens: list[Token], start: int) -> exp.Expr:
         raise text.refusal(max(offset, start), f"{_problem(str(details.get('description') or ''))}.") from error
     if parsed is None or isinstance(parsed, exp.Command):
         raise text.refusal(start, "This statement is not supported.")
+    for function in list(parsed.find_all(exp.Lambda)):
+        _replace_by_json(function)
     return parsed
+
+
+def _replace_by_json(function: exp.Lambda) -> None:
+    """Replace an anonymous function by the part of a JSON value: `upper(document -> 'a' ->> 'b')`. SQL has no anonymous functions."""
+    step = function.this
+    while isinstance(step, exp.Binary):
+        step = step.this
+    [document, *others] = function.expressions
+    if others or not isinstance(step, exp.Literal):
+        return
+    part = exp.JSONExtract(this=exp.column(document), expression=_path_of(step))
+    if step is function.this:
+        function.replace(part)
+    else:
+        step.replace(part)
+        function.replace(function.this)
+
+
+def _path_of(step: exp.Literal) -> exp.JSONPath:
+    name = exp.JSONPathKey(this=step.this) if step.is_string else exp.JSONPathSubscript(this=int(step.this))
+    return exp.JSONPath(expressions=[exp.JSONPathRoot(), name])
 
 
 def _problem(description: str) -> str:

@@ -182,6 +182,24 @@ class Program:
             return self.strict(_CASTS[compiled.type, wanted], [compiled], wanted)
         return None
 
+    def comparable(self, node: exp.Expr, compiled: Compiled) -> Compiled:
+        """Return the code of a value that is compared with others.
+
+        Raises:
+            SqlRefused: it is JSON.
+        """
+        if compiled.type is SqlType.JSON:
+            raise self.refused(node, "JSON values cannot be compared.", "Extract a text with ->> first.")
+        return compiled
+
+    def compared(self, nodes: Sequence[exp.Expr], purpose: str) -> list[Compiled]:
+        """Compile expressions that are compared with each other, and convert them to their common type.
+
+        Raises:
+            SqlRefused: there is none, or they are JSON.
+        """
+        return [self.comparable(node, each) for node, each in zip(nodes, self.together(nodes, purpose), strict=True)]
+
     def together(self, nodes: Sequence[exp.Expr], purpose: str) -> list[Compiled]:
         """Compile expressions and convert them to their common type.
 
@@ -345,9 +363,7 @@ def _negative(program: Program, node: exp.Neg) -> Compiled:
 
 def _comparison(operator: str) -> Callable[[Program, exp.Binary], Compiled]:
     def compile_comparison(program: Program, node: exp.Binary) -> Compiled:
-        operands = program.together([node.this, node.expression], _described(node))
-        if operands[0].type is SqlType.JSON:
-            raise program.refused(node, "JSON values cannot be compared.", "Extract a text with ->> first.")
+        operands = program.compared([node.this, node.expression], _described(node))
         return program.strict(f"({{0}} {operator} {{1}})", operands, SqlType.BOOLEAN)
 
     return compile_comparison
@@ -355,7 +371,7 @@ def _comparison(operator: str) -> Callable[[Program, exp.Binary], Compiled]:
 
 def _same(*, negated: bool) -> Callable[[Program, exp.Binary], Compiled]:
     def compile_same(program: Program, node: exp.Binary) -> Compiled:
-        left, right = program.together([node.this, node.expression], _described(node))
+        left, right = program.compared([node.this, node.expression], _described(node))
         return Compiled(f"({left.code} {'!=' if negated else '=='} {right.code})", SqlType.BOOLEAN)
 
     return compile_same
@@ -394,7 +410,7 @@ def _is(program: Program, node: exp.Is) -> Compiled:
 
 
 def _in(program: Program, node: exp.In) -> Compiled:
-    operand, *members = program.together([node.this, *node.expressions], "IN")
+    operand, *members = program.compared([node.this, *node.expressions], "IN")
     if all(member.literal is not None for member in members):
         return program.strict(
             f"({{0}} in {program.constant(frozenset(m.literal for m in members))})", [operand], SqlType.BOOLEAN
@@ -479,7 +495,7 @@ def _coalesce(program: Program, node: exp.Coalesce) -> Compiled:
 
 
 def _nullif(program: Program, node: exp.Nullif) -> Compiled:
-    left, right = program.together([node.this, node.expression], "nullif")
+    left, right = program.compared([node.this, node.expression], "nullif")
     name = program.temporary()
     return Compiled(f"(None if ({name} := {left.code}) == {right.code} else {name})", left.type, nullable=True)
 
@@ -488,7 +504,7 @@ def _extreme(function: str) -> Callable[[Program, exp.Expr], Compiled]:
     """Return the handler of greatest or least, which pass over NULL."""
 
     def compile_extreme(program: Program, node: exp.Expr) -> Compiled:
-        operands = program.together([node.this, *node.expressions], function)
+        operands = program.compared([node.this, *node.expressions], function)
         listed = ", ".join(operand.code for operand in operands)
         return Compiled(
             f"{function}(({listed},))", operands[0].type, nullable=all(operand.nullable for operand in operands)
@@ -584,16 +600,31 @@ def _date_trunc(program: Program, node: exp.Expr) -> Compiled:
 def _json(*, as_text: bool) -> Callable[[Program, exp.Expr], Compiled]:
     def compile_json(program: Program, node: exp.Expr) -> Compiled:
         source = program.expect(node.this, SqlType.JSON)
-        path = tuple(_json_steps(program, node))
-        found = program.strict(f"json_field({{0}}, {path!r})", [source], SqlType.JSON, nullable=True)
+        found = program.strict(_json_part(program, node), [source], SqlType.JSON, nullable=True)
         return program.strict("json_text({0})", [found], SqlType.TEXT, nullable=True) if as_text else found
 
     return compile_json
 
 
+def _json_part(program: Program, node: exp.Expr) -> str:
+    """Return the code of a field, an element, or the part at a path such as '{items,0}'."""
+    if not isinstance(node, (exp.JSONBExtract, exp.JSONBExtractScalar)):
+        return f"json_field({{0}}, {program.constant(tuple(_json_steps(program, node)))})"
+    path = node.expression.name
+    if not (isinstance(node.expression, exp.Literal) and path.startswith("{") and path.endswith("}")):
+        raise program.refused(
+            node, f"{_described(node)} is not supported.", "Write a quoted path after #> and #>>: '{items,0}'."
+        )
+    steps = tuple(step.strip().strip('"') for step in path[1:-1].split(",")) if path != "{}" else ()
+    return f"json_part({{0}}, {program.constant(steps)})"
+
+
 def _json_steps(program: Program, node: exp.Expr) -> Iterator[str | int]:
     for part in node.expression.expressions if isinstance(node.expression, exp.JSONPath) else [node.expression]:
         if isinstance(part, exp.JSONPathRoot):
+            continue
+        if isinstance(part, exp.Neg) and isinstance(part.this, exp.Literal) and part.this.name.isdigit():
+            yield -int(part.this.name)
             continue
         if not isinstance(part, (exp.JSONPathKey, exp.JSONPathSubscript)):
             raise program.refused(
@@ -725,6 +756,7 @@ _FROM_TEXT = {
     SqlType.TIMESTAMP: "text_to_timestamp",
     SqlType.DATE: "text_to_date",
     SqlType.UUID: "text_to_uuid",
+    SqlType.JSON: "text_to_json",
 }
 _CASTS = {
     **{(SqlType.TEXT, kind): f"{name}({{0}})" for kind, name in _FROM_TEXT.items()},
@@ -746,6 +778,10 @@ _CASTS = {
     (SqlType.DATE, _T): "{0}.isoformat()",
     (SqlType.UUID, _T): "str({0})",
     (SqlType.JSON, _T): "json_text({0})",
+    (SqlType.JSON, _I): "numeric_to_bigint(json_number({0}))",
+    (SqlType.JSON, _D): "float(json_number({0}))",
+    (SqlType.JSON, _N): "json_number({0})",
+    (SqlType.JSON, SqlType.BOOLEAN): "json_boolean({0})",
 }
 """The code of conversions, by the types from and to."""
 _IMPLICIT = frozenset({(_I, _D), (_I, _N), (_N, _D), (SqlType.DATE, SqlType.TIMESTAMP)})
@@ -755,6 +791,8 @@ _NAMED = {
     "epoch_ms": _Signature("epoch_ms({*})", (SqlType.TIMESTAMP,), _I),
     "right": _Signature("right({*})", (_T, _I), _T),
     "cbrt": _Signature("cube_root({*})", (_D,), _D),
+    "jsonb_array_length": _Signature("json_length({*})", (SqlType.JSON,), _I),
+    "jsonb_typeof": _Signature("json_type({*})", (SqlType.JSON,), _T),
 }
 """The functions that the parser does not know, by name."""
 _WELL_KNOWN = [
@@ -843,6 +881,8 @@ _HANDLERS: dict[type[exp.Expr], _Handler] = {
     exp.TimestampTrunc: _Handler(_date_trunc, frozenset({"this", "unit"})),
     exp.JSONExtract: _Handler(_json(as_text=False), frozenset({"this", "expression", "only_json_types"})),
     exp.JSONExtractScalar: _Handler(_json(as_text=True), frozenset({"this", "expression", "only_json_types"})),
+    exp.JSONBExtract: _Handler(_json(as_text=False)),
+    exp.JSONBExtractScalar: _Handler(_json(as_text=True)),
     exp.Anonymous: _Handler(_anonymous, frozenset({"this", "expressions"})),
     PythonFunction: _Handler(_python_function, frozenset({"this", "expressions"})),
     exp.Round: _Handler(_round, frozenset({"this", "decimals"})),

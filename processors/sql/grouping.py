@@ -47,7 +47,7 @@ def grouped(query: Query) -> tuple[list[type[Processor]], Relation]:
     """
     group = Group.of(query)
     program = Program(query.text, query.source)
-    keys = [program.compile(node) for node in group.keys]
+    keys = [program.comparable(node, program.compile(node)) for node in group.keys]
     aggregates = _Aggregates(program, group)
     columns = {name: aggregates.replaced(node) for name, node in query.columns}
     having = query.select.args.get("having")

@@ -13,7 +13,7 @@ from ..lookups import Cached, LookupSource
 from .errors import SqlText
 from .relations import attributes_of, column_types, duration, record_of, unknown_setting
 from .statements import CreateLookup, Setting
-from .types import ColumnType
+from .types import ColumnType, SqlType
 
 _SOURCES = {
     "csv": ("CsvTable", ("key",)),
@@ -69,6 +69,13 @@ def lookup_table(text: SqlText, statement: CreateLookup) -> LookupTable:
         raise text.refusal(
             key.position, f"The key of {statement.name}, {key.value}, is not one of its columns: {', '.join(columns)}."
         )
+    for column in statement.columns:
+        if column.type is SqlType.JSON:
+            raise text.refusal(
+                column.position,
+                f"Column {column.name} of a lookup table cannot have the type jsonb.",
+                f"Declare it as text, and convert it in queries: {column.name}::jsonb.",
+            )
     attributes = attributes_of(columns)
     record = record_of(statement.name, columns, attributes)
     source = _source(text, statement, kinds[0], record)

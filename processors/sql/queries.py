@@ -17,7 +17,7 @@ from .errors import SqlText
 from .expressions import Compiled, Program, position_of
 from .relations import CATEGORY_SETTINGS, Relation, TableDeclaration, duration, unknown_setting
 from .statements import CreateTable, Setting
-from .types import ColumnType, SqlType
+from .types import PYTHON_TYPES, ColumnType, SqlType
 
 _PROCESSOR_SETTINGS = ("semantics", "late", "out_of_orderness")
 _CLAUSES = frozenset({"expressions", "from_", "joins", "where", "group", "having"})
@@ -120,7 +120,7 @@ class Query:
         types = {name: ColumnType(each.type, each.nullable) for name, each in columns.items()}
         nodes = dict(self.columns)
         for name, kind in types.items():
-            if kind.type in (SqlType.JSON, SqlType.INTERVAL, SqlType.NULL):
+            if kind.type not in PYTHON_TYPES:
                 raise self.text.refusal(
                     position_of(nodes.get(name, self.select)),
                     f"Column {name} is of type {kind.type.value}, which categories do not have.",

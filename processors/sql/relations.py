@@ -20,7 +20,7 @@ from ..validation import did_you_mean
 from .errors import SqlRefused, SqlText
 from .expressions import Compiled, interval_of
 from .statements import ColumnDefinition, CreateInput, Setting, Settings
-from .types import PYTHON_TYPES, ColumnType
+from .types import PYTHON_TYPES, ColumnType, SqlType
 
 CATEGORY_SETTINGS = ("category", "key", "time", "buckets", "retention", "codec", "compacted", "replicas")
 """The settings of WITH that describe a category."""
@@ -170,6 +170,11 @@ def column_types(text: SqlText, declared: Sequence[ColumnDefinition], needed: Co
             if column.type is None:
                 advice += f" `penstock sql infer {text.name}` writes the types of the topic's messages."
             raise text.refusal(column.position, f"Column {column.name} {problem}.", advice)
+        if column.type is SqlType.JSON and (column.name in needed or not column.nullable):
+            raise text.refusal(
+                column.position,
+                f"Column {column.name} has the type jsonb, so it can be NULL, and cannot be a key or an event time.",
+            )
         columns[column.name] = ColumnType(column.type, nullable=column.nullable and column.name not in needed)
     return columns
 

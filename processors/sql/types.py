@@ -11,6 +11,7 @@
 | date | date | string |
 | uuid | UUID | string |
 | bytea | bytes | string, base64 |
+| jsonb, json | a value of JSON | any |
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ _DECLARED = {
     exp.DataType.Type.JSON: SqlType.JSON,
     exp.DataType.Type.JSONB: SqlType.JSON,
 }
-PYTHON_TYPES: dict[SqlType, type] = {
+PYTHON_TYPES: dict[SqlType, Any] = {
     SqlType.BOOLEAN: bool,
     SqlType.BIGINT: int,
     SqlType.DOUBLE: float,
@@ -79,6 +80,7 @@ PYTHON_TYPES: dict[SqlType, type] = {
     SqlType.DATE: date,
     SqlType.UUID: UUID,
     SqlType.BYTES: bytes,
+    SqlType.JSON: Any,
 }
 """The types of fields of records, by the type of the column."""
 
@@ -89,7 +91,7 @@ class ColumnType:
 
     Args:
         type: the type of the values.
-        nullable: whether NULL is a value.
+        nullable: whether NULL is a value. It is one of jsonb, always: JSON's null.
     """
 
     type: SqlType
@@ -115,7 +117,7 @@ def type_of_annotation(annotation: Any) -> ColumnType | None:
         found = type_of_annotation(members[0]) if len(members) == 1 else None
         return found and ColumnType(found.type, nullable=True)
     for kind, python in PYTHON_TYPES.items():
-        if annotation is python:
+        if annotation is python and python is not Any:  # a function without annotations inherits Any
             return ColumnType(kind, nullable=False)
     return None
 

@@ -387,6 +387,48 @@ def json_field(value: Any, path: tuple[str | int, ...]) -> Any:
     return value
 
 
+def json_part(value: Any, path: tuple[str, ...]) -> Any:
+    """Return the part of a JSON value at a path, in which a number names an element of an array; NULL if there is none."""
+    for step in path:
+        is_index = isinstance(value, list) and re.fullmatch(r"-?[0-9]+", step)
+        value = json_field(value, (int(step) if is_index else step,))
+    return value
+
+
+def text_to_json(value: str) -> Any:
+    """Return the JSON value that a text denotes; NULL for JSON's null."""
+    try:
+        return msgspec.json.decode(value)
+    except msgspec.DecodeError:
+        raise SqlDataError(f"invalid input syntax for type json: {value!r}") from None
+
+
+def json_type(value: Any) -> str:
+    """Return the type of a JSON value."""
+    return {bool: "boolean", str: "string", list: "array", dict: "object"}.get(type(value), "number")
+
+
+def json_length(value: Any) -> int:
+    """Return the number of elements of a JSON array."""
+    if isinstance(value, list):
+        return len(value)
+    raise SqlDataError(f"cannot get array length of a JSON {json_type(value)}")
+
+
+def json_number(value: Any) -> Decimal:
+    """Return a JSON number, with the digits of its shortest text."""
+    if json_type(value) == "number":
+        return Decimal(repr(value))
+    raise SqlDataError(f"cannot cast jsonb {json_type(value)} to a number")
+
+
+def json_boolean(value: Any) -> bool:
+    """Return a JSON boolean."""
+    if isinstance(value, bool):
+        return value
+    raise SqlDataError(f"cannot cast jsonb {json_type(value)} to type boolean")
+
+
 def bounded_numeric(value: Decimal, scale: int, limit: Decimal) -> Decimal:
     """Return a number with a fixed number of digits after the point, if it is below a limit."""
     rounded = round_numeric(value, scale)

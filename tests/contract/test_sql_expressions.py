@@ -13,6 +13,7 @@ import psycopg
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from psycopg.types.json import Jsonb
 from sqlglot import parse_one
 from support.databases import Postgres
 
@@ -32,12 +33,18 @@ COLUMNS = {
     "g": (SqlType.BOOLEAN, False),
     "ts": (SqlType.TIMESTAMP, True),
     "d": (SqlType.DATE, True),
+    "j": (SqlType.JSON, True),
 }
 INTEGERS = st.integers(-20, 20) | st.sampled_from([2**63 - 1, -(2**63), 10**12])
 DOUBLES = st.integers(-40, 40).map(lambda each: each / 4) | st.sampled_from([1e300, -1e-300, 1e15, 123456.789])
 TEXTS = st.text("abAB %_,\\.1", max_size=6)
 TIMES = st.integers(0, 4 * 10**15).map(
     lambda each: datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(microseconds=each)
+)
+SCALARS = st.integers(-9, 9) | st.integers(-9, 9).map(lambda each: each / 4) | st.booleans() | TEXTS
+# Without JSON's null, which PostgreSQL distinguishes from NULL.
+DOCUMENTS = st.fixed_dictionaries(
+    {"a": SCALARS, "b": st.fixed_dictionaries({"c": SCALARS}), "l": st.lists(SCALARS, max_size=3)}
 )
 ROWS = st.fixed_dictionaries(
     {
@@ -52,6 +59,7 @@ ROWS = st.fixed_dictionaries(
         "g": st.booleans(),
         "ts": st.none() | TIMES,
         "d": st.none() | st.dates(date(1970, 1, 1), date(2100, 1, 1)),
+        "j": st.none() | DOCUMENTS,
     }
 )
 
@@ -79,6 +87,11 @@ def _quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
+PARTS_OF_JSON = st.sampled_from(
+    ["j", "(j -> 'a')", "(j -> 'l')", "(j -> 'l' -> 0)", "(j #> '{b,c}')", "(j #> '{l,-1}')"]
+)
+
+
 @cache
 def _integers(depth: int) -> st.SearchStrategy[str]:
     leaf = st.sampled_from(["a", "b", "cast(null as bigint)"]) | st.integers(0, 9).map(str)
@@ -100,6 +113,8 @@ def _integers(depth: int) -> st.SearchStrategy[str]:
         _called("cast(strpos({}, {}) as bigint)", _texts(depth - 1), _texts(0)),
         _called("cast({} as bigint)", _doubles(depth - 1)),
         _called("cast({} as bigint)", _numerics(depth - 1)),
+        _called("cast(jsonb_array_length({}) as bigint)", PARTS_OF_JSON),
+        _called("cast({} as bigint)", PARTS_OF_JSON),
         _called("cast(cast({} as integer) as bigint)", condition),
     )
 
@@ -114,6 +129,7 @@ def _doubles(depth: int) -> st.SearchStrategy[str]:
         leaf,
         _binary(["+", "-", "*", "/"], inner),
         _called("({} + {})", inner, _integers(depth - 1)),
+        _called("cast({} as double precision)", PARTS_OF_JSON),
         _called("(-{})", inner),
         _called("abs({})", inner),
         _called("round({})", inner),
@@ -176,6 +192,11 @@ def _texts(depth: int) -> st.SearchStrategy[str]:
         _called("cast({} as text)", _numerics(depth - 1)),
         _called("cast({} as text)", st.just("d")),
         _called("case when {} then {} else {} end", _booleans(depth - 1), inner, inner),
+        st.sampled_from(
+            ["(j ->> 'a')", "(j -> 'b' ->> 'c')", "(j #>> '{l,1}')", "(j -> 'l' ->> -1)", "(j ->> 'none')"]
+        ),
+        _called("jsonb_typeof({})", PARTS_OF_JSON),
+        _called("cast(cast({} as jsonb) as text)", _integers(0).map(lambda each: f"cast({each} as text)")),
     )
 
 
@@ -209,6 +230,8 @@ def _booleans(depth: int) -> st.SearchStrategy[str]:
         _binary(["and", "or"], inner),
         _called("(not {})", inner),
         _called("({} is null)", _texts(depth - 1)),
+        _called("({} is null)", PARTS_OF_JSON),
+        _called("cast({} as boolean)", PARTS_OF_JSON),
         _called("({} is not null)", _integers(depth - 1)),
         _called("({} is true)", inner),
         _called("({} is not false)", inner),
@@ -227,7 +250,7 @@ def _booleans(depth: int) -> st.SearchStrategy[str]:
     )
 
 
-EXPRESSIONS = st.one_of(_integers(3), _doubles(3), _numerics(2), _texts(3), _times(2), _booleans(3))
+EXPRESSIONS = st.one_of(_integers(3), _doubles(3), _numerics(2), _texts(3), _times(2), _booleans(3), PARTS_OF_JSON)
 
 
 @pytest.fixture(scope="module")
@@ -244,7 +267,10 @@ def of_postgres(session: psycopg.Connection, expression: str, row: dict[str, Any
     """Return the value of an expression in PostgreSQL, or the error that it raises."""
     session.execute("truncate events")
     places = ", ".join("%s" for _ in COLUMNS)
-    session.execute(f"insert into events values ({places})", [row[name] for name in COLUMNS])
+    session.execute(
+        f"insert into events values ({places})",
+        [Jsonb(row[name]) if name == "j" and row[name] else row[name] for name in COLUMNS],
+    )
     try:
         found = session.execute(f"select {expression} from events".replace("%", "%%"), []).fetchone()
     except psycopg.DataError as error:

@@ -32,7 +32,7 @@ OUTBOX = Outbox(
         HeldOutput("pages", b"b", None, BY_KEY, None),
     ],
 )
-LIMIT_S = 30.0
+LIMIT_S = 90.0
 OVERWRITING, APPENDING = WriteMode.READ_MERGE_WRITE, WriteMode.APPEND
 _numbers = count()
 

@@ -168,6 +168,35 @@ def test_results_are_those_of_duckdb(case: Case, events: list[dict[str, Any]], c
         assert as_list(written) == as_list(expected)
 
 
+DOCUMENTS = """
+CREATE CATEGORY orders (at bigint, id text, document jsonb) WITH (key = 'id', time = 'at');
+CREATE TABLE items AS
+SELECT at, id, document ->> 'color' AS color, (document -> 'n')::bigint + 1 AS more, document #>> '{tags,0}' AS tag, document -> 'tags' AS tags
+FROM orders WHERE jsonb_typeof(document -> 'n') = 'number';
+CREATE TABLE colors AS SELECT document ->> 'color' AS color, count(*) FROM orders GROUP BY 1;
+"""
+
+
+def test_queries_read_documents_in_json() -> None:
+    """Fields, elements and whole values; documents that are missing, null or of another shape count as NULL."""
+    app = compile_app(SqlText("app.sql", DOCUMENTS), __name__)
+    orders = app.relations["orders"].category
+    driver = Driver(app.processors, start_ms=MINUTE_MS)
+    messages: list[dict[str, Any]] = [
+        {"at": 1, "id": "a", "document": {"color": "red", "n": 4, "tags": ["x", {"y": None}]}},
+        {"at": 2, "id": "b", "document": {"color": "red", "n": "4"}},
+        {"at": 3, "id": "c", "document": None},
+        {"at": 4, "id": "d"},
+        {"at": 5, "id": "e", "document": [1, 2]},
+    ]
+    driver.send(orders, [msgspec.convert(message, orders.record) for message in messages])
+
+    assert [msgspec.to_builtins(each) for each in driver.read(app.relations["items"].category)] == [
+        {"at": 1, "id": "a", "color": "red", "more": 5, "tag": "x", "tags": ["x", {"y": None}]}
+    ]
+    assert {each.color: each.count for each in driver.read(app.relations["colors"].category)} == {"red": 2, None: 3}
+
+
 HOUR_MS = 60 * MINUTE_MS
 TOP = {
     "of Puma": ("SELECT page, customer, topk(weight, 2) AS weight FROM views [1 minutes]", ("page",), ("customer",)),

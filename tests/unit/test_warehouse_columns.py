@@ -37,6 +37,8 @@ class Whole(ps.Record, frozen=True):
     parts: list[Part]
     maybe: int | None = None
     other: Part | None = None
+    anything: Any = None
+    things: list[Any] = msgspec.field(default_factory=list)
 
 
 class Renamed(ps.Record, frozen=True, rename="camel", kw_only=True):
@@ -63,6 +65,11 @@ class Stricter(ps.Record, frozen=True):
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
+JSON = st.recursive(
+    st.none() | st.booleans() | INT64 | st.floats(allow_nan=False, allow_infinity=False) | TEXT,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(TEXT, inner, max_size=2),
+    max_leaves=4,
+)
 PARTS = st.builds(Part, TEXT, st.dictionaries(TEXT, INT64, max_size=3))
 WHOLES = st.builds(
     Whole,
@@ -78,6 +85,8 @@ WHOLES = st.builds(
     parts=st.lists(PARTS, max_size=2),
     maybe=st.none() | INT64,
     other=st.none() | PARTS,
+    anything=JSON,
+    things=st.lists(JSON, max_size=2),
 )
 
 
@@ -108,7 +117,7 @@ def test_only_optional_fields_are_nullable() -> None:
     """Also fields with a default, which older files lack."""
     nullable = {field.name for field in Columns(Whole).schema if field.nullable}
 
-    assert nullable == {"maybe", "other"}
+    assert nullable == {"maybe", "other", "anything", "things"}
     assert Columns(Newer).schema.field("gate").nullable
 
 
