@@ -15,6 +15,7 @@ from datetime import timedelta
 from decimal import Decimal
 from math import ceil, floor
 from typing import Any, Protocol
+from zoneinfo import ZoneInfo, available_timezones
 
 from sqlglot import exp
 
@@ -332,6 +333,9 @@ _TIME_ARITHMETIC = {
     (exp.Add, SqlType.INTERVAL, SqlType.TIMESTAMP): ("add_interval({1}, {0})", SqlType.TIMESTAMP),
     (exp.Sub, SqlType.TIMESTAMP, SqlType.INTERVAL): ("add_interval({0}, -{1})", SqlType.TIMESTAMP),
     (exp.Sub, SqlType.TIMESTAMP, SqlType.TIMESTAMP): ("({0} - {1})", SqlType.INTERVAL),
+    (exp.Add, SqlType.LOCAL, SqlType.INTERVAL): ("add_interval({0}, {1})", SqlType.LOCAL),
+    (exp.Sub, SqlType.LOCAL, SqlType.INTERVAL): ("add_interval({0}, -{1})", SqlType.LOCAL),
+    (exp.Sub, SqlType.LOCAL, SqlType.LOCAL): ("({0} - {1})", SqlType.INTERVAL),
     (exp.Sub, SqlType.DATE, SqlType.DATE): ("({0} - {1}).days", SqlType.BIGINT),
 }
 
@@ -585,16 +589,64 @@ def _extract(program: Program, node: exp.Extract) -> Compiled:
     part = node.this.name.lower()
     if part not in values.PARTS:
         raise program.refused(node, f"extract does not know {part!r}.", f"It knows {', '.join(values.PARTS)}.")
-    moment = program.expect(node.expression, SqlType.TIMESTAMP)
-    return program.strict(f"time_part({part!r}, {{0}})", [moment], SqlType.DOUBLE)
+    return program.strict(f"time_part({part!r}, {{0}})", [_moment(program, node.expression)], SqlType.DOUBLE)
+
+
+def _moment(program: Program, node: exp.Expr) -> Compiled:
+    """Return the code of a time, with or without time zone."""
+    compiled = program.compile(node)
+    return compiled if compiled.type is SqlType.LOCAL else program.expect(node, SqlType.TIMESTAMP)
+
+
+def _at_time_zone(program: Program, node: exp.AtTimeZone) -> Compiled:
+    """Compile the local time of a moment, or the moment of a local time."""
+    moment, zone = _moment(program, node.this), _zone(program, node.args["zone"])
+    if moment.type is SqlType.LOCAL:
+        return program.strict(f"moment_of_local({{0}}, {zone})", [moment], SqlType.TIMESTAMP)
+    return program.strict(f"local_time({{0}}, {zone})", [moment], SqlType.LOCAL)
+
+
+def _zone(program: Program, node: exp.Expr) -> str:
+    """Return the name of a constant time zone."""
+    if not isinstance(node, exp.Literal) or not node.is_string:
+        raise program.refused(node, "A time zone is a quoted name.", "Write at AT TIME ZONE 'Europe/Berlin'.")
+    known = available_timezones()
+    if node.name not in known:
+        raise program.refused(
+            node, f"There is no time zone {node.name!r}.", did_you_mean(node.name, sorted(known)).strip()
+        )
+    return program.constant(ZoneInfo(node.name))
+
+
+def _date_bin(program: Program, node: exp.DateBin) -> Compiled:
+    width = exp.Interval(this=node.this) if isinstance(node.this, exp.Literal) else node.this
+    length = interval_of(program.text, width) if isinstance(width, exp.Interval) else timedelta()
+    if length <= timedelta():
+        raise program.refused(
+            node, "date_bin needs an interval above zero.", "Write date_bin('15 minutes', at, '2026-01-01')."
+        )
+    times = [program.expect(each, SqlType.TIMESTAMP) for each in (node.expression, node.args["unit"])]
+    return program.strict(f"bin_time({program.constant(length)}, {{0}}, {{1}})", times, SqlType.TIMESTAMP)
+
+
+def _not_repeatable(program: Program, node: exp.Expr) -> Compiled:
+    raise program.refused(
+        node,
+        f"{_described(node)} is not supported: a replay, a restart and a backfill would compute other values.",
+        "Use the event time.",
+    )
 
 
 def _date_trunc(program: Program, node: exp.Expr) -> Compiled:
     unit = node.args["unit"].name.lower()
     if unit not in values.TRUNCATIONS:
         raise program.refused(node, f"date_trunc does not know {unit!r}.", f"It knows {', '.join(values.TRUNCATIONS)}.")
-    moment = program.expect(node.this, SqlType.TIMESTAMP)
-    return program.strict(f"truncate_time({unit!r}, {{0}})", [moment], SqlType.TIMESTAMP)
+    if node.args.get("zone") is not None:
+        zone = _zone(program, node.args["zone"])
+        template = f"moment_of_local(truncate_time({unit!r}, local_time({{0}}, {zone})), {zone})"
+        return program.strict(template, [program.expect(node.this, SqlType.TIMESTAMP)], SqlType.TIMESTAMP)
+    moment = _moment(program, node.this)
+    return program.strict(f"truncate_time({unit!r}, {{0}})", [moment], moment.type)
 
 
 def _json(*, as_text: bool) -> Callable[[Program, exp.Expr], Compiled]:
@@ -731,6 +783,21 @@ def _round(program: Program, node: exp.Round) -> Compiled:
     return program.strict("round_numeric({0}, {1})", [number, program.expect(digits, SqlType.BIGINT)], SqlType.NUMERIC)
 
 
+def _trunc(program: Program, node: exp.Trunc) -> Compiled:
+    operand, digits = program.compile(node.this), node.args.get("decimals")
+    if digits is None and operand.type is not SqlType.NUMERIC:
+        return program.strict("truncate_double({0})", [program.expect(node.this, SqlType.DOUBLE)], SqlType.DOUBLE)
+    if operand.type is SqlType.DOUBLE:
+        raise program.refused(
+            node,
+            "trunc with digits is defined for numeric only, as in PostgreSQL.",
+            "Write trunc(cast(… as numeric), …).",
+        )
+    number = program.expect(node.this, SqlType.NUMERIC)
+    scale = program.expect(digits or exp.Literal.number(0), SqlType.BIGINT)
+    return program.strict("truncate_numeric({0}, {1})", [number, scale], SqlType.NUMERIC)
+
+
 def _log(program: Program, node: exp.Log) -> Compiled:
     if node.args.get("expression") is not None:
         raise program.refused(node, "log with a base is not supported.", "Write ln(x) / ln(base).")
@@ -774,6 +841,8 @@ _CASTS = {
     (SqlType.BOOLEAN, _T): "('true' if {0} else 'false')",
     (SqlType.TIMESTAMP, SqlType.DATE): "{0}.date()",
     (SqlType.TIMESTAMP, _T): "timestamp_to_text({0})",
+    (SqlType.LOCAL, SqlType.DATE): "{0}.date()",
+    (SqlType.LOCAL, _T): "local_to_text({0})",
     (SqlType.DATE, SqlType.TIMESTAMP): "date_to_timestamp({0})",
     (SqlType.DATE, _T): "{0}.isoformat()",
     (SqlType.UUID, _T): "str({0})",
@@ -797,15 +866,18 @@ _NAMED = {
 """The functions that the parser does not know, by name."""
 _WELL_KNOWN = [
     "abs",
+    "ascii",
     "ceil",
     "coalesce",
     "concat",
     "concat_ws",
+    "date_bin",
     "date_trunc",
     "exp",
     "extract",
     "floor",
     "greatest",
+    "initcap",
     "least",
     "left",
     "length",
@@ -813,11 +885,13 @@ _WELL_KNOWN = [
     "log",
     "lower",
     "lpad",
+    "md5",
     "mod",
     "nullif",
     "position",
     "power",
     "regexp_replace",
+    "repeat",
     "replace",
     "reverse",
     "right",
@@ -830,10 +904,13 @@ _WELL_KNOWN = [
     "strpos",
     "substring",
     "to_timestamp",
+    "translate",
     "trim",
+    "trunc",
     "upper",
 ]
 """The functions that the parser knows, for suggestions."""
+_INITCAP = _Signature("initcap({*})", (_T,), _T)
 _ROUND = _by_type({_D: ("round_double({0})", _D), _N: ("round_numeric({0})", _N), _I: ("float({0})", _D)}, _D)
 _LIKE = frozenset({"this", "expression", "negate"})
 _HANDLERS: dict[type[exp.Expr], _Handler] = {
@@ -878,7 +955,10 @@ _HANDLERS: dict[type[exp.Expr], _Handler] = {
     ),
     exp.Trim: _Handler(_trim, frozenset({"this", "expression", "position"})),
     exp.Extract: _Handler(_extract),
-    exp.TimestampTrunc: _Handler(_date_trunc, frozenset({"this", "unit"})),
+    exp.TimestampTrunc: _Handler(_date_trunc, frozenset({"this", "unit", "zone"})),
+    exp.AtTimeZone: _Handler(_at_time_zone, frozenset({"this", "zone"})),
+    exp.DateBin: _Handler(_date_bin, frozenset({"this", "expression", "unit"})),
+    **dict.fromkeys((exp.CurrentTimestamp, exp.CurrentDate, exp.CurrentTime, exp.Rand), _Handler(_not_repeatable)),
     exp.JSONExtract: _Handler(_json(as_text=False), frozenset({"this", "expression", "only_json_types"})),
     exp.JSONExtractScalar: _Handler(_json(as_text=True), frozenset({"this", "expression", "only_json_types"})),
     exp.JSONBExtract: _Handler(_json(as_text=False)),
@@ -886,6 +966,7 @@ _HANDLERS: dict[type[exp.Expr], _Handler] = {
     exp.Anonymous: _Handler(_anonymous, frozenset({"this", "expressions"})),
     PythonFunction: _Handler(_python_function, frozenset({"this", "expressions"})),
     exp.Round: _Handler(_round, frozenset({"this", "decimals"})),
+    exp.Trunc: _Handler(_trunc, frozenset({"this", "decimals"})),
     exp.Log: _Handler(_log),
     exp.Pad: _Handler(_pad, frozenset({"this", "expression", "fill_pattern", "is_left"})),
     exp.Abs: _Handler(_by_type({_I: ("bigint(abs({0}))", _I), _D: ("abs({0})", _D), _N: ("abs({0})", _N)}, _D)),
@@ -895,6 +976,13 @@ _HANDLERS: dict[type[exp.Expr], _Handler] = {
     exp.Lower: _fixed(_Signature("{0}.lower()", (_T,), _T), "this"),
     exp.Upper: _fixed(_Signature("{0}.upper()", (_T,), _T), "this"),
     exp.Length: _fixed(_Signature("len({0})", (_T,), _I), "this"),
+    exp.Initcap: _Handler(
+        lambda program, node: _apply(program, node, _INITCAP, [node.this]), frozenset({"this", "expression"})
+    ),
+    exp.Repeat: _fixed(_Signature("repeat({*})", (_T, _I), _T), "this", "times"),
+    exp.Ascii: _fixed(_Signature("code_point({*})", (_T,), _I), "this"),
+    exp.Translate: _fixed(_Signature("translate({*})", (_T, _T, _T), _T), "this", "from_", "to"),
+    exp.MD5: _fixed(_Signature("md5({*})", (_T,), _T), "this"),
     exp.Reverse: _fixed(_Signature("{0}[::-1]", (_T,), _T), "this"),
     exp.Replace: _fixed(_Signature("{0}.replace({1}, {2})", (_T, _T, _T), _T), "this", "expression", "replacement"),
     exp.Substring: _fixed(_Signature("substring({*})", (_T, _I, _I), _T, optional=1), "this", "start", "length"),

@@ -47,7 +47,7 @@ def grouped(query: Query) -> tuple[list[type[Processor]], Relation]:
     """
     group = Group.of(query)
     program = Program(query.text, query.source)
-    keys = [program.comparable(node, program.compile(node)) for node in group.keys]
+    keys = [_key(program, node) for node in group.keys]
     aggregates = _Aggregates(program, group)
     columns = {name: aggregates.replaced(node) for name, node in query.columns}
     having = query.select.args.get("having")
@@ -71,6 +71,13 @@ def grouped(query: Query) -> tuple[list[type[Processor]], Relation]:
         **_timing(query, group),
     }
     return [*query.before, *observed.before, query.processor(Aggregator, observed.source, output, members)], output
+
+
+def _key(program: Program, node: exp.Expr) -> Compiled:
+    compiled = program.comparable(node, program.compile(node))
+    if compiled.type in (SqlType.INTERVAL, SqlType.NULL):
+        raise program.refused(node, f"GROUP BY is not defined for {compiled.type.value}.", "Add a cast.")
+    return compiled
 
 
 @dataclass(frozen=True)

@@ -228,6 +228,12 @@ def table_of(text: SqlText, clause: exp.Expr, relations: Mapping[str, Relation])
         raise text.refusal(
             position_of(table), "This is not supported in FROM.", "Name a table, or a query: (SELECT …) AS name."
         )
+    if isinstance(table.this, exp.Func):
+        raise text.refusal(
+            position_of(table),
+            "Functions are not supported in FROM.",
+            "Windows are in GROUP BY: FROM views GROUP BY page, tumble(seen, interval '5 minutes').",
+        )
     found = relations.get(table.name)
     if found is None:
         raise text.refusal(

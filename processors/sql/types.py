@@ -8,6 +8,7 @@
 | numeric | Decimal | string |
 | text, varchar | str | string |
 | timestamp with time zone | datetime in UTC | string, ISO-8601 |
+| timestamp without time zone, only within queries | datetime, as if it was in UTC | |
 | date | date | string |
 | uuid | UUID | string |
 | bytea | bytes | string, base64 |
@@ -36,6 +37,7 @@ class SqlType(Enum):
     NUMERIC = "numeric"
     TEXT = "text"
     TIMESTAMP = "timestamp with time zone"
+    LOCAL = "timestamp without time zone"
     DATE = "date"
     INTERVAL = "interval"
     UUID = "uuid"
@@ -99,7 +101,7 @@ class ColumnType:
 
     def annotation(self) -> Any:
         """Return the annotation of a record's field."""
-        plain = PYTHON_TYPES[self.type]
+        plain = datetime if self.type is SqlType.LOCAL else PYTHON_TYPES[self.type]
         return plain | None if self.nullable else plain
 
 

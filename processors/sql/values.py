@@ -5,11 +5,12 @@ The compiled code of expressions calls these functions; their arguments are neve
 
 from __future__ import annotations
 
+import hashlib
 import math
 import re
 from collections.abc import Callable, Sequence
-from datetime import date, datetime, time, timedelta, timezone
-from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
+from datetime import date, datetime, time, timedelta, timezone, tzinfo
+from decimal import ROUND_DOWN, ROUND_HALF_UP, Decimal, InvalidOperation
 from functools import lru_cache
 from typing import Any
 from uuid import UUID
@@ -20,6 +21,7 @@ from .errors import SqlDataError
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _LOWEST, _HIGHEST = -(2**63), 2**63 - 1
+_LONGEST_TEXT = 1_000_000
 
 
 def bigint(value: int) -> int:
@@ -120,6 +122,16 @@ def round_double(value: float) -> float:
 def round_numeric(value: Decimal, digits: int = 0) -> Decimal:
     """Return the value with a number of digits after the point; halves go away from zero."""
     return value.quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP) + 0  # without a negative zero
+
+
+def truncate_double(value: float) -> float:
+    """Return the integer part as a double."""
+    return float(math.trunc(value))
+
+
+def truncate_numeric(value: Decimal, digits: int) -> Decimal:
+    """Return the value without further digits after the point."""
+    return value.quantize(Decimal(1).scaleb(-digits), ROUND_DOWN) + 0  # without a negative zero
 
 
 def double_to_bigint(value: float) -> int:
@@ -241,6 +253,30 @@ def add_interval(moment: datetime, interval: timedelta) -> datetime:
         raise SqlDataError("timestamp out of range") from None
 
 
+def local_time(moment: datetime, zone: tzinfo) -> datetime:
+    """Return the local time of a moment, as if it was in UTC."""
+    try:
+        return moment.astimezone(zone).replace(tzinfo=timezone.utc)
+    except OverflowError:
+        raise SqlDataError("timestamp out of range") from None
+
+
+def moment_of_local(local: datetime, zone: tzinfo) -> datetime:
+    """Return the moment of a local time. Of the two moments when clocks go back, it is the later; a time that clocks skip is after the gap."""
+    first, second = (local.replace(tzinfo=zone, fold=fold).utcoffset() or timedelta() for fold in (0, 1))
+    return add_interval(local, -min(first, second))
+
+
+def local_to_text(local: datetime) -> str:
+    """Return a local time as `2013-01-31 10:00:00`."""
+    return local.replace(tzinfo=None).isoformat(" ")
+
+
+def bin_time(length: timedelta, moment: datetime, origin: datetime) -> datetime:
+    """Return the start of the interval that contains a time; one of the intervals starts at the origin."""
+    return add_interval(origin, (moment - origin) // length * length)
+
+
 def truncate_time(unit: str, moment: datetime) -> datetime:
     """Return the start of the unit in UTC that contains the time."""
     return _TRUNCATIONS[unit](moment)
@@ -300,6 +336,34 @@ def left(text: str, length: int) -> str:
 def right(text: str, length: int) -> str:
     """Return the last characters; with a negative length, all but the first ones."""
     return text[-length:] if length else ""
+
+
+def initcap(text: str) -> str:
+    """Return a text with the first letter of each word in upper case, and the others in lower case."""
+    return re.sub(r"[^\W_]+", lambda word: word[0][:1].upper() + word[0][1:].lower(), text)
+
+
+def repeat(text: str, times: int) -> str:
+    """Return a text several times; at most a million characters."""
+    if len(text) * times > _LONGEST_TEXT:
+        raise SqlDataError("requested length too large")
+    return text * times
+
+
+def code_point(text: str) -> int:
+    """Return the number of the first character; 0 of an empty text."""
+    return ord(text[0]) if text else 0
+
+
+def translate(text: str, old: str, new: str) -> str:
+    """Return a text with single characters replaced by the ones at the same places, or removed."""
+    table = {ord(character): new[place : place + 1] for place, character in reversed(list(enumerate(old)))}
+    return text.translate(table)
+
+
+def md5(text: str) -> str:
+    """Return the MD5 hash in hexadecimal digits."""
+    return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
 
 
 def split_part(text: str, delimiter: str, index: int) -> str:

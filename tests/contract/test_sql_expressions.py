@@ -110,6 +110,7 @@ def _integers(depth: int) -> st.SearchStrategy[str]:
         _called("case when {} then {} else {} end", condition, inner, inner),
         _called("case {} when {} then {} end", inner, inner, inner),
         _called("cast(length({}) as bigint)", _texts(depth - 1)),
+        _called("cast(ascii({}) as bigint)", _texts(depth - 1)),
         _called("cast(strpos({}, {}) as bigint)", _texts(depth - 1), _texts(0)),
         _called("cast({} as bigint)", _doubles(depth - 1)),
         _called("cast({} as bigint)", _numerics(depth - 1)),
@@ -139,6 +140,12 @@ def _doubles(depth: int) -> st.SearchStrategy[str]:
         _called("coalesce({}, {})", inner, inner),
         _called("cast({} as double precision)", _integers(depth - 1)),
         _called("cast(extract({} from {}) as double precision)", st.sampled_from(PARTS), _times(depth - 1)),
+        _called(
+            "cast(extract({} from {} at time zone 'Europe/Berlin') as double precision)",
+            st.sampled_from(PARTS),
+            _times(0),
+        ),
+        _called("trunc({})", inner),
     )
 
 
@@ -155,6 +162,8 @@ def _numerics(depth: int) -> st.SearchStrategy[str]:
         leaf,
         _binary(["+", "-", "*", "%"], inner),
         _called("round({}, 1)", inner),
+        _called("trunc({})", inner),
+        _called("trunc({}, 1)", inner),
         _called("round({})", inner),
         _called("floor({})", inner),
         _called("cast({} as numeric(9, 2))", inner),
@@ -176,6 +185,12 @@ def _texts(depth: int) -> st.SearchStrategy[str]:
         _called("lower({})", inner),
         _called("upper({})", inner),
         _called("reverse({})", inner),
+        _called("initcap({})", inner),
+        _called("repeat({}, {})", inner, number),
+        _called("translate({}, 'abA', {})", inner, st.sampled_from(["''", "'x'", "'xyzw'"])),
+        _called("md5({})", inner),
+        _called("cast(({} at time zone 'Europe/Berlin') as text)", st.just("date_trunc('second', ts)")),
+        _called("cast(cast({} at time zone 'America/New_York' as date) as text)", st.just("ts")),
         _called("left({}, {})", inner, number),
         _called("right({}, {})", inner, number),
         _called("substring({} from {} for {})", inner, number, st.sampled_from("01234")),
@@ -212,6 +227,15 @@ def _times(depth: int) -> st.SearchStrategy[str]:
         _called("({} + interval '90 minutes')", inner),
         _called("({} - interval '1 day')", inner),
         _called("date_trunc('{}', {})", st.sampled_from(units), inner),
+        _called("date_trunc('{}', {}, 'Europe/Berlin')", st.sampled_from(units), inner),
+        _called(
+            "(date_trunc('{}', {} at time zone 'Asia/Kolkata') at time zone 'America/New_York')",
+            st.sampled_from(units),
+            inner,
+        ),
+        _called(
+            "date_bin('{}', {}, timestamptz '2013-01-31 10:00:00+00')", st.sampled_from(["7 minutes", "3 days"]), inner
+        ),
         _called("coalesce({}, {})", inner, inner),
     )
 

@@ -220,6 +220,26 @@ def test_a_division_by_zero_is_an_error_of_the_event() -> None:
         ),
         (f"{EVENTS}\nCREATE TABLE t AS SELECT seen FROM events EMIT CHANGES;", "line 2", "has no windows"),
         (
+            f"{EVENTS}\nCREATE TABLE t AS SELECT seen, now() AS at FROM events;",
+            "line 2, column 32",
+            "a replay, a restart and a backfill would compute other values",
+        ),
+        (
+            f"{EVENTS}\nCREATE TABLE t AS SELECT seen, to_timestamp(seen) AT TIME ZONE 'Europe/Berlinn' AS at FROM events;",
+            "line 2",
+            "There is no time zone 'Europe/Berlinn'. Nothing was started. Did you mean `Europe/Berlin`?",
+        ),
+        (
+            f"{EVENTS}\nCREATE TABLE t AS SELECT name, count(*) FROM tumble(events, seen, interval '1 hour') GROUP BY name;",
+            "line 2",
+            "Windows are in GROUP BY",
+        ),
+        (
+            f"{EVENTS}\nCREATE TABLE t AS SELECT to_timestamp(1) - to_timestamp(2) AS d, count(*) FROM events GROUP BY 1;",
+            "line 2",
+            "GROUP BY is not defined for interval",
+        ),
+        (
             f"{EVENTS}\nCREATE TABLE t AS SELECT name, count(*) AS n, number FROM events GROUP BY name;",
             "line 2, column 47",
             "no column 'number'",
