@@ -6,13 +6,13 @@ As in PostgreSQL, aggregates pass over NULL, and all but counts are NULL if ever
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 from sqlglot import exp
 
-from ..monoids import Count, Distinct, First, Last, Max, Mean, Min, Monoid, Quantiles, Sum, TopKeys, Variance
+from ..monoids import Count, Distinct, First, Last, MapOf, Max, Mean, Min, Monoid, Quantiles, Sum, TopKeys, Variance
 from ..validation import did_you_mean
 from .decimals import ChosenDecimal, DecimalMean, DecimalSum
 from .expressions import Compiled, Program
@@ -91,6 +91,7 @@ class Aggregate:
         result: the code of its value, with `{0}` for the monoid's value, which is None if no event counted.
         type: the type of its value.
         nullable: whether its value can be NULL.
+        grows: whether its partial grows with the number of distinct values, so that it needs a window.
     """
 
     monoid: Monoid[Any]
@@ -98,6 +99,7 @@ class Aggregate:
     result: str
     type: SqlType
     nullable: bool
+    grows: bool = False
 
 
 STORED = {
@@ -115,6 +117,18 @@ STORED = {
 
 _AS_NUMBERS = {SqlType.TIMESTAMP: SqlType.BIGINT, SqlType.DATE: SqlType.BIGINT}
 """The types of partials that are of another type than their values."""
+
+
+class DistinctValues(OfValues):
+    """The distinct observations, as the keys of a dict."""
+
+    def lift(self, observation: Any) -> Any:
+        """Return the partial of one value."""
+        return super().lift(None if observation is None else {observation: None})
+
+    def fold(self, accumulator: Any, observation: Any) -> Any:
+        """Add a value."""
+        return super().fold(accumulator, None if observation is None else {observation: None})
 
 
 class Ranked(exp.Expression, exp.AggFunc):
@@ -200,11 +214,9 @@ def compile_aggregate(program: Program, node: exp.Expr) -> Aggregate:
         return aggregate
     passes = program.expect(condition, SqlType.BOOLEAN)
     filtered = f"({aggregate.observation.code} if {passes.code} else None)"
-    return Aggregate(
-        aggregate.monoid,
-        Compiled(filtered, aggregate.observation.type, nullable=True),
-        aggregate.result,
-        aggregate.type,
+    return replace(
+        aggregate,
+        observation=Compiled(filtered, aggregate.observation.type, nullable=True),
         nullable=aggregate.nullable or not _is_count(call),
     )
 
@@ -227,11 +239,7 @@ def _is_count(call: exp.Expr) -> bool:
 def _count(program: Program, call: exp.Count) -> Aggregate:
     _expect_arguments(program, call, {"this", "big_int"})
     if isinstance(call.this, exp.Distinct):
-        raise program.refused(
-            call,
-            "count(distinct …) is not supported: its state would grow without limit.",
-            "Write approx_count_distinct(…).",
-        )
+        return _count_distinct(program, call.this)
     if call.this is None or isinstance(call.this, exp.Star):
         return Aggregate(
             OfValues(Count()), Compiled("True", SqlType.BOOLEAN), "({0} or 0)", SqlType.BIGINT, nullable=False
@@ -239,6 +247,24 @@ def _count(program: Program, call: exp.Count) -> Aggregate:
     counted = program.compile(call.this)
     observation = Compiled(f"(None if {counted.code} is None else True)", SqlType.BOOLEAN, nullable=counted.nullable)
     return Aggregate(OfValues(Count()), observation, "({0} or 0)", SqlType.BIGINT, nullable=False)
+
+
+def _count_distinct(program: Program, distinct: exp.Distinct) -> Aggregate:
+    if len(distinct.expressions) != 1:
+        raise program.refused(
+            distinct, "count(distinct …) counts the values of one expression.", "Join them: a || ' ' || b."
+        )
+    [node] = distinct.expressions
+    counted = program.compile(node)
+    if counted.type not in STORED:
+        raise program.refused(node, f"count(distinct …) is not defined for {counted.type.value}.", "Add a cast.")
+    if counted.type is SqlType.NUMERIC:  # a key of a partial is no Decimal
+        observation = program.strict("numeric_to_text({0}.normalize())", [counted], SqlType.TEXT)
+    else:
+        stored = _AS_NUMBERS.get(counted.type, counted.type)
+        observation = program.strict(STORED[counted.type][0], [counted], stored)
+    values = DistinctValues(MapOf(Count()))
+    return Aggregate(values, observation, "len({0} or ())", SqlType.BIGINT, nullable=False, grows=True)
 
 
 def _sum(program: Program, call: exp.Sum) -> Aggregate:

@@ -166,6 +166,7 @@ class _Aggregates:
         self.found: list[Aggregate] = []
         self._program = program
         self._keys = group.keys
+        self._has_windows = not isinstance(group.window, GlobalWindow)
         self._indexes: dict[str, int] = {}
 
     def reference(self, node: exp.Expr) -> str:
@@ -173,6 +174,12 @@ class _Aggregates:
         text = node.sql(dialect="postgres")
         if text not in self._indexes:
             aggregate = compile_aggregate(self._program, node)
+            if aggregate.grows and not self._has_windows:
+                raise self._program.refused(
+                    node,
+                    "count(distinct …) needs a window: without one, its state would grow without limit.",
+                    f"Write approx_count_distinct(…). {_WINDOW_EXAMPLE}",
+                )
             self._indexes[text] = len(self.found)
             self.found.append(aggregate)
         return f"$value{self._indexes[text]}"

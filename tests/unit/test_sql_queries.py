@@ -93,6 +93,14 @@ CASES = {
         "bool_and(weight > 0) AS all_heavy, bool_or(weight > 0) AS some_heavy, max(seen) AS seen FROM views GROUP BY customer",
         ("customer",),
     ),
+    "distinct values": Case(
+        "SELECT page, window_start, count(DISTINCT customer) AS customers, count(DISTINCT milliseconds) FILTER (WHERE weight > 0) AS durations, "
+        "count(DISTINCT cast(weight AS numeric)) AS weights FROM views GROUP BY page, tumble(seen, interval '1 minute')",
+        "SELECT page, seen // 60000 * 60000 AS window_start, count(DISTINCT customer) AS customers, "
+        "count(DISTINCT milliseconds) FILTER (WHERE weight > 0) AS durations, count(DISTINCT weight) AS weights "
+        "FROM views GROUP BY page, seen // 60000 * 60000",
+        ("page", "window_start"),
+    ),
     "no group": Case(
         "SELECT count(*) AS views, avg(milliseconds) AS mean, max(weight) IS NULL AS light FROM views WHERE customer = 'ann'",
         "SELECT count(*) AS views, avg(milliseconds) AS mean, max(weight) IS NULL AS light, max(seen) AS seen FROM views WHERE customer = 'ann' "
