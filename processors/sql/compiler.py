@@ -21,10 +21,12 @@ from .expressions import Compiled, Program, position_of
 from .functions import LoadMember, defined_function, with_functions
 from .grouping import grouped
 from .inner_queries import branches, inner_queries, united, within
-from .joins import joined
+from .join_chains import move_first_join
+from .join_conditions import Side
+from .joins import joined, side_of
 from .lookup_tables import LookupTable, lookup_table
 from .python_calls import Definition
-from .queries import Query, constructor
+from .queries import Query, constructor, table_of
 from .ranking import is_topk, ranked
 from .relations import Relation
 from .statements import (
@@ -162,10 +164,32 @@ class _Compiler:
                 f"{source.this.name} is a lookup table, which has no events.",
                 f"Join it: FROM … JOIN {source.this.name} ON ….",
             )
+        statement, relations = self._with_inner_joins(statement, relations, number)
         query = Query.of(self._text, self._module, statement, relations)
         if query.select.args.get("joins"):
             query = joined(query, relations, self.lookups, number)
         return query.with_columns()
+
+    def _with_inner_joins(
+        self, statement: CreateTable, relations: Mapping[str, Relation], number: int
+    ) -> tuple[CreateTable, Mapping[str, Relation]]:
+        """Move all joins of a query but the last into inner queries; return it with the tables that it can read then."""
+        select = statement.query
+        while isinstance(select, exp.Select) and len(select.args.get("joins") or ()) > 1:
+            left = table_of(self._text, select.args.get("from_") or select, relations)
+            rights = [side_of(self._text, clause, relations, self.lookups) for clause in select.args["joins"]]
+            name = f"{left.name}_{rights[0].name}" if number == 1 else f"{left.name}_{rights[0].name}_{number}"
+            if name in relations or name in self.lookups:
+                raise self._text.refusal(
+                    position_of(select.args["joins"][1]),
+                    f"The result of the first join would have the name of the table {name}.",
+                    "Name one of its tables otherwise: FROM a AS other_name JOIN ….",
+                )
+            sides = [Side(left.name, left.columns, left.attributes), *rights]
+            inner = move_first_join(self._text, select, name, sides, left.time)
+            result = self._result(within(statement, name, inner), relations)
+            relations = {**relations, name: replace(result, name=name)}
+        return statement, relations
 
 
 def _filtered(queries: Sequence[Query]) -> tuple[list[type[Processor]], Relation]:

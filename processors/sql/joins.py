@@ -61,7 +61,7 @@ def joined(query: Query, relations: Mapping[str, Relation], lookups: Mapping[str
     """Return a query over the joined rows of its two tables, with the processors that copy them under the key of the join.
 
     Args:
-        query: a query with a join.
+        query: a query with one join.
         relations: the tables, by name.
         lookups: the lookup tables, by name.
         number: the number of the query among the branches of UNION ALL.
@@ -69,13 +69,7 @@ def joined(query: Query, relations: Mapping[str, Relation], lookups: Mapping[str
     Raises:
         SqlRefused: the join is not supported.
     """
-    [clause, *others] = query.select.args["joins"]
-    if others:
-        raise query.text.refusal(
-            position_of(others[0]),
-            "A query has at most one join.",
-            "Name the first join, and join its result: WITH pairs AS (SELECT … FROM a JOIN b ON …) SELECT … FROM pairs JOIN c ON ….",
-        )
+    [clause] = query.select.args["joins"]
     optional = _is_left_join(query.text, clause)
     version = clause.this.args.get("version")
     name = clause.this.name
@@ -88,6 +82,22 @@ def joined(query: Query, relations: Mapping[str, Relation], lookups: Mapping[str
     if version is None:
         return _stream_join(parts, right, number)
     return _table_join(parts, right, number, ordered=_is_at_event_time(parts, version))
+
+
+def side_of(
+    text: SqlText, clause: exp.Join, relations: Mapping[str, Relation], lookups: Mapping[str, LookupTable]
+) -> Side:
+    """Return the table that a join names.
+
+    Raises:
+        SqlRefused: there is no such table.
+    """
+    name = clause.this.name
+    if name in lookups and name not in relations:
+        lookup = lookups[name]
+        return Side(clause.this.alias or name, lookup.columns, lookup.attributes)
+    right = table_of(text, clause, relations)
+    return Side(right.name, right.columns, right.attributes)
 
 
 def _is_left_join(text: SqlText, clause: exp.Join) -> bool:

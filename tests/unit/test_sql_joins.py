@@ -101,6 +101,24 @@ CASES = {
         "ON o2.item = i2.item AND o2.seen >= i2.seen) i ON o.id = i.id AND i.price > 1",
         2,
     ),
+    "of three tables": Case(
+        f"SELECT o.seen, o.customer, o.item, p.seen AS paid_at, p.item AS paid_item, i.price FROM orders o JOIN payments p "
+        f"ON o.customer = p.customer AND {WITHIN} JOIN items FOR SYSTEM_TIME AS OF o.seen AS i ON p.item = i.item WHERE paid < 4",
+        f"SELECT o.seen, o.customer, o.item, p.seen AS paid_at, p.item AS paid_item, i.price FROM orders o JOIN payments p "
+        f"ON o.customer = p.customer AND {WITHIN_ORACLE} ASOF JOIN items i ON p.item = i.item AND o.seen >= i.seen WHERE paid < 4",
+        2,
+    ),
+    "of four tables, aggregated": Case(
+        "SELECT p.item, count(*) AS found, sum(i.price * paid) AS total FROM orders AS o LEFT JOIN items FOR SYSTEM_TIME AS OF o.seen AS i "
+        f"ON o.item = i.item JOIN payments p ON p.customer = o.customer AND {WITHIN} LEFT JOIN items FOR SYSTEM_TIME AS OF o.seen AS j "
+        "ON j.item = p.item WHERE j.price IS NULL OR j.price > 1 GROUP BY p.item, tumble(o.seen, interval '1 minute')",
+        "SELECT p.item, count(*) AS found, sum(i.price * paid)::bigint AS total, o.seen // 60000 * 60000 AS window_start FROM orders o "
+        "ASOF LEFT JOIN items i ON o.item = i.item AND o.seen >= i.seen "
+        f"JOIN payments p ON p.customer = o.customer AND {WITHIN_ORACLE} ASOF LEFT JOIN items j ON j.item = p.item AND o.seen >= j.seen "
+        "WHERE j.price IS NULL OR j.price > 1 GROUP BY p.item, o.seen // 60000",
+        5,
+        ("item", "window_start"),
+    ),
     "inner, as of a table": Case(
         "SELECT o.seen, o.customer, price FROM orders o JOIN items FOR SYSTEM_TIME AS OF o.seen AS i ON i.item = o.item",
         "SELECT o.seen, o.customer, price FROM orders o ASOF JOIN items i ON o.item = i.item AND o.seen >= i.seen",
@@ -348,8 +366,20 @@ def test_a_table_without_a_key_of_the_join_follows_arrival() -> None:
         ),
         ("FROM orders JOIN orders ON true", "Both tables are named orders"),
         (
+            f", o.* FROM orders o JOIN payments p ON o.item = p.item AND {WITHIN} JOIN items i ON i.item = p.item",
+            "* is not supported with several joins",
+        ),
+        (
+            f", price FROM orders o JOIN payments p ON o.item = p.item AND {WITHIN} JOIN items i ON i.item = p.item AND cents = item",
+            "Column item is in o and in p",
+        ),
+        (
+            f"FROM orders o JOIN items FOR SYSTEM_TIME AS OF o.seen AS i ON o.item = i.item JOIN payments p ON p.paid = o.cents AND {WITHIN} WHERE customer = ''",
+            "Column customer is in several tables",
+        ),
+        (
             f"FROM orders o JOIN payments p ON o.item = p.item AND {WITHIN} JOIN items i ON i.item = p.item",
-            "at most one join",
+            "needs bounds of the time",
         ),
         (
             "FROM orders o JOIN items FOR SYSTEM_TIME AS OF o.seen AS i ON o.cents = i.price",
