@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, TypeVar
 
+import msgspec
+
 from ..processors.apps.apps import App, processors_in
 from ..processors.declare.categories import Category
 from ..processors.declare.dead_letters import DeadLetter, dead_letters_of
@@ -22,6 +24,7 @@ from ..processors.declare.tombstones import Tombstone
 from ..processors.errors import DeclarationError, PenstockError
 from ..processors.lifecycle import start
 from ..processors.lookups import LookupEnvironment, LookupJoin, LookupSource
+from ..processors.models.conversion import decode_model, encode_model
 from ..processors.operators import merge_of
 from ..processors.shard.checkpoints import Gap, Step, steps_of
 from ..processors.time.idleness import IdleTimeout
@@ -41,6 +44,8 @@ from .worker.preflight import ends_of
 from .worker.worker import Worker, WorkerConfig
 
 R = TypeVar("R", bound=AnyRecord)
+
+_encode = msgspec.json.Encoder(enc_hook=encode_model).encode
 
 YEAR_2100_MS = 4_102_444_800_000
 IDLE_REPORT_S = 5.0
@@ -277,3 +282,18 @@ def _app_of(subject: Any) -> App:
     if isinstance(subject, type):
         return App.of(subject.__name__, [subject])
     return App.of("app", subject)
+
+
+def json_of(record: Any) -> str:
+    """Return a record with all its fields as JSON."""
+    return _encode(record).decode()
+
+
+def record_of(category: Category[R], line: str) -> R:
+    """Return the record of a category that `json_of` returned as JSON.
+
+    Raises:
+        msgspec.DecodeError: the JSON does not fit the category's type.
+    """
+    decoder: msgspec.json.Decoder[R] = msgspec.json.Decoder(category.record, dec_hook=decode_model)
+    return decoder.decode(line)

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from ...processors.apps.apps import AppName
 from ...processors.declare.categories import AnyCategory
+from ...processors.models.conversion import encode_model
 from ..spark.batches import Batches, Transform
 from ..spark.failures import marked_errors
 from ..spark.shipped_app import ShippedApp
@@ -52,7 +53,7 @@ _SUMMARIES: dict[str, pa.DataType] = {"summary": pa.binary()}
 SUMMARIES = pa.schema(_SUMMARIES)
 """An encoded ComparisonSummary."""
 
-_encode = msgspec.msgpack.Encoder(order="sorted").encode
+_encode = msgspec.msgpack.Encoder(order="sorted", enc_hook=encode_model).encode
 _decode = msgspec.msgpack.Decoder().decode
 decode_pair = msgspec.msgpack.Decoder(RecordPair).decode
 decode_summary = msgspec.msgpack.Decoder(ComparisonSummary).decode

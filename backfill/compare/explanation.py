@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from ...processors.apps.apps import App, AppName
 from ...processors.declare.categories import AnyCategory
+from ...processors.models.conversion import encode_model
 from ..archive.archived_rows import archive_schema
 from ..errors import BackfillRefused
 from ..warehouse.columns import MARKS, Columns
@@ -150,7 +151,7 @@ def _events_in(category: str, columns: Columns, batch: pa.RecordBatch) -> Iterat
     marks = batch.select(MARKS.names).to_pylist()
     for mark, record in zip(marks, columns.records(batch), strict=True):
         position = mark["_bucket"], mark["_offset"], mark["_arrived"], mark["_event_time"]
-        yield ExplainedEvent(category, *position, 0, msgspec.to_builtins(record))
+        yield ExplainedEvent(category, *position, 0, msgspec.to_builtins(record, enc_hook=encode_model))
 
 
 def _newest_before(stored: StoredCategory, events: Sequence[ExplainedEvent]) -> Mapping[tuple[int, int], int]:
@@ -219,7 +220,13 @@ class _Outputs:
         rows = []
         for batch in stored.read(days, key=self._key):
             marks = [batch.column(name).to_pylist() for name in ("_event_time", "_bucket", "_offset")]
-            rows += list(zip(*marks, map(msgspec.to_builtins, self._columns.records(batch)), strict=True))
+            rows += list(
+                zip(
+                    *marks,
+                    (msgspec.to_builtins(record, enc_hook=encode_model) for record in self._columns.records(batch)),
+                    strict=True,
+                )
+            )
         by_time = defaultdict(list)
         for time, _, _, record in sorted(rows, key=lambda row: (row[0], row[1] or 0, row[2] or 0)):
             by_time[time].append(record)

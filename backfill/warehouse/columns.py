@@ -32,6 +32,7 @@ from ...processors.declare.records import (
     without_null,
 )
 from ...processors.errors import DeclarationError
+from ...processors.models.conversion import described, encode_model, is_model, model_from
 from .layout import DAY_MS, day_of
 
 _MARKS: list[pa.Field[Any]] = [
@@ -192,6 +193,7 @@ class _TypeColumns:
 
     def __init__(self, record: type[AnyRecord], fields: Mapping[str, shapes.Field]) -> None:
         self._record = record
+        self._described = described(record)
         self._fields = fields
         for name in _RESERVED & self._fields.keys():
             raise DeclarationError(
@@ -213,7 +215,8 @@ class _TypeColumns:
         if not self._by_name:
             return list(map(self._record, *columns))
         names = [field.name for field in self._fields.values()]
-        return [self._record(**dict(zip(names, values, strict=True))) for values in zip(*columns, strict=True)]
+        records = [self._described(**dict(zip(names, values, strict=True))) for values in zip(*columns, strict=True)]
+        return list(map(model_from, records)) if is_model(self._record) else records
 
     def filled(self, batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
         """Return some fields of a batch as columns."""
@@ -230,7 +233,7 @@ class _TypeColumns:
 
     @cached_property
     def _by_name(self) -> bool:
-        parameters = inspect.signature(self._record).parameters.values()
+        parameters = inspect.signature(self._described).parameters.values()
         return any(parameter.kind is inspect.Parameter.KEYWORD_ONLY for parameter in parameters)
 
     @cached_property
@@ -239,7 +242,7 @@ class _TypeColumns:
 
     @cached_property
     def _types(self) -> Mapping[str, Any]:
-        return get_type_hints(self._record, include_extras=True)
+        return get_type_hints(self._described, include_extras=True)
 
     def _values(self, name: str, field: shapes.Field, column: pa.Array[Any]) -> list[Any]:
         values = column.to_pylist()
@@ -312,7 +315,9 @@ def _lowered(shape: Any, values: Sequence[Any]) -> Sequence[Any]:
     """Return a field's values in the form that Arrow accepts."""
     if _is_native(shape):
         return values
-    return [_with_pairs(shape, value) for value in msgspec.to_builtins(values, builtin_types=_NATIVE)]
+    return [
+        _with_pairs(shape, value) for value in msgspec.to_builtins(values, builtin_types=_NATIVE, enc_hook=encode_model)
+    ]
 
 
 def _is_native(declared: Any) -> bool:

@@ -21,6 +21,7 @@ from ...processors.declare.field_paths import FieldPath, find_field
 from ...processors.declare.stateful import Stateful
 from ...processors.declare.tombstones import Tombstone
 from ...processors.errors import DeclarationError
+from ...processors.models.conversion import encode_model
 from ...processors.time.timers import Timer
 from ...processors.time.windows import MILLISECOND
 
@@ -187,7 +188,7 @@ def _key_function(category: AnyCategory, columns: Sequence[str]) -> Callable[[An
 def _value_function(category: AnyCategory, columns: Sequence[str]) -> Callable[[Any], bytes]:
     fields = [_column(category, "value", column) for column in columns]
     getters = [(field.name, attrgetter(field.attribute)) for field in fields]
-    encode = msgspec.json.Encoder().encode
+    encode = msgspec.json.Encoder(enc_hook=encode_model).encode
     if len(getters) > 1:
         return lambda record: encode({name: getter(record) for name, getter in getters})
     [(_, only)] = getters

@@ -19,6 +19,7 @@ from ...processors.apps.app_modules import imported, where_in
 from ...processors.declare.stateful import Stateful
 from ...processors.errors import AppFileError, PenstockError
 from ...processors.keyed_state.key_layout import ENGINE_PREFIX
+from ...processors.models.conversion import decode_model, encode_model
 from ...state.local.rocksdb import RocksShardState
 
 EXAMPLE = "def upgraded(key, state): return {...}"
@@ -130,8 +131,8 @@ class StateConversion:
     def __init__(self, processor: type[Stateful], function: StateFunction) -> None:
         self._processor = processor
         self._function = function
-        self._typed = msgspec.msgpack.Decoder(processor.state).decode
-        self._encode = msgspec.msgpack.Encoder().encode
+        self._typed = msgspec.msgpack.Decoder(processor.state, dec_hook=decode_model).decode
+        self._encode = msgspec.msgpack.Encoder(enc_hook=encode_model).encode
         self.counts = ConversionCounts()
 
     def convert(self, entries: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
@@ -185,7 +186,7 @@ class StateConversion:
 
 def fits(processor: type[Stateful], state: RocksShardState) -> bool:
     """Return whether all saved values of a state decode as declared."""
-    decode = msgspec.msgpack.Decoder(processor.saved_type()).decode
+    decode = msgspec.msgpack.Decoder(processor.saved_type(), dec_hook=decode_model).decode
     try:
         for _, saved in own_entries(state):
             decode(saved)

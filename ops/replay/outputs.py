@@ -12,13 +12,14 @@ from ...processors.declare.codecs import Codec
 from ...processors.declare.processor import Processor
 from ...processors.declare.routes import Routes
 from ...processors.declare.tombstones import Tombstone
+from ...processors.models.conversion import encode_model
 from ...processors.shard.source_events import SourceEvents
 from ...transport.codecs.by_category import whole_record_json
 from ...transport.messages import MessageCopy
 from .errors import ReplayStopped
 from .shard_replay import ReplayCounts, ReplayedBatch
 
-_encode = msgspec.json.Encoder().encode
+_encode = msgspec.json.Encoder(enc_hook=encode_model).encode
 _decode = msgspec.json.Decoder().decode
 
 

@@ -13,19 +13,16 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from ...processors.declare.categories import AnyCategory
 from ...processors.declare.processor import Processor
 from ...processors.errors import PenstockError
 from ...processors.shard.source_events import SourceEvents
-from ..testing import Driver
+from ..testing import Driver, json_of
 from .errors import ReplayRefused
 
 EVENTS = 1_000
 """The largest number of events in a test."""
 
-_encode = msgspec.json.Encoder().encode
 _Runs = list[tuple[AnyCategory, list[Any]]]
 
 _TEMPLATE = '''"""{title}"""
@@ -33,9 +30,7 @@ _TEMPLATE = '''"""{title}"""
 from __future__ import annotations
 
 from pathlib import Path
-
-import msgspec{imports}
-
+{imports}
 from penstock.testing import {names}
 
 {processor} = load_app(Path(__file__).parent / {app!r}).processor({processor!r})
@@ -53,7 +48,7 @@ def test_{name}() -> None:
     driver = Driver({processor})
 {send}
     given = {{
-        category.name: [msgspec.json.encode(record).decode() for record in driver.read(category)]
+        category.name: list(map(json_of, driver.read(category)))
         for category in {processor}.outputs()
     }}
 
@@ -61,7 +56,7 @@ def test_{name}() -> None:
 '''
 
 _SEND = """    for category, lines in EVENTS:
-        driver.send(inputs[category], [msgspec.json.decode(line, type=inputs[category].record) for line in lines])
+        driver.send(inputs[category], [record_of(inputs[category], line) for line in lines])
 """
 
 
@@ -159,8 +154,10 @@ def text_of(app: Path, processor: type[Processor], gathered: Gathered, span: str
     outputs = "".join(f"    {category!r}: [\n{_lines(records)}    ],\n" for category, records in ran.outputs.items())
     return _TEMPLATE.format(
         title=f"{name} on {len(ran.events):,} events{of_key}, replayed from {span}.",
-        imports="" if ran.error is None else "\nimport pytest",
-        names="Driver, load_app" if ran.error is None else "Driver, PenstockError, load_app",
+        imports="" if ran.error is None else "\nimport pytest\n",
+        names="Driver, json_of, load_app, record_of"
+        if ran.error is None
+        else "Driver, PenstockError, json_of, load_app, record_of",
         processor=name,
         app=os.path.relpath(app.resolve(), path.resolve().parent),
         events=events,
@@ -174,7 +171,7 @@ def text_of(app: Path, processor: type[Processor], gathered: Gathered, span: str
 
 
 def _lines(records: Sequence[Any]) -> str:
-    return "".join(f"        {_encode(record).decode()!r},\n" for record in records)
+    return "".join(f"        {json_of(record)!r},\n" for record in records)
 
 
 def _raising(error: PenstockError) -> str:

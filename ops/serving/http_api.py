@@ -20,6 +20,7 @@ from urllib.parse import parse_qs
 import msgspec
 
 from ...processors.errors import DeclarationError, PenstockError
+from ...processors.models.conversion import encode_shown
 from .access import Access
 from .follower import NotReady
 from .grafana import GrafanaQueries
@@ -31,7 +32,7 @@ _LOG = logging.getLogger("penstock.serve")
 MAX_BODY = 1 << 20
 """The largest body of a request, in bytes."""
 _PREFIX = "/v1/processors"
-_encode = msgspec.json.Encoder(enc_hook=str).encode
+_encode = msgspec.json.Encoder(enc_hook=encode_shown).encode
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]

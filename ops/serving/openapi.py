@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from ...processors.declare.records import members_of
+from ...processors.models.conversion import described
 from .answers import Keys, ProcessorInfo, Rows
 from .parameters import DEFAULT_LIMIT, MAX_LIMIT
 from .queries import DEFAULT_TOP
@@ -34,7 +35,7 @@ _ERRORS = {"400": "A parameter is invalid.", "503": "The server has not read all
 
 def openapi(served: Collection[ServedProcessor]) -> dict[str, Any]:
     """Return the document for these processors. The paths contain their names, so a generated client has a method for each."""
-    records = [members_of(each.category.record)[0] for each in served]
+    records = [described(members_of(each.category.record)[0]) for each in served]
     # Records of one name in two modules get longer names, so references are looked up.
     (_, _, _, *references), schemas = msgspec.json.schema_components(
         [Rows, Keys, ProcessorInfo, *records], schema_hook=lambda _: {}, ref_template=_REFERENCE

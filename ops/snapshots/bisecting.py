@@ -16,6 +16,7 @@ import msgspec
 from ...processors.declare.processor import Processor
 from ...processors.declare.stateful import Stateful
 from ...processors.lifecycle import ending
+from ...processors.models.conversion import decode_model
 from ...processors.shard.source_events import SourceEvents
 from ...state.backups.fetch import no_progress
 from ...state.backups.manifest import BackupId
@@ -160,7 +161,8 @@ def _state_in(search: Search, snapshot: Snapshot, number: int) -> Any:
     manifest = backups.read(_expect(_backup_of(search, snapshot, number)))
     with opened_backup(backups, manifest, no_progress) as state:
         [saved] = state.fetch([search.key.encode()])
-    return None if saved is None else msgspec.msgpack.decode(saved, type=search.processor.saved_type())
+    decode = msgspec.msgpack.Decoder(search.processor.saved_type(), dec_hook=decode_model).decode
+    return None if saved is None else decode(saved)
 
 
 def _replayed(search: Search, number: int, start: Start, span: Span) -> Cause | None:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 from msgspec import inspect as shapes
 
 from ..errors import DeclarationError
+from ..models.conversion import shape_of
 from .record_check import SHOWN, InvalidRecord
 from .records import RECORD_SHAPES, RecordType, replace_fields, type_name
 
@@ -132,7 +133,7 @@ class CanonicalForm:
 
 @lru_cache(maxsize=1_000)
 def _conversion_of_record(record: RecordType) -> _Convert | None:
-    return conversion_of(shapes.type_info(record))
+    return conversion_of(shape_of(record))
 
 
 def conversion_of(shape: Any) -> Callable[[Any], Any] | None:

@@ -9,7 +9,7 @@ from datetime import timedelta
 from functools import cached_property
 from operator import attrgetter
 from types import UnionType
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
 
 from msgspec import inspect as shapes
 
@@ -40,7 +40,7 @@ class Category(Generic[R]):
 
     Args:
         name: the name on the bus: letters, digits, `.`, `_` and `-`.
-        record: the type of the records: a `Record` or a standard dataclass.
+        record: the type of the records: a `Record`, a standard dataclass or a pydantic model.
         key: the key field; or a function that returns the key of a record. Events of one key are in one bucket, in order.
         event_time: the field with the event time, an int (milliseconds since 1970, UTC) or a datetime with an offset; the dotted path of a
             field in a nested record; a `TimeField` for other units; or a function that returns the event time of a record.
@@ -178,13 +178,12 @@ class Category(Generic[R]):
             )
 
     def _check_fields(self) -> None:
-        record: RecordType = self.record
-        metadata_of(record)  # raises for a metadata field of a wrong type
+        metadata_of(self._any_record)  # raises for a metadata field of a wrong type
         self.times  # noqa: B018 - reports an unknown field
         if isinstance(self.key, str):
             for member in self.record_types:
                 find_field(self.name, "key", member, self.key)
-            field = find_field(self.name, "key", self.record, self.key)
+            field = find_field(self.name, "key", self._any_record, self.key)
             if field.optional or len(field.names) > 1 or not isinstance(field.shape, (shapes.StrType, shapes.IntType)):
                 raise DeclarationError(
                     f"Category {self.name}: the key field {self.key!r} must be a str or an int, without None. For other keys, declare "
@@ -310,10 +309,15 @@ class Category(Generic[R]):
         """Return events to process at once."""
         return events if isinstance(events, EventBatch) and events.is_of(self) else EventBatch(self, events)
 
+    @property
+    def _any_record(self) -> RecordType:
+        """The type of the records, as a checker cannot infer it from R."""
+        return cast("RecordType", self.record)
+
     @cached_property
     def record_types(self) -> tuple[type[AnyRecord], ...]:
         """The types of the records: one, or those of a union."""
-        return members_of(self.record)
+        return members_of(self._any_record)
 
     @property
     def record_name(self) -> str:
@@ -323,12 +327,12 @@ class Category(Generic[R]):
     @cached_property
     def times(self) -> EventTimes:
         """The reader of event times."""
-        return EventTimes(self.name, self.record, self.event_time)
+        return EventTimes(self.name, self._any_record, self.event_time)
 
     @cached_property
     def key_attribute(self) -> str | None:
         """The Python name of the key field; None if the key is a function."""
-        return fields_of(self.record)[self.key].name if isinstance(self.key, str) else None
+        return fields_of(self._any_record)[self.key].name if isinstance(self.key, str) else None
 
     def _computed_key(self, event: R | RowDeletion) -> str:
         if isinstance(event, RowDeletion):
@@ -348,7 +352,7 @@ class Category(Generic[R]):
 
     @cached_property
     def _key_is_text(self) -> bool:
-        return isinstance(plain(fields_of(self.record)[str(self.key)].type), shapes.StrType)
+        return isinstance(plain(fields_of(self._any_record)[str(self.key)].type), shapes.StrType)
 
     def __repr__(self) -> str:
         return f"Category({self.name!r}, {self.record_name})"

@@ -14,12 +14,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
-from typing import Annotated, Any, Final, cast, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Final, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import inspect as shapes
 
 from ..errors import DeclarationError
+from ..models.conversion import is_model
 from .codecs import Payload
 from .records import (
     AnyRecord,
@@ -32,6 +33,9 @@ from .records import (
     type_name,
     without_null,
 )
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
 
 
 class MessagePart(Enum):
@@ -101,6 +105,9 @@ def metadata_of(record: RecordType) -> dict[str, Source]:
 
 def _metadata_of_class(record: type[AnyRecord]) -> dict[str, Source]:
     shapes_by_name = {field.name: field for field in fields_of(record).values()}
+    if is_model(record):
+        _expect_no_metadata(record)
+        return {}
     found: dict[str, Source] = {}
     for name, hint in get_type_hints(record, include_extras=True).items():
         sources = [source for source in _extras(hint) if isinstance(source, (MessagePart, Header))]
@@ -110,6 +117,15 @@ def _metadata_of_class(record: type[AnyRecord]) -> dict[str, Source]:
             _expect_type(record, shapes_by_name[name], sources[0])
             found[name] = sources[0]
     return found
+
+
+def _expect_no_metadata(model: type[BaseModel]) -> None:
+    """Raise DeclarationError for a metadata field of a pydantic model: pydantic would require it in the value."""
+    for name, field in model.__pydantic_fields__.items():
+        if any(isinstance(extra, (MessagePart, Header)) for extra in field.metadata):
+            raise DeclarationError(
+                f"{model.__qualname__}.{name} is a metadata field, which pydantic models cannot have. Declare the record as a penstock.Record or a dataclass."
+            )
 
 
 def _extras(hint: Any) -> tuple[Any, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import date, datetime
 from decimal import Decimal
 from functools import cached_property, lru_cache
@@ -18,6 +18,8 @@ from uuid import UUID
 import msgspec
 from msgspec import inspect as shapes
 
+from ..models.conversion import encode_model, is_model, shape_of
+from .record_readers import reader_of
 from .records import RECORD_SHAPES, AnyRecord, RecordType, fields_of, members_of, type_name
 
 INT_MIN, INT_MAX = -(2**63), 2**63 - 1
@@ -104,8 +106,10 @@ class _TypeCheck:
     def __init__(self, record: type[AnyRecord], unchecked_field: str | None = None) -> None:
         self._record = record
         self._unchecked_field = unchecked_field
-        self._shape = shapes.type_info(record)
-        self._decode = msgspec.json.Decoder(record).decode
+        self._shape = shape_of(record)
+        self._reader = reader_of(record)
+        self._encode = msgspec.json.Encoder(enc_hook=encode_model).encode
+        self._is_model = is_model(record)
         self._twin: Any = _twin_of(record, unchecked_field)
         self._twins: Any = list[self._twin]  # type: ignore[name-defined]  # a dynamic type
 
@@ -115,12 +119,16 @@ class _TypeCheck:
         Raises:
             InvalidRecord: a value does not fit; the message contains the record and the field.
         """
-        if not self._fit(records):
-            for record in records:
-                reason = self._reason(record)
-                if reason is not None:
-                    shown = f"{record!r:.{SHOWN}}"
-                    raise InvalidRecord(f"A {self._record.__name__} does not fit its own type: {reason}, in {shown}.")
+        reasons = () if self._fit(records) else map(self._reason, records)
+        self._raise_first(records, reasons)
+        if self._is_model:
+            self._raise_first(records, self._reasons_of_readers(records))
+
+    def _raise_first(self, records: Sequence[Any], reasons: Iterable[str | None]) -> None:
+        for record, reason in zip(records, reasons, strict=False):
+            if reason is not None:
+                shown = f"{record!r:.{SHOWN}}"
+                raise InvalidRecord(f"A {self._record.__name__} does not fit its own type: {reason}, in {shown}.")
 
     def expect_one(self, record: Any) -> None:
         """Check one record, faster than as a batch.
@@ -128,7 +136,7 @@ class _TypeCheck:
         Raises:
             InvalidRecord: a value does not fit.
         """
-        if not self._fits(record, self._twin):
+        if self._is_model or not self._fits(record, self._twin):
             self.expect([record])
 
     def unfit(self, records: Sequence[Any]) -> dict[int, str]:
@@ -156,7 +164,7 @@ class _TypeCheck:
         if self._fits(record, self._twin):
             return None
         try:
-            content = msgspec.to_builtins(record, builtin_types=(bytes,))
+            content = msgspec.to_builtins(record, builtin_types=(bytes,), enc_hook=encode_model)
             for place, value in _numbers(content, ""):
                 if isinstance(value, float) and not math.isfinite(value):
                     return (
@@ -164,10 +172,27 @@ class _TypeCheck:
                     )
                 if isinstance(value, int) and not INT_MIN <= value <= INT_MAX and not self._takes(place):
                     return f"`{place}` is {value}, which is beyond 64 bits"
-            self._decode(msgspec.json.encode(record))
+            self._reader.from_json(self._encode(record))
         except (msgspec.MsgspecError, TypeError, ValueError, OverflowError) as error:
             return str(error)
         return None
+
+    def _reasons_of_readers(self, models: Sequence[Any]) -> Iterator[str | None]:
+        """Yield why readers would not get an equal model; None if they would. Pydantic checks only constructors, so a model can violate its own rules."""
+        structs = list(map(encode_model, models))
+        for struct, text in zip(structs, map(self._encode, structs), strict=True):
+            try:
+                read = self._reader.from_json(text)
+            except msgspec.ValidationError as error:
+                yield str(error)
+            else:
+                yield (
+                    None
+                    if encode_model(read) == struct
+                    else (
+                        f"its validators change a valid value, so readers would get {read!r:.{SHOWN}}. A validator must accept its own results unchanged"
+                    )
+                )
 
     def _takes(self, place: str) -> bool:
         """Return whether a top-level field accepts any integer: as a float, or because it is checked elsewhere."""
@@ -202,7 +227,7 @@ def _numbers(content: Any, place: str) -> Iterator[tuple[str, Any]]:
 def _twin_of(record: type[AnyRecord], unchecked_field: str | None) -> Any:
     """Return the twin of a record type; None if a field type has no bounded equivalent."""
     try:
-        return _Twins(unchecked_field).of(shapes.type_info(record))
+        return _Twins(unchecked_field).of(shape_of(record))
     except _NotBounded:
         return None
 

@@ -6,7 +6,7 @@ One declaration determines the codecs, the columns of the warehouse and the vali
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import UnionType
 from typing import Annotated, Any, ClassVar, Protocol, TypeAlias, Union, cast, get_args, get_origin
 
@@ -14,6 +14,7 @@ import msgspec
 from msgspec import inspect as shapes
 
 from ..errors import DeclarationError
+from ..models.conversion import ModelRecord, is_model, shape_of
 from ..validation import is_class
 
 EventTime: TypeAlias = Annotated[int, msgspec.Meta(extra={"unit": "ms since 1970, UTC"})]
@@ -41,8 +42,8 @@ class DataclassRecord(Protocol):
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
 
-AnyRecord: TypeAlias = Record | DataclassRecord
-"""A record of a category: a `Record` or an instance of a standard dataclass."""
+AnyRecord: TypeAlias = Record | DataclassRecord | ModelRecord
+"""A record of a category: a `Record`, or an instance of a standard dataclass or of a pydantic model."""
 RecordType: TypeAlias = type[AnyRecord] | UnionType
 """The type of the records in a category: a class, or a union of several `Record` classes with tags."""
 RECORD_SHAPES = (shapes.StructType, shapes.DataclassType)
@@ -65,8 +66,8 @@ def fields_of(record: RecordType) -> dict[str, shapes.Field]:
     In a union, a field that some types lack is optional.
 
     Raises:
-        DeclarationError: the type is neither a Record nor a dataclass that can be decoded, an annotation cannot be resolved or decoded, or the types of
-            a union do not fit together.
+        DeclarationError: the type is no Record, dataclass or pydantic model that can be decoded, an annotation cannot be resolved or decoded, or the types
+            of a union do not fit together.
     """
     members = members_of(record)
     return fields_of_union(members) if is_union(record) else _fields_of_class(members[0])
@@ -75,7 +76,7 @@ def fields_of(record: RecordType) -> dict[str, shapes.Field]:
 def _fields_of_class(record: type[AnyRecord]) -> dict[str, shapes.Field]:
     _expect_record(record)
     try:
-        shape = shapes.type_info(record)
+        shape = shape_of(record)
     except (TypeError, NameError) as error:
         raise DeclarationError(
             f"The field types of {record.__qualname__} are not supported: {error}. Use int, float, str, bool, bytes, datetime, date, Decimal, UUID, enums, literals, lists, dicts, other records, or "
@@ -83,7 +84,19 @@ def _fields_of_class(record: type[AnyRecord]) -> dict[str, shapes.Field]:
         ) from error
     if not isinstance(shape, RECORD_SHAPES):
         raise DeclarationError(f"{record.__qualname__} is not a record type. {_USE_RECORD}")
+    for field in () if is_model(record) else shape.fields:
+        _expect_no_model(record, field)
     return {field.encode_name: field for field in shape.fields}
+
+
+def _expect_no_model(record: type[AnyRecord], field: shapes.Field) -> None:
+    """Raise DeclarationError for a model in a Record or a dataclass: pydantic would not validate it."""
+    model = class_within(field.type, is_model)
+    if model is not None:
+        raise DeclarationError(
+            f"{record.__qualname__}.{field.name} contains the pydantic model {model.__qualname__}, which would not be validated by pydantic. Declare "
+            f"{record.__qualname__} as a model, too, or {model.__qualname__} as a dataclass."
+        )
 
 
 def tag_of(record: type[AnyRecord]) -> tuple[str, str | int] | None:
@@ -137,12 +150,12 @@ def _merged_field(name: str, fields: Sequence[shapes.Field], members: Sequence[t
     return shapes.Field(first.name, name, shape, required=False, default=None)
 
 
-_USE_RECORD = "Derive it from penstock.Record, or declare it as a standard dataclass."
+_USE_RECORD = "Derive it from penstock.Record or pydantic.BaseModel, or declare it as a standard dataclass."
 
 
 def _expect_record(candidate: object) -> None:
-    """Raise DeclarationError for anything but a Record or a dataclass that msgspec decodes as its constructor would."""
-    if is_class(candidate) and issubclass(candidate, Record):
+    """Raise DeclarationError for anything but a Record, a model, or a dataclass that msgspec decodes as its constructor would."""
+    if is_class(candidate) and (issubclass(candidate, Record) or is_model(candidate)):
         return
     if not is_class(candidate):
         raise DeclarationError(f"{candidate!r} is not a record type: it is no class. {_USE_RECORD}")
@@ -154,9 +167,9 @@ def _expect_record(candidate: object) -> None:
 def _refusal_of(candidate: type) -> str | None:
     """Return why a class that is no Record is no record type, and the remedy; None if it is a suitable dataclass."""
     if hasattr(candidate, "__pydantic_fields__") or hasattr(candidate, "__pydantic_validator__"):
-        return f"its values would not be validated by pydantic, because msgspec decodes messages. {_USE_RECORD}"
+        return f"its values would not be validated by pydantic, because msgspec decodes the messages of dataclasses. {_USE_RECORD}"
     if not dataclasses.is_dataclass(candidate):
-        return f"it is neither a Record nor a dataclass. {_USE_RECORD}"
+        return f"it is neither a Record nor a dataclass nor a pydantic model. {_USE_RECORD}"
     if "__dataclass_fields__" not in vars(candidate):
         return "its base is a dataclass, but the class is not. Decorate it with @dataclass, too."
     if not candidate.__dataclass_params__.init:  # type: ignore[attr-defined]  # typeshed omits it
@@ -174,13 +187,17 @@ def replace_fields(record: Any, changes: Mapping[str, Any]) -> Any:
     """Return a copy of a record with other values in some fields, by their names in Python."""
     if isinstance(record, msgspec.Struct):
         return msgspec.structs.replace(record, **changes)
+    if is_model(type(record)):
+        return record.model_copy(update=changes)
     return dataclasses.replace(record, **changes)
 
 
 def is_mutable_record(candidate: object) -> bool:
-    """Return whether a type is a struct or a dataclass whose instances can change."""
+    """Return whether a type is a struct, a dataclass or a model whose instances can change."""
     if not is_class(candidate):
         return False
+    if is_model(candidate):
+        return not candidate.model_config.get("frozen")
     if issubclass(candidate, msgspec.Struct):
         return not candidate.__struct_config__.frozen
     return dataclasses.is_dataclass(candidate) and not candidate.__dataclass_params__.frozen  # type: ignore[attr-defined]  # typeshed omits it
@@ -244,14 +261,14 @@ def without_null(shape: Any) -> tuple[Any, bool]:
     return others[0], len(others) != len(shape.types)
 
 
-def foreign_class(shape: Any) -> type | None:
-    """Return the first class in a type, at any depth, that msgspec cannot encode; None if it can encode all of it."""
+def class_within(shape: Any, is_sought: Callable[[type], bool]) -> type | None:
+    """Return the first class in a type, at any depth, that msgspec does not know itself and that satisfies a condition; None if there is none."""
     found: set[type] = set()
 
     def search(inner: Any) -> type | None:
         match inner:
             case shapes.CustomType():
-                return inner.cls
+                return inner.cls if is_sought(inner.cls) else None
             case shapes.StructType() | shapes.DataclassType() | shapes.NamedTupleType() | shapes.TypedDictType():
                 if inner.cls in found:
                     return None

@@ -10,13 +10,14 @@ import msgspec
 from msgspec import inspect as shapes
 
 from ..errors import DeclarationError
+from ..models.conversion import is_model, struct_of
 from ..time.timers import Timer
 from .categories import AnyCategory, Category
 from .context import Context
 from .emission import OnLate
 from .method_check import Method, check_methods
 from .processor import ErrorPolicy, KeyedProcessor, key_name
-from .records import foreign_class, is_mutable_record, type_name
+from .records import class_within, is_mutable_record, type_name
 from .semantics import expect_pair
 from .tombstones import expect_own_process
 from .type_parameters import Event, Output, State
@@ -171,7 +172,8 @@ class Stateful(KeyedProcessor, Generic[Event, State, Output]):
         if is_mutable_record(cls.state):
             raise DeclarationError(
                 f"Stateful processor {cls.__name__}: {cls.state.__name__} can change after it was returned. Declare it "
-                f"as `class {cls.state.__name__}(ps.Record, frozen=True)`, or as a dataclass with `@dataclass(frozen=True)`."
+                f"as `class {cls.state.__name__}(ps.Record, frozen=True)`, as a dataclass with `@dataclass(frozen=True)`, or as a pydantic model with "
+                "`model_config = ConfigDict(frozen=True)`."
             )
         try:
             _expect_encodable(cls.saved_type())
@@ -183,9 +185,9 @@ class Stateful(KeyedProcessor, Generic[Event, State, Output]):
 
 
 def _expect_encodable(kind: Any) -> None:
-    """Raise TypeError for a type that msgspec cannot encode and decode."""
+    """Raise TypeError for a type that cannot be encoded and decoded, and DeclarationError for a model that cannot."""
     msgspec.msgpack.Decoder(kind)
-    foreign = foreign_class(shapes.type_info(kind))
+    foreign = class_within(shapes.type_info(kind), lambda found: not (is_model(found) and struct_of(found)))
     if foreign is not None:
         raise TypeError(f"{foreign.__name__} is neither a record nor a plain type")
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 
+from ..models.conversion import encode_shown
+
 RELATIVE_ROUNDING = 1e-9
 ABSOLUTE_ROUNDING = 1e-9
 
@@ -19,7 +21,7 @@ def tupled(loaded: Any) -> Any:
 def to_json_value(value: Any) -> Any:
     """Return a state or a monoid's value in JSON types, for display. A value without a JSON form becomes its `repr`."""
     try:
-        return msgspec.to_builtins(value, str_keys=True, enc_hook=str)
+        return msgspec.to_builtins(value, str_keys=True, enc_hook=encode_shown)
     except TypeError:
         return repr(value)  # such as a dict with tuples for keys
 

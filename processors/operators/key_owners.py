@@ -13,6 +13,7 @@ from ..declare.aggregator import Aggregator
 from ..declare.processor import Processor
 from ..declare.stateful import Stateful
 from ..keyed_state import key_layout
+from ..models.conversion import decode_model
 from ..time.windows import Session, Sliding
 
 EntryKeyReader = Callable[[bytes, bytes], "bytes | None"]
@@ -82,7 +83,7 @@ def _first_of_pair(entry: bytes, value: bytes) -> bytes:
 def _key_of_buffered_event(processor: type[Processor]) -> EntryKeyReader:
     """Return a function that decodes a buffered event to find its key: the entry contains only its time and a hash."""
     inputs = processor.inputs()
-    decoders = [msgspec.msgpack.Decoder(category.record).decode for category in inputs]
+    decoders = [msgspec.msgpack.Decoder(category.record, dec_hook=decode_model).decode for category in inputs]
 
     def find(entry: bytes, value: bytes) -> bytes:
         number = entry[_PREFIX_LENGTH + _TIME_LENGTH]

@@ -22,6 +22,7 @@ from ..declare.tombstones import RowDeletion
 from ..errors import ProcessorFailed, UserCodeError
 from ..keyed_state import key_layout
 from ..keyed_state.changes import StateReader
+from ..models.conversion import decode_model, encode_model
 from ..time.shard_time import OrderedTime
 from ..time.timer_schedule import ScheduledEntry, TimerSchedule
 from ..time.timers import Timer
@@ -32,11 +33,9 @@ DELIVERY_BATCH = 1_000
 """The number of buffered entries per delivery."""
 
 
-def _as_key(event: Any) -> str:
+def _as_key(event: Any) -> Any:
     """Encode a tombstone as its key: a string, which no record is."""
-    if not isinstance(event, RowDeletion):
-        raise TypeError(f"A {type(event).__name__} cannot be buffered.")
-    return event.deleted_key
+    return event.deleted_key if isinstance(event, RowDeletion) else encode_model(event)
 
 
 _encode = msgspec.msgpack.Encoder(order="deterministic", enc_hook=_as_key).encode
@@ -57,7 +56,9 @@ class OrderedDeliveryOperator:
         self._name = type(processor).__name__
         self._inputs = processor.inputs()
         self._numbers = {category.name: number for number, category in enumerate(self._inputs)}
-        self._decoders = [msgspec.msgpack.Decoder(category.record).decode for category in self._inputs]
+        self._decoders = [
+            msgspec.msgpack.Decoder(category.record, dec_hook=decode_model).decode for category in self._inputs
+        ]
         self._buffer = TimerSchedule(key_layout.BUFFERED_EVENTS, saved)
         self.time = time_of(processor, saved)
         self._operator = StatefulOperator(processor, saved, OrderedTime(self.time.low_ms))

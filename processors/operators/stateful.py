@@ -16,6 +16,7 @@ from ..declare.stateful import Stateful
 from ..declare.tombstones import with_tombstones
 from ..errors import USER_CODE_ERRORS, ProcessorFailed
 from ..keyed_state.changes import Changes, StateReader
+from ..models.conversion import decode_model, encode_model
 from ..time.shard_time import OrderedTime, ShardTime
 from ..time.timers import Clock, Due, Timer, Timers
 from .base import CACHED_KEYS, NO_EVENT, CheckpointResult, Rejected, StepResult, late_among, time_of
@@ -38,9 +39,9 @@ class StatefulOperator:
         self._process = with_tombstones(processor.process) if processor.tombstones else processor.process
         self._name = type(processor).__name__
         self._saved = saved
-        self._decode = msgspec.msgpack.Decoder(processor.saved_type()).decode
-        self._decode_all = msgspec.msgpack.Decoder(list[processor.saved_type()]).decode  # type: ignore[misc]  # known when it is declared
-        self._encode = msgspec.msgpack.Encoder().encode
+        self._decode = msgspec.msgpack.Decoder(processor.saved_type(), dec_hook=decode_model).decode
+        self._decode_all = msgspec.msgpack.Decoder(list[processor.saved_type()], dec_hook=decode_model).decode  # type: ignore[misc]  # known when it is declared
+        self._encode = msgspec.msgpack.Encoder(enc_hook=encode_model).encode
         # Only dead letters need the event of an invalid output or state; others stop the worker when it sends or saves them.
         self._routes = Routes(type(processor)) if processor.on_error is ErrorPolicy.DEAD_LETTER else None
         self._states: dict[str, Any] = {}

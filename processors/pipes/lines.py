@@ -14,8 +14,10 @@ from zlib import crc32
 import msgspec
 
 from ..declare.categories import AnyCategory
+from ..declare.record_readers import reader_of
 from ..declare.records import EventTime, Record, type_name
 from ..errors import PenstockError
+from ..models.conversion import encode_model
 from .program import MARK
 
 
@@ -105,16 +107,17 @@ class _RawLines:
 class _JsonLines:
     def __init__(self, category: AnyCategory) -> None:
         self._category = category
-        self._decoder = msgspec.json.Decoder(category.record)
+        self._reader = reader_of(category.record)
+        self._encode = msgspec.json.Encoder(enc_hook=encode_model).encode
 
     def lines_of(self, records: Sequence[Any]) -> list[bytes]:
-        return list(map(msgspec.json.encode, records))
+        return list(map(self._encode, records))
 
     def records_of(self, lines: Sequence[bytes], at_ms: int) -> list[Any]:  # noqa: ARG002 - the lines contain their times
         records = []
         for line in lines:
             try:
-                records.append(self._decoder.decode(line))
+                records.append(self._reader.from_json(line))
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
                 raise InvalidLine(
                     f"wrote {line[:200].decode(errors='backslashreplace')!r}, which is no {type_name(self._category.record)} in JSON for "

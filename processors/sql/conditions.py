@@ -10,6 +10,7 @@ from typing import Any, get_type_hints
 import msgspec
 from sqlglot import exp
 
+from ..models.conversion import described
 from .cursor import parsed_sql, statements_of
 from .errors import SqlDataError, SqlRefused, SqlText
 from .expressions import Compiled, Program
@@ -38,6 +39,7 @@ def compile_condition(option: str, text: str, kind: Any, whole: str) -> Callable
 
 
 def _columns(kind: Any, whole: str) -> dict[str, Compiled]:
+    kind = described(kind)
     if isinstance(kind, type) and (issubclass(kind, msgspec.Struct) or is_dataclass(kind)):
         hints = get_type_hints(kind, include_extras=True)
         typed = {name: type_of_annotation(hint) for name, hint in hints.items()}

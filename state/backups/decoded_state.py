@@ -14,6 +14,7 @@ from ...processors.declare.aggregator import Aggregator
 from ...processors.declare.processor import Processor
 from ...processors.declare.stateful import Stateful
 from ...processors.keyed_state.key_layout import ENGINE_PREFIX, decode_window_key
+from ...processors.models.conversion import decode_model
 from ...processors.monoids.equality import to_json_value
 from ...processors.operators.sessions import decode_sessions
 from ...processors.operators.sliding_history import decode_tail
@@ -148,7 +149,7 @@ def _decoder(processor: type[Processor]) -> Callable[[_Saved], list[StateEntry]]
 
 
 def _stateful_decoder(processor: type[Stateful]) -> Callable[[_Saved], list[StateEntry]]:
-    load = msgspec.msgpack.Decoder(processor.saved_type()).decode
+    load = msgspec.msgpack.Decoder(processor.saved_type(), dec_hook=decode_model).decode
 
     def decode(saved: _Saved) -> list[StateEntry]:
         key, value = saved

@@ -12,7 +12,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import BaseModel
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 import penstock as ps
@@ -248,13 +247,6 @@ def test_dataclasses_are_joined() -> None:
     assert [event.note for event in driver.read(both)] == ["xy"]
 
 
-class Model(BaseModel):
-    """A pydantic model."""
-
-    id: str
-    at: int
-
-
 @pydantic_dataclass
 class PydanticData:
     """A dataclass of pydantic."""
@@ -298,7 +290,6 @@ class OwnConstructor:
 @pytest.mark.parametrize(
     ("record", "reason"),
     [
-        (lambda: Model, "would not be validated by pydantic.*standard dataclass"),
         (lambda: PydanticData, "would not be validated by pydantic.*standard dataclass"),
         (lambda: Computed, "'size' is no argument of the constructor.*property"),
         (lambda: WithArgument, "InitVar"),

@@ -25,8 +25,10 @@ from ...processors.declare.canonical import decimal_digits
 from ...processors.declare.codecs import Decoded, Message, Payload
 from ...processors.declare.event_times import EPOCH
 from ...processors.declare.record_check import RecordCheck
+from ...processors.declare.record_readers import reader_of
 from ...processors.declare.records import RECORD_SHAPES, AnyRecord, fields_of, plain, primitive, without_null
 from ...processors.errors import DeclarationError
+from ...processors.models.conversion import encode_model
 from ..tables.schemas import Schemas, UnknownSchema
 from .decoded import MissingEventTime, UndecodableValue, decode_singly, lacks_event_time, reject_out_of_range, value_of
 
@@ -166,6 +168,7 @@ class AvroCodec:
 
     def __init__(self, payload: Payload, schemas: Schemas) -> None:
         self._record = payload.record
+        self._reader = reader_of(payload.record)
         self._event_time = payload.event_time
         self._schemas = schemas
         self._schema: AvroSchema = parse_schema(schema_of(payload.record))
@@ -180,7 +183,7 @@ class AvroCodec:
         prefix = MARKER + (self._fingerprint or self._publish())
         schema, encoded = self._schema, []
         try:
-            for fields in msgspec.to_builtins(records, builtin_types=NATIVE):
+            for fields in msgspec.to_builtins(records, builtin_types=NATIVE, enc_hook=encode_model):
                 out = BytesIO()
                 out.write(prefix)
                 schemaless_writer(out, schema, fields)
@@ -207,7 +210,7 @@ class AvroCodec:
         fields = self._read_fields(value)
         if lacks_event_time(fields, self._event_time):
             raise MissingEventTime(f"no event time: {self._event_time!r} is missing or null")
-        return msgspec.convert(fields, self._record)
+        return self._reader.from_fields(fields)
 
     def _read_fields(self, value: bytes) -> dict[str, Any]:
         body = BytesIO(value)

@@ -16,6 +16,7 @@ from ...processors.declare.codecs import Codec, Headers, Message, Payload
 from ...processors.declare.record_check import InvalidRecord
 from ...processors.declare.records import fields_of, plain, without_null
 from ...processors.errors import DeclarationError
+from ...processors.models.conversion import encode_model
 from .decoded import UndecodableValue, value_of
 from .single import FieldsCodec
 
@@ -143,7 +144,7 @@ class _CloudEventsCodec(FieldsCodec):
 
     @staticmethod
     def _builtins(records: Sequence[Any]) -> list[dict[str, Any]]:
-        builtins: list[dict[str, Any]] = msgspec.to_builtins(records)
+        builtins: list[dict[str, Any]] = msgspec.to_builtins(records, enc_hook=encode_model)
         return builtins
 
     def _split(self, fields: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -16,6 +16,7 @@ from fastavro.types import Schema as AvroSchema
 from ...processors.declare.codecs import Codec, Decoded, Message, Payload
 from ...processors.declare.keys import KeyConverter
 from ...processors.declare.records import AnyRecord, fields_of
+from ...processors.models.conversion import described
 from ..messages import MessageCopy
 from .avro import NATIVE, UNREADABLE, schema_of
 from .decoded import UndecodableValue, decode_singly
@@ -267,7 +268,7 @@ class _ConfluentJsonCodec:
 
 def json_schema(record: type[AnyRecord], name: str | None) -> dict[str, Any]:
     """Return the JSON Schema of a record type, with its name as title."""
-    schema = msgspec.json.schema(record)
+    schema = msgspec.json.schema(described(record))
     definitions = dict(schema.get("$defs", {}))
     top = definitions.get(record.__name__, schema)
     if f'"#/$defs/{record.__name__}"' not in json.dumps(definitions):

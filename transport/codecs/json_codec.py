@@ -12,7 +12,9 @@ import numpy.typing as npt
 
 from ...processors.declare.codecs import Decoded, Message, Payload
 from ...processors.declare.record_check import RecordCheck, has_whole_numbers
+from ...processors.declare.record_readers import StructReader, reader_of
 from ...processors.declare.records import RecordType, members_of, tag_of
+from ...processors.models.conversion import encode_model
 from ..message_columns import MessageColumns
 from .decoded import MissingEventTime, SkippedMessage, decode_singly, lacks_event_time, reject_out_of_range, value_of
 
@@ -65,8 +67,9 @@ class JsonCodec:
     def __init__(self, payload: Payload, *, strict: bool = True, skips_other_types: bool = False) -> None:
         self._tags = _tags_of(payload.record) if skips_other_types else None
         self._event_time = payload.event_time
-        self._decoder = msgspec.json.Decoder(payload.record, strict=strict)
-        self._encoder = msgspec.json.Encoder()
+        self._reader = reader_of(payload.record, strict=strict)
+        self._from_lines = self._reader.from_lines if isinstance(self._reader, StructReader) else None
+        self._encoder = msgspec.json.Encoder(enc_hook=encode_model)
         self._check = RecordCheck(payload.record)
         self._read_check = RecordCheck(payload.record, unchecked_field=payload.event_time)
         self._has_whole_numbers = has_whole_numbers(payload.record, payload.event_time)
@@ -78,11 +81,11 @@ class JsonCodec:
         return self._encoder.encode_lines(records).split(b"\n")[:-1]
 
     def decode(self, messages: Sequence[Message]) -> Decoded:
-        """Decode a batch at once; if that fails, message by message."""
-        lines = _lines_of(messages)
-        if lines is not None and lines.are_objects:
+        """Decode a batch at once; if that fails, or with pydantic, message by message."""
+        lines = _lines_of(messages) if self._from_lines else None
+        if self._from_lines and lines is not None and lines.are_objects:
             with suppress(msgspec.DecodeError):  # the loop below finds the message
-                events = self._decoder.decode_lines(lines.text)
+                events = self._from_lines(lines.text)
                 if len(events) == len(messages) and not self._may_be_too_wide(lines.text):
                     return Decoded(events, range(len(messages)), [])
         return reject_out_of_range(decode_singly(messages, self._decode_one), self._read_check)
@@ -94,7 +97,7 @@ class JsonCodec:
     def _decode_one(self, message: Message) -> Any:
         value = value_of(message)
         try:
-            return self._decoder.decode(value)
+            return self._reader.from_json(value)
         except msgspec.ValidationError as error:
             fields = msgspec.json.decode(value)
             if self._tags is not None and self._tags.are_other(fields):

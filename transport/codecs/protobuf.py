@@ -11,6 +11,7 @@ import msgspec
 from ...processors.declare.codecs import Codec, Message, Payload
 from ...processors.declare.records import Record
 from ...processors.errors import DeclarationError
+from ...processors.models.conversion import encode_model
 from .decoded import value_of
 from .single import FieldsCodec
 
@@ -57,7 +58,7 @@ class ProtobufCodec(FieldsCodec):
 
     def expect(self, record: Record) -> None:
         """Check that the message can represent a record."""
-        self.mapping.to_bytes(msgspec.to_builtins(record, builtin_types=self.native))
+        self.mapping.to_bytes(msgspec.to_builtins(record, builtin_types=self.native, enc_hook=encode_model))
 
     def to_bytes(self, fields: dict[str, Any]) -> bytes:
         """Return the bytes of a message."""

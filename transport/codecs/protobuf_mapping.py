@@ -20,6 +20,7 @@ from ...processors.declare.event_times import EPOCH
 from ...processors.declare.record_check import InvalidRecord
 from ...processors.declare.records import RECORD_SHAPES, AnyRecord, fields_of, plain, primitive, without_null
 from ...processors.errors import DeclarationError
+from ...processors.models.conversion import encode_model
 from ...processors.validation import did_you_mean
 from .decoded import UndecodableValue
 from .protobuf_schemas import descriptor_of
@@ -450,9 +451,9 @@ _AS_MS = _Nested(_fill_ms, _read_ms)
 
 def _default_of(field: shapes.Field) -> Any:
     if field.default_factory is not msgspec.NODEFAULT:
-        return msgspec.to_builtins(field.default_factory(), builtin_types=MessageMapping.native)
+        return msgspec.to_builtins(field.default_factory(), builtin_types=MessageMapping.native, enc_hook=encode_model)
     if field.default is not msgspec.NODEFAULT:
-        return msgspec.to_builtins(field.default, builtin_types=MessageMapping.native)
+        return msgspec.to_builtins(field.default, builtin_types=MessageMapping.native, enc_hook=encode_model)
     return None
 
 

@@ -10,7 +10,9 @@ import msgspec
 
 from ...processors.declare.codecs import Decoded, Message, Payload
 from ...processors.declare.record_check import RecordCheck
+from ...processors.declare.record_readers import reader_of
 from ...processors.errors import PenstockError
+from ...processors.models.conversion import encode_model
 from .decoded import (
     MissingEventTime,
     SkippedMessage,
@@ -39,6 +41,7 @@ class FieldsCodec(ABC):
 
     def __init__(self, payload: Payload) -> None:
         self.payload = payload
+        self._record_reader = reader_of(payload.record, strict=self.is_strict)
         self._check = RecordCheck(payload.record)
         self._read_check = RecordCheck(payload.record, unchecked_field=payload.event_time)
 
@@ -57,7 +60,10 @@ class FieldsCodec(ABC):
     def encode(self, records: Sequence[Any]) -> list[bytes]:
         """Return the value of a message for each record."""
         self._check.expect(records)
-        return [self.to_bytes(fields) for fields in msgspec.to_builtins(records, builtin_types=self.native)]
+        return [
+            self.to_bytes(fields)
+            for fields in msgspec.to_builtins(records, builtin_types=self.native, enc_hook=encode_model)
+        ]
 
     def decode(self, messages: Sequence[Message]) -> Decoded:
         """Decode a batch."""
@@ -74,7 +80,7 @@ class FieldsCodec(ABC):
     def _decode_one(self, message: Message) -> Any:
         fields = self._fields(message)
         try:
-            return msgspec.convert(fields, self.payload.record, strict=self.is_strict)
+            return self._record_reader.from_fields(fields)
         except msgspec.ValidationError as error:
             if lacks_event_time(fields, self.payload.event_time):
                 raise MissingEventTime(f"no event time: {self.payload.event_time!r} is missing or null") from error
