@@ -30,6 +30,7 @@ _MODULES = {
     "run": "run:run",
     "serve": "serve:serve",
     "laser": "laser:app",
+    "scuba": "scuba:app",
     "pipe": "pipe:pipe",
     "deploy": "deploy:deploy",
     "undeploy": "deploy:undeploy",
@@ -42,6 +43,7 @@ _MODULES = {
     "bootstrap": "bootstrap:bootstrap",
     "compare": "compare:compare",
     "query": "query:query",
+    "explore": "explore:explore",
     "replay": "replay:replay",
 }
 """By name, in the order of the help: the module, and its function or group of commands."""

@@ -1,13 +1,14 @@
-"""Access control of the dashboard: free access from this machine, and a token for other machines.
+"""Access control of web pages, such as the dashboard: free access from this machine, and a token for other machines.
 
 Host header    without a token, only names of this machine: another name may be a DNS rebinding attack
 token          in ?token=… or a form at the first visit, in a cookie afterwards; or in the header Authorization: Bearer …
-POST           only from the dashboard's own pages
+POST           from the site's own pages; JSON also from programs, since a page of another site cannot send JSON unasked
 """
 
 from __future__ import annotations
 
 import hmac
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from hashlib import sha256
 from http.cookies import CookieError, SimpleCookie
@@ -35,26 +36,50 @@ _LOGIN_PAGE = """<!doctype html>
 <title>Penstock: token</title></head>
 <body><main><h1>Penstock</h1><form method="get" action="./"><p><label>Token
 <input name="token" type="password" autocomplete="current-password" autofocus required></label>
-<button>Enter</button></p></form><p>Enter the token that <code>penstock dashboard</code> was started with.</p></main></body></html>
+<button>Enter</button></p></form><p>Enter the token that <code>{command}</code> was started with.</p></main></body></html>
 """
 
 
+@dataclass(frozen=True)
+class GuardedSite:
+    """The site that is protected, for messages.
+
+    Args:
+        name: its name.
+        content: what it shows.
+        command: the command that serves it.
+        variable: the environment variable with its token.
+    """
+
+    name: str
+    content: str
+    command: str
+    variable: str
+
+
+DASHBOARD = GuardedSite(
+    "dashboard", "the content of events and states", "penstock dashboard", "PENSTOCK_DASHBOARD_TOKEN"
+)
+
+
 class AccessRefused(PenstockError):
-    """Other machines could open the dashboard without a token, or guess the token: set a longer one."""
+    """Other machines could open a site without a token, or guess the token: set a longer one."""
 
 
 @dataclass(frozen=True)
 class Access:
-    """The access rules of a dashboard.
+    """The access rules of a site.
 
     Args:
-        token: the token of visitors; None for a dashboard that only this machine can reach.
+        token: the token of visitors; None for a site that only this machine can reach.
+        site: the site.
     """
 
     token: str | None = field(default=None, repr=False)
+    site: GuardedSite = DASHBOARD
 
     @staticmethod
-    def at(host: str, token: str | None) -> Access:
+    def at(host: str, token: str | None, site: GuardedSite = DASHBOARD) -> Access:
         """Return the access rules at an address.
 
         Raises:
@@ -62,21 +87,23 @@ class Access:
         """
         if token is None and not is_loopback(host):
             raise AccessRefused(
-                f"Other machines may reach {host}, and the dashboard shows the content of events and states. It was not started. Set a "
-                "token in the environment variable PENSTOCK_DASHBOARD_TOKEN (generate one with "
+                f"Other machines may reach {host}, and the {site.name} shows {site.content}. It was not started. Set a "
+                f"token in the environment variable {site.variable} (generate one with "
                 '`python -c "import secrets; print(secrets.token_urlsafe())"`), or omit --host and connect through `ssh -L`.'
             )
         if token is not None and len(token) < MIN_TOKEN_LENGTH:
             raise AccessRefused(
-                f"The token has {len(token)} characters, so it could be guessed. The dashboard was not started. Set a token of at least "
+                f"The token has {len(token)} characters, so it could be guessed. The {site.name} was not started. Set a token of at least "
                 f"{MIN_TOKEN_LENGTH} characters."
             )
-        return Access(token)
+        return Access(token, site)
 
     @property
     def cookie_value(self) -> str:
         """The value of the cookie: a hash of the token."""
-        return "" if self.token is None else hmac.new(self.token.encode(), b"penstock dashboard", sha256).hexdigest()
+        return (
+            "" if self.token is None else hmac.new(self.token.encode(), self.site.command.encode(), sha256).hexdigest()
+        )
 
     @property
     def cookie_name(self) -> str:
@@ -102,11 +129,13 @@ class AccessMiddleware:
     Args:
         site: the site.
         access: the access rules.
+        open_paths: paths that need no token.
     """
 
-    def __init__(self, site: ASGIApp, access: Access) -> None:
+    def __init__(self, site: ASGIApp, access: Access, open_paths: Collection[str] = ()) -> None:
         self._site = site
         self._access = access
+        self._open_paths = open_paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -124,17 +153,20 @@ class AccessMiddleware:
 
     def _answer(self, request: Request) -> Response | None:
         """Return the answer to a request that does not reach the site; None for a permitted request."""
+        if request.url.path in self._open_paths and request.method in {"GET", "HEAD"}:
+            return None
         if self._access.token is None:
             if not is_loopback(_host_of(request)):
                 return PlainTextResponse(
-                    "This dashboard accepts only names of this machine. Open it as 127.0.0.1 or localhost.\n", 403
+                    f"This {self._access.site.name} accepts only names of this machine. Open it as 127.0.0.1 or localhost.\n",
+                    403,
                 )
         elif self._access.accepts_token(request.query_params.get("token")):
             return self._log_in()
         elif not (self._access.accepts_cookies(request.headers.get("cookie", "")) or self._has_bearer_token(request)):
-            return HTMLResponse(_LOGIN_PAGE, 401)
-        if request.method not in {"GET", "HEAD"} and not _is_same_origin(request):
-            return PlainTextResponse("Only the dashboard's own pages may send this request.\n", 403)
+            return HTMLResponse(_LOGIN_PAGE.replace("{command}", self._access.site.command), 401)
+        if request.method not in {"GET", "HEAD"} and not (_is_same_origin(request) or _is_program(request)):
+            return PlainTextResponse(f"Only the {self._access.site.name}'s own pages may send this request.\n", 403)
         return None
 
     def _has_bearer_token(self, request: Request) -> bool:
@@ -157,6 +189,12 @@ def _is_same_origin(request: Request) -> bool:
     """Return whether a browser sent the request from a page of the same host."""
     origin = urlsplit(request.headers.get("origin", ""))
     return bool(origin.netloc) and origin.netloc == request.headers.get("host", "")
+
+
+def _is_program(request: Request) -> bool:
+    """Return whether no page of a browser can have sent the request: browsers name the origin of JSON, and ask before they send it elsewhere."""
+    kind = request.headers.get("content-type", "").partition(";")[0]
+    return "origin" not in request.headers and kind.strip().lower() == "application/json"
 
 
 def _is_equal(text: str, expected: str) -> bool:

@@ -71,7 +71,7 @@ class QueryClient:
                 raise QueryFailed(f"{url!r} is no address of a query server. Pass one such as {DEFAULT_URL}.")
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         self._timeout_s = timeout_s
-        self._tls = None if ca_file is None else _trusting(ca_file)
+        self._tls = None if ca_file is None else trusting(ca_file)
         self._connection: HTTPConnection | None = None
 
     def __enter__(self) -> Self:
@@ -194,8 +194,8 @@ class QueryClient:
                 if status == HTTPStatus.OK:
                     return msgspec.json.decode(body, type=answer)
                 if status != HTTPStatus.SERVICE_UNAVAILABLE:
-                    raise QueryFailed(_reason(body, status))
-                errors.append(_reason(body, status))
+                    raise QueryFailed(failure_reason(body, status))
+                errors.append(failure_reason(body, status))
             self.close()
             self._urls.append(self._urls.pop(0))
         raise ServerUnavailable(
@@ -224,7 +224,12 @@ class QueryClient:
         return HTTPConnection(parts.hostname or "", parts.port, timeout=self._timeout_s)
 
 
-def _trusting(ca_file: str | Path) -> ssl.SSLContext:
+def trusting(ca_file: str | Path) -> ssl.SSLContext:
+    """Return a context that trusts the certificates in a file.
+
+    Raises:
+        QueryFailed: the file cannot be read.
+    """
     try:
         return ssl.create_default_context(cafile=str(ca_file))
     except OSError as error:
@@ -251,10 +256,11 @@ def _to_ms(time: Time | None) -> int | None:
     ) // MILLISECOND
 
 
-def _reason(body: bytes, status: int) -> str:
+def failure_reason(body: bytes, status: int) -> str:
+    """Return why a server refused a request."""
     try:
         return msgspec.json.decode(body, type=_Failure).message
     except msgspec.MsgspecError:
         if status == HTTPStatus.SERVICE_UNAVAILABLE:
             return "It has too many connections."
-        return f"The server answered with status {status}, so it is no query server of this version. Check its address."
+        return f"The server answered with status {status}, so it is no server of this version. Check its address."

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 
@@ -43,8 +45,17 @@ def create_server(
         AddressUnavailable: the certificate cannot be loaded.
     """
     queries = Queries(follower, freshness.as_of, SystemClock().now_ms)
+    return http_server(QueryApi(queries, access), certificate)
+
+
+def http_server(application: Callable[..., Any], certificate: Certificate | None) -> uvicorn.Server:
+    """Return a server of an ASGI application, with the limits of the query server.
+
+    Raises:
+        AddressUnavailable: the certificate cannot be loaded.
+    """
     config = uvicorn.Config(
-        QueryApi(queries, access),
+        application,
         log_level="warning",
         access_log=False,
         server_header=False,

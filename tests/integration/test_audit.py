@@ -39,7 +39,7 @@ CHANGING = {
     "watermark forget",
     "watermark set",
 }
-RUNNING = {"alerts run", "archive run", "autoscale", "laser serve", "pipe", "run", "snapshot schedule"}
+RUNNING = {"alerts run", "archive run", "autoscale", "laser serve", "pipe", "run", "scuba serve", "snapshot schedule"}
 """Programs rather than operations; their reports show them."""
 OFFLINE = {"archive compact", "dev down", "dev up", "new", "state restore"}
 """They change files of one machine, or of the warehouse, and work without Kafka."""
@@ -62,6 +62,7 @@ READING = {
     "dead-letters show",
     "deployments",
     "dev status",
+    "explore",
     "graph",
     "metrics",
     "query",

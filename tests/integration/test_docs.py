@@ -87,6 +87,25 @@ def test_the_commands_of_laser_print_the_promised_values(local_broker: Path) -> 
     assert done.stdout.splitlines()[-1] == promised
 
 
+def test_the_commands_of_scuba_print_the_promised_rows(local_broker: Path) -> None:
+    """An event is found, counted and averaged soon after it was sent."""
+    page = (ROOT / "docs" / "scuba.md").read_text(encoding="utf-8")
+    (local_broker / "shop.py").write_text(blocks(page, "python")[0])
+    setup = f"set -e\nexport PATH={COMMAND.parent}:$PATH\nunset PENSTOCK_KAFKA\ntrap 'kill %1; wait' EXIT"
+    done = subprocess.run(
+        ["bash", "-c", "\n".join([setup, *blocks(page, "")])],
+        cwd=local_broker,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    [promised] = re.findall(r"^It prints `(.*?)` last", page, flags=re.MULTILINE)
+    assert done.stdout.splitlines()[-1] == promised
+
+
 def test_the_commands_of_the_query_page_print_the_promised_rows(local_broker: Path) -> None:
     """From the app in SQL to the client in Python, as printed."""
     page = (ROOT / "docs" / "queries.md").read_text(encoding="utf-8")

@@ -1,0 +1,283 @@
+"""`penstock explore`: queries of the newest events, from a server that `penstock scuba serve` started."""
+
+from __future__ import annotations
+
+import csv
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, get_args
+
+import msgspec
+import typer
+
+from ..humanize import UNKNOWN, counted, human_duration
+from ..scuba.answers import Estimate, Exploration, SqlRows, TableInfo
+from ..scuba.client import DEFAULT_URL, ScubaClient
+from ..scuba.queries import DEFAULT_SERIES, Aggregate, ExploreQuery, Filter, Function, Operator, SampleQuery
+from .option_groups import OptionGroup, with_option_groups
+from .output import note, print_json, print_table
+from .times import format_time
+
+_OPERATORS = sorted(get_args(Operator), key=len, reverse=True)
+_FILTER = re.compile(
+    rf"(?P<column>\S+?)\s*(?P<op>{'|'.join(re.escape(each).replace(chr(92) + ' ', chr(92) + 's+') for each in _OPERATORS)})(?P<value>.*)",
+    re.DOTALL,
+)
+_AGGREGATE = re.compile(r"(\w+)(?:\((.+)\)|:(.+))?")
+
+
+@dataclass(frozen=True)
+class _Server(OptionGroup):
+    """The server, and what it requires."""
+
+    url: Annotated[
+        str,
+        typer.Option("--server", envvar="PENSTOCK_SCUBA", metavar="URL", help="The address of `penstock scuba serve`."),
+    ] = DEFAULT_URL
+    token: Annotated[
+        str | None,
+        typer.Option(
+            "--token",
+            envvar="PENSTOCK_SCUBA_TOKEN",
+            help="The token of the server. Set it with the environment variable: other users can read command lines.",
+            show_default=False,
+        ),
+    ] = None
+    ca_file: Annotated[
+        Path | None,
+        typer.Option("--tls-ca", help="The certificates to trust (PEM), for a server with TLS.", show_default=False),
+    ] = None
+
+
+@dataclass(frozen=True)
+class _Question(OptionGroup):
+    """A query in options."""
+
+    table: Annotated[
+        str | None, typer.Option("--table", "-t", help="The table, which is a category.", show_default=False)
+    ] = None
+    aggregates: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--aggregate",
+            "-a",
+            metavar="FUNCTION[(COLUMN)]",
+            help="count, or sum, avg, min, max, p50, p95, p99 or distinct of a column. Repeatable; the first one ranks.",
+            show_default="count",
+        ),
+    ] = None
+    group_by: Annotated[
+        list[str] | None,
+        typer.Option("--by", metavar="COLUMN", help="Group by this column. Repeatable.", show_default=False),
+    ] = None
+    filters: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--where",
+            metavar="CONDITION",
+            help='A condition, such as "ms > 100", "page contains shop" or "page in /a,/b". Repeatable.',
+            show_default=False,
+        ),
+    ] = None
+    last: Annotated[
+        str | None, typer.Option("--last", metavar="DURATION", help="Only the last 10m or 2h.", show_default=False)
+    ] = None
+    begin: Annotated[
+        str | None, typer.Option("--from", metavar="TIME", help="The begin of a time range.", show_default=False)
+    ] = None
+    end: Annotated[
+        str | None, typer.Option("--to", metavar="TIME", help="The end of a time range.", show_default=False)
+    ] = None
+    by_arrival: Annotated[
+        bool, typer.Option("--by-arrival", help="Times are those of the arrival, not event times.")
+    ] = False
+    every: Annotated[
+        str | None,
+        typer.Option("--every", metavar="DURATION", help="Print a time series with this interval.", show_default=False),
+    ] = None
+    series: Annotated[int, typer.Option("--series", min=1, help="The largest number of groups.")] = DEFAULT_SERIES
+    rows: Annotated[
+        int | None,
+        typer.Option("--rows", min=1, help="Print this many of the newest rows instead.", show_default=False),
+    ] = None
+
+
+@with_option_groups
+def explore(
+    sql: Annotated[
+        str | None,
+        typer.Argument(metavar="SQL", help="A SELECT in DuckDB's dialect.", show_default=False),
+    ] = None,
+    *,
+    question: _Question,
+    server: _Server,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
+) -> None:
+    """Ask a query of the newest events of a category, of a server that `penstock scuba serve` started. Without a query, list the tables.
+
+    Example: penstock explore --table views --by page --aggregate "p95(ms)" --where "ms > 100" --last 10m
+
+    Example: penstock explore "SELECT page, count(*) FROM views GROUP BY page ORDER BY 2 DESC LIMIT 5"
+    """
+    if as_json and as_csv:
+        raise typer.BadParameter("--json and --csv exclude each other. Leave one of them out.")
+    printer = _Printer(as_json=as_json, as_csv=as_csv)
+    client = ScubaClient(server.url, token=server.token, ca_file=server.ca_file)
+    if sql is not None:
+        if question != _Question():
+            raise typer.BadParameter("A SELECT contains its whole query. Leave the other options out.")
+        printer.sql(client.select(sql))
+    elif question.table is None:
+        if question != _Question():
+            raise typer.BadParameter("Name the table with --table. `penstock explore` lists the tables.")
+        printer.tables(client.tables().tables)
+    elif question.rows is not None:
+        printer.sql(client.samples(_sample_query(question, question.table, question.rows)))
+    else:
+        printer.exploration(client.explore(_explore_query(question, question.table)))
+
+
+def _explore_query(question: _Question, table: str) -> ExploreQuery:
+    return ExploreQuery(
+        table=table,
+        aggregates=[_aggregate(text) for text in question.aggregates or ["count"]],
+        group_by=list(question.group_by or ()),
+        filters=[parse_filter(text) for text in question.filters or ()],
+        last=question.last,
+        begin=question.begin,
+        end=question.end,
+        time="_arrived" if question.by_arrival else "_event_time",
+        every=question.every,
+        series=question.series,
+    )
+
+
+def _sample_query(question: _Question, table: str, rows: int) -> SampleQuery:
+    return SampleQuery(
+        table=table,
+        filters=[parse_filter(text) for text in question.filters or ()],
+        last=question.last,
+        begin=question.begin,
+        end=question.end,
+        time="_arrived" if question.by_arrival else "_event_time",
+        limit=rows,
+    )
+
+
+def parse_filter(text: str) -> Filter:
+    """Parse a condition such as `ms > 100`."""
+    match = _FILTER.fullmatch(text.strip())
+    if match is None:
+        raise typer.BadParameter(
+            f'{text!r} is no condition. Write COLUMN OPERATOR VALUE, such as "ms > 100". The operators are: {", ".join(get_args(Operator))}.'
+        )
+    op: Any = " ".join(match["op"].split())
+    value = match["value"].strip()
+    if op in {"in", "not in"}:
+        return Filter(match["column"], op, [each.strip() for each in value.split(",")])
+    return Filter(match["column"], op, None if op in {"is null", "is not null"} else value)
+
+
+def _aggregate(text: str) -> Aggregate:
+    match = _AGGREGATE.fullmatch(text.strip())
+    if match is None or match[1] not in get_args(Function):
+        raise typer.BadParameter(
+            f"{text!r} is no aggregate. Write count, or one such as p95(ms). The functions are: {', '.join(get_args(Function))}."
+        )
+    function: Any = match[1]
+    return Aggregate(function, match[2] or match[3])
+
+
+@dataclass(frozen=True)
+class _Printer:
+    """Prints answers as a table, as JSON lines or as CSV."""
+
+    as_json: bool
+    as_csv: bool
+
+    def _rows(self, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        if self.as_json:
+            for row in rows:
+                print_json(dict(zip(columns, row, strict=True)))
+        elif self.as_csv:
+            writer = csv.writer(sys.stdout, lineterminator="\n")
+            writer.writerow(columns)
+            writer.writerows(rows)
+        else:
+            print_table(columns, [["NULL" if cell is None else cell for cell in row] for row in rows])
+
+    def tables(self, tables: Sequence[TableInfo]) -> None:
+        """Print the tables."""
+        if self.as_json:
+            for each in tables:
+                print_json(msgspec.to_builtins(each))
+            return
+        rows = [
+            [
+                each.table,
+                ", ".join(column.name for column in each.columns),
+                each.rows,
+                "all" if each.sample == 1 else f"{each.sample:.4g}",
+                "" if each.first_ms is None else format_time(each.first_ms),
+                lag_text(each.lag_events, each.lag_s),
+                each.rejected,
+            ]
+            for each in tables
+        ]
+        self._rows(["table", "columns", "rows", "sample", "since", "lag", "rejected"], rows)
+        for each in tables:
+            for rejection in each.rejections:
+                note(f"{each.table}: rejected: {rejection}")
+            if each.problem:
+                note(f"{each.table}: {each.problem}")
+
+    def sql(self, found: SqlRows) -> None:
+        """Print rows."""
+        self._rows(found.columns, found.rows)
+        more = f" There are more: only {counted(len(found.rows), 'row')} fit." if found.is_truncated else ""
+        note(f"{counted(len(found.rows), 'row')} in {found.elapsed_ms:,.0f} ms.{more}")
+
+    def exploration(self, found: Exploration) -> None:
+        """Print groups, or their time series."""
+        names = found.aggregates
+        columns = [*found.group_by, *(part for name in names for part in self._columns(name, found))]
+        if found.points:
+            rows = [
+                [format_time(point.start_ms), *found.rows[point.series].group, *self._cells(point.values, found)]
+                for point in found.points
+            ]
+            self._rows(["time", *columns], rows)
+        else:
+            self._rows(columns, [[*row.group, *self._cells(row.values, found)] for row in found.rows])
+        groups = f" of {found.groups:,} groups" if found.groups > len(found.rows) else ""
+        note(
+            f"{counted(len(found.rows), 'group')}{groups}, from {counted(found.matched, 'row')}{' of a sample' if found.is_sampled else ''}, in "
+            f"{found.elapsed_ms:,.0f} ms; {lag_text(found.lag_events, found.lag_s)}."
+            + (" There are more points: choose a longer --every." if found.is_truncated else "")
+            + (f" {found.problem}" if found.problem else "")
+        )
+
+    def _columns(self, name: str, found: Exploration) -> list[str]:
+        return [name, f"{name} ±"] if found.is_sampled else [name]
+
+    def _cells(self, values: Sequence[Estimate], found: Exploration) -> list[Any]:
+        if not found.is_sampled:
+            return [each.value for each in values]
+        return [cell for each in values for cell in (_rounded(each.value), _rounded(each.margin))]
+
+
+def _rounded(value: Any) -> Any:
+    """Return an estimate with as many digits as it deserves."""
+    return float(f"{value:.6g}") if isinstance(value, float) else value
+
+
+def lag_text(lag_events: int | None, lag_s: float | None) -> str:
+    """Return how far a table is behind."""
+    if lag_events is None:
+        return f"lag {UNKNOWN}"
+    age = "" if not lag_s else f" ({human_duration(lag_s)})"
+    return f"{lag_events:,} events behind{age}" if lag_events else "no lag"

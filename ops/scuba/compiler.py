@@ -1,0 +1,270 @@
+"""Structured queries as SQL with parameters.
+
+ExploreQuery --checked against the columns of its table--> SQL
+
+Names of columns are quoted, and values are parameters, so no text of a client becomes SQL.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from ...processors.validation import did_you_mean
+from ..serving.parameters import BadQuery, parse_span_ms
+from .flat_columns import RATE
+from .queries import Aggregate, ExploreQuery, Filter, RowsQuery, SampleQuery, Scalar
+from .store import quoted
+
+MAX_SERIES = 1_000
+MAX_PLOTTED = 50
+"""The most groups of an answer with time series."""
+MAX_GROUP_COLUMNS = 8
+MAX_AGGREGATES = 8
+MAX_FILTERS = 32
+MAX_VALUES = 1_000
+"""The most values of one filter."""
+MAX_POINTS = 20_000
+"""The most points of the time series of an answer."""
+Z95 = 1.96
+"""The distance of 95 % of a normal distribution from its mean, in standard deviations."""
+_WEIGHT = f"(1 / {RATE})"
+"""The number of events that a row stands for (Horvitz and Thompson, 1952)."""
+_VARIANCE = f"((1 - {RATE}) / ({RATE} * {RATE}))"
+"""The estimated variance of that number."""
+_QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
+_NUMERIC_ONLY = {"sum", "avg", *_QUANTILES}
+_NUMBERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UBIGINT", "FLOAT", "DOUBLE", "DECIMAL")
+
+
+def kind_of(column_type: str) -> str:
+    """Return the kind of a column by its type in DuckDB: "number", "text", "time", "boolean" or "other"."""
+    if column_type.startswith(_NUMBERS):
+        return "number"
+    return {"VARCHAR": "text", "BOOLEAN": "boolean", "TIMESTAMP": "time", "DATE": "time"}.get(column_type, "other")
+
+
+@dataclass(frozen=True)
+class Sql:
+    """A statement with its parameters."""
+
+    text: str
+    parameters: Sequence[Any]
+
+
+class QueryCompiler:
+    """Compiles queries of one table.
+
+    Args:
+        columns: its columns and their types.
+        is_sampled: whether rows stand for several events.
+        now_ms: the time of the query (milliseconds since 1970, UTC).
+    """
+
+    def __init__(self, columns: Mapping[str, str], now_ms: int, *, is_sampled: bool) -> None:
+        self._columns = columns
+        self._now_ms = now_ms
+        self._is_sampled = is_sampled
+
+    def groups(self, query: ExploreQuery) -> Sql:
+        """Return the statement for the largest groups: group columns, value and margin of each aggregate, rows, number of all groups.
+
+        Raises:
+            BadQuery: the query is invalid.
+        """
+        self._expect_limits(query)
+        where = self._where(query)
+        names = [f"g{at}" for at in range(len(query.group_by))]
+        keys = [f"{self._column(column)} AS {name}" for column, name in zip(query.group_by, names, strict=True)]
+        ordinals = ", ".join(str(at + 1) for at in range(len(keys)))  # a column may have the name of an alias
+        grouped = f"SELECT {', '.join([*keys, *self._values(query)])}, count(*) AS matched FROM {quoted(query.table)} {where.text}"
+        grouped += f" GROUP BY {ordinals}" if keys else ""
+        order = ", ".join(["v0 DESC NULLS LAST", *names])
+        text = f"SELECT *, count(*) OVER () AS groups, sum(matched) OVER () FROM ({grouped}) ORDER BY {order} LIMIT {query.series}"
+        return Sql(text, where.parameters)
+
+    def points(self, query: ExploreQuery, groups: Sequence[Sequence[Any]]) -> Sql:
+        """Return the statement for the time series of groups: start, index of the group, value and margin of each aggregate.
+
+        Raises:
+            BadQuery: the interval is invalid.
+        """
+        every_ms = parse_span_ms(query.every or "")
+        if every_ms == 0:
+            raise BadQuery("every=0s is no interval. Pass a longer one, such as 1m.")
+        where = self._where(query)
+        time = quoted(query.time)
+        start = f"{time} - (({time} % {every_ms}) + {every_ms}) % {every_ms} AS start"
+        parameters: list[Any] = []
+        series = "0"
+        condition = where.text
+        if query.group_by:
+            cases = []
+            for at, group in enumerate(groups):
+                same = " AND ".join(f"{self._column(name)} IS NOT DISTINCT FROM ?" for name in query.group_by)
+                cases.append(f"WHEN {same} THEN {at}")
+                parameters += group
+            series = f"CASE {' '.join(cases)} END"
+        values = self._values(query)
+        source = f"(SELECT *, {series} AS penstock_series FROM {quoted(query.table)} {condition})"
+        text = (
+            f"SELECT {start}, penstock_series, {', '.join(values)} FROM {source} WHERE penstock_series IS NOT NULL "
+            f"GROUP BY ALL ORDER BY 1, 2 LIMIT {MAX_POINTS + 1}"
+        )
+        return Sql(text, [*parameters, *where.parameters])
+
+    def samples(self, query: SampleQuery) -> Sql:
+        """Return the statement for rows.
+
+        Raises:
+            BadQuery: the query is invalid.
+        """
+        if not 1 <= query.limit <= MAX_SERIES:
+            raise BadQuery(f"limit={query.limit} is invalid. Pass a number from 1 to {MAX_SERIES:,}.")
+        where = self._where(query)
+        return Sql(
+            f"SELECT * FROM {quoted(query.table)} {where.text} ORDER BY {quoted(query.time)} DESC LIMIT {query.limit}",
+            where.parameters,
+        )
+
+    def _expect_limits(self, query: ExploreQuery) -> None:
+        for name, found, most in (
+            ("group_by columns", len(query.group_by), MAX_GROUP_COLUMNS),
+            ("aggregates", len(query.aggregates), MAX_AGGREGATES),
+            ("series", query.series, MAX_SERIES if query.every is None else MAX_PLOTTED),
+        ):
+            if found > most:
+                raise BadQuery(f"The query has {found:,} {name}. Pass at most {most:,}.")
+        if not query.aggregates or query.series < 1:
+            raise BadQuery("The query asks for nothing. Pass at least one aggregate and one series.")
+
+    def _column(self, name: str) -> str:
+        if name not in self._columns:
+            known = list(self._columns)
+            raise BadQuery(
+                f"There is no column {name!r}. The columns are: {', '.join(known)}.{did_you_mean(name, known)}"
+            )
+        return quoted(name)
+
+    def _where(self, query: RowsQuery) -> Sql:
+        if len(query.filters) > MAX_FILTERS:
+            raise BadQuery(f"The query has {len(query.filters):,} filters. Pass at most {MAX_FILTERS}.")
+        conditions, parameters = [], list[Any]()
+        span = query.span(self._now_ms)
+        if span is not None:
+            conditions.append(f"{quoted(query.time)} >= ? AND {quoted(query.time)} < ?")
+            parameters += [span.begin_ms, span.end_ms]
+        for each in query.filters:
+            found = self._condition(each)
+            conditions.append(found.text)
+            parameters += found.parameters
+        return Sql(f"WHERE {' AND '.join(conditions)}" if conditions else "", parameters)
+
+    def _condition(self, condition: Filter) -> Sql:
+        column = self._column(condition.column)
+        if condition.op in {"is null", "is not null"}:
+            return Sql(f"{column} {condition.op.upper()}", [])
+        if condition.value is None:
+            raise BadQuery(f"The filter {condition.column} {condition.op} needs a value. Pass one, or use `is null`.")
+        listed = condition.value if isinstance(condition.value, list) else [condition.value]
+        if condition.op in {"in", "not in"}:
+            if not 1 <= len(listed) <= MAX_VALUES:
+                raise BadQuery(f"The filter {condition.column} {condition.op} needs 1 to {MAX_VALUES:,} values.")
+            marks = ", ".join("?" for _ in listed)
+            return Sql(
+                f"{column} {condition.op.upper()} ({marks})",
+                [self._value(condition.column, value) for value in listed],
+            )
+        if isinstance(condition.value, list):
+            raise BadQuery(f"The filter {condition.column} {condition.op} needs one value. For several, use `in`.")
+        if condition.op in {"contains", "starts with"}:
+            function = "contains" if condition.op == "contains" else "starts_with"
+            return Sql(f"{function}(CAST({column} AS VARCHAR), ?)", [str(condition.value)])
+        return Sql(f"{column} {condition.op} ?", [self._value(condition.column, condition.value)])
+
+    def _value(self, column: str, value: Scalar) -> Scalar:
+        """Return a value in the type of a column. Forms of web pages and commands pass texts."""
+        kind = kind_of(self._columns[column])
+        if kind == "number":
+            return _number(column, value)
+        if kind == "boolean":
+            found = {"true": True, "false": False}.get(str(value).lower())
+            if found is None:
+                raise BadQuery(f"{column} is true or false, not {value!r}. Correct the filter.")
+            return found
+        return str(value)
+
+    def _values(self, query: ExploreQuery) -> list[str]:
+        """Return the value and the margin of each aggregate."""
+        found = []
+        for at, aggregate in enumerate(query.aggregates):
+            value, margin = self._estimate(aggregate)
+            found += [f"{value} AS v{at}", f"{margin} AS m{at}"]
+        return found
+
+    def _estimate(self, aggregate: Aggregate) -> tuple[str, str]:
+        function, name = aggregate.function, aggregate.column
+        if name is None:
+            if function != "count":
+                raise BadQuery(f"{function} needs a column. Pass one, such as the column of a duration.")
+            return self._count("")
+        column = self._column(name)
+        if function in _NUMERIC_ONLY and kind_of(self._columns[name]) != "number":
+            numbers = [each for each, kind in self._columns.items() if kind_of(kind) == "number"]
+            raise BadQuery(
+                f"{function} needs a column with numbers, and {name} has none. These have: {', '.join(numbers)}."
+            )
+        if function not in {"count", "sum", "avg"}:
+            # For a sample, how far these are from the values of all events is unknown.
+            return _of_rows(function, column), "NULL::DOUBLE" if self._is_sampled else "0::DOUBLE"
+        if function == "count":
+            return self._count(f" FILTER (WHERE {column} IS NOT NULL)")
+        if not self._is_sampled:
+            return f"{function}({column})", "0::DOUBLE"
+        return self._sampled_sum(column) if function == "sum" else self._sampled_mean(column)
+
+    def _count(self, condition: str) -> tuple[str, str]:
+        if not self._is_sampled:
+            return f"count(*){condition}", "0::DOUBLE"
+        return f"sum({_WEIGHT}){condition}", f"{Z95} * sqrt(sum({_VARIANCE}){condition})"
+
+    @staticmethod
+    def _sampled_sum(column: str) -> tuple[str, str]:
+        value = f"{column}::DOUBLE"
+        return f"sum({value} * {_WEIGHT})", f"{Z95} * sqrt(sum({value} * {value} * {_VARIANCE}))"
+
+    @staticmethod
+    def _sampled_mean(column: str) -> tuple[str, str]:
+        """Return the ratio of two estimates; its variance is that of its linear approximation."""
+        value, has_value = f"{column}::DOUBLE", f"FILTER (WHERE {column} IS NOT NULL)"
+        total = f"(sum({_WEIGHT}) {has_value})"
+        mean = f"(sum({value} * {_WEIGHT}) / {total})"
+        squares = (
+            f"sum({value} * {value} * {_VARIANCE}) - 2 * {mean} * sum({value} * {_VARIANCE}) "
+            f"+ {mean} * {mean} * (sum({_VARIANCE}) {has_value})"
+        )
+        return mean, f"{Z95} * sqrt(greatest(0, {squares})) / {total}"
+
+
+def _of_rows(function: str, column: str) -> str:
+    if function in _QUANTILES:
+        return f"quantile_cont({column}::DOUBLE, {_QUANTILES[function]})"
+    return f"count(DISTINCT {column})" if function == "distinct" else f"{function}({column})"
+
+
+def _number(column: str, value: Scalar) -> int | float:
+    number = value if isinstance(value, (int, float)) else _parsed(value)
+    if number is None or isinstance(value, bool) or not math.isfinite(number) or abs(number) > 1 << 63:
+        raise BadQuery(f"{column} contains numbers, and {value!r} is none. Correct the filter.")
+    return number
+
+
+def _parsed(text: str) -> int | float | None:
+    """Return the number that a text is; None for another text."""
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(text)
+    return None

@@ -1,0 +1,99 @@
+"""SELECTs of clients, restricted to the tables and to functions without effects.
+
+text --sqlglot--> one query --names and functions checked--> SQL of the checked query
+
+DuckDB itself reads no file either: external access is off, and its configuration is locked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from ...processors.validation import did_you_mean
+from ..serving.parameters import BadQuery
+
+MAX_TEXT = 20_000
+"""The longest statement, in characters."""
+_OTHER_NODES = (
+    exp.Command,
+    exp.Into,
+    exp.Lock,
+    exp.Placeholder,
+    exp.Parameter,
+    exp.SessionParameter,
+    exp.Lambda,
+    exp.Columns,
+)
+_SYSTEM = ("pg_", "duckdb_", "sqlite_", "pragma_")
+"""How the names of DuckDB's own tables begin."""
+_NAMES = (
+    "abs and any_value approx_count_distinct approx_distinct approx_quantile arg_max arg_min array_agg avg bool_and bool_or case cast "
+    "ceil ceiling coalesce concat concat_ws contains corr count count_if countif covar_pop covar_samp cume_dist current_date "
+    "current_timestamp date_add date_bin date_diff date_part date_sub date_trunc datediff day dayofweek dayofyear dense_rank ends_with "
+    "epoch epoch_ms exists exp extract first first_value floor greatest group_concat hash histogram hour if ifnull initcap isfinite "
+    "isinf isnan json_extract json_extract_scalar json_extract_string kurtosis lag last last_value lcase lead least left length "
+    "levenshtein ln log log10 log2 logical_and logical_or lower ltrim mad make_timestamp max max_by md5 median min min_by minute mod "
+    "mode month now nth_value ntile nullif or percent_rank percentile_cont percentile_disc position pow power quantile quantile_cont "
+    "quantile_disc quarter rank regexp_extract regexp_full_match regexp_like regexp_matches regexp_replace replace reverse right round "
+    "row_number rtrim second sign skewness split_part sqrt starts_with stddev stddev_pop stddev_samp str_position str_to_time strftime "
+    "string_agg strip strpos strptime substr substring sum time_bucket time_to_str timestamp_trunc to_days to_hours to_minutes "
+    "to_seconds to_timestamp trim try_cast ts_or_ds_to_date ucase unix_millis unix_to_time upper var_pop var_samp variance variance_pop "
+    "week weekday weekofyear xor year "
+)
+_FUNCTIONS = frozenset(_NAMES.split())
+
+
+def checked_select(text: str, tables: Collection[str]) -> str:
+    """Return the SQL of one SELECT over tables, as it was understood and checked.
+
+    Args:
+        text: the statement, in DuckDB's dialect.
+        tables: the tables that it may read.
+
+    Raises:
+        BadQuery: it is something else.
+    """
+    if len(text) > MAX_TEXT:
+        raise BadQuery(f"The statement has {len(text):,} characters. Pass at most {MAX_TEXT:,}.")
+    try:
+        statements = sqlglot.parse(text, read="duckdb")
+    except (SqlglotError, RecursionError) as error:
+        reason = str(error) or "It is nested too deeply"
+        raise BadQuery(f"The statement is no SQL that Scuba understands: {reason}.") from error
+    [query, *others] = statements or [None]
+    if others or not isinstance(query, exp.Query) or isinstance(query, (exp.Subquery, exp.Table)):
+        raise BadQuery("Scuba runs one SELECT at a time, and changes nothing. Write SELECT … FROM ….")
+    known = {name.lower() for name in tables}
+    defined = {cte.alias.lower() for cte in query.find_all(exp.CTE)}
+    for node in query.walk():
+        if isinstance(node, exp.Table):
+            _expect_table(node, known | defined, sorted(tables))
+        elif isinstance(node, exp.Func):
+            _expect_function(node)
+        elif isinstance(node, _OTHER_NODES):
+            raise BadQuery(
+                f"Scuba does not run {node.sql('duckdb')[:80]!r}. Write a SELECT of columns and functions of them."
+            )
+    return query.sql("duckdb")
+
+
+def _expect_table(node: exp.Table, names: Collection[str], tables: Collection[str]) -> None:
+    is_plain = isinstance(node.this, exp.Identifier) and not node.args.get("db") and not node.args.get("catalog")
+    is_system = node.name.lower().startswith(_SYSTEM)  # even if a WITH elsewhere defines the name
+    if not is_plain or is_system or node.name.lower() not in names:
+        quoted = ", ".join(f'"{name}"' for name in tables)
+        raise BadQuery(
+            f"There is no table {node.sql('duckdb')[:80]!r}. The tables are: {quoted}.{did_you_mean(node.name, list(tables))}"
+        )
+
+
+def _expect_function(node: exp.Func) -> None:
+    name = node.name if isinstance(node, exp.Anonymous) else node.sql_name()
+    if name.lower() not in _FUNCTIONS:
+        raise BadQuery(
+            f"Scuba does not run the function {name.lower()}. Use an aggregate, or a function of texts, numbers or times."
+        )

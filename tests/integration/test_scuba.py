@@ -1,0 +1,128 @@
+"""`penstock scuba serve` and `penstock explore` on a real Kafka."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import subprocess
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.cli import Cli
+from support.query_site import APP, random_views
+
+from penstock.ops.scuba.client import ScubaClient
+from penstock.ops.serving.client import QueryFailed
+
+TOKEN = "a-token-of-the-tests"  # noqa: S105 - of a temporary server
+WaitUntil = Callable[[Callable[[], bool]], None]
+
+
+class ScubaSite:
+    """An app with views, and a server of them."""
+
+    def __init__(self, cli: Cli, prefix: str, wait_until: WaitUntil) -> None:
+        self.cli, self.table, self._wait_until = cli, f"{prefix}.views", wait_until
+        self.app = cli.folder / "site.py"
+        self.app.write_text(APP.replace("{prefix}", prefix))
+        cli.ok("category", "create", str(self.app))
+
+    def send(self, views: list[dict[str, Any]], *more: str) -> None:
+        lines = "".join(json.dumps(view) + "\n" for view in views) + "".join(more)
+        self.cli.ok("category", "send", self.table, "--app", str(self.app), stdin=lines)
+
+    def serve(self, *options: str, **environment: str) -> subprocess.Popen[str]:
+        """Start a server, and let `penstock explore` ask it."""
+        process = self.cli.start("scuba", "serve", str(self.app), self.table, "--port", "0", *options, **environment)
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        found = re.search(r"at (https?://\S+)", line)
+        assert found is not None, line + process.stderr.read()
+        url = found[1].replace("0.0.0.0", "127.0.0.1")  # noqa: S104 - the address of the test
+        self.cli.environment["PENSTOCK_SCUBA"] = url
+        self.client = ScubaClient(url, token=environment.get("PENSTOCK_SCUBA_TOKEN"))
+        return process
+
+    def rows(self) -> int:
+        """Return the number of stored rows."""
+        return self.client.tables().tables[0].rows
+
+    def wait_for(self, rows: int) -> None:
+        self._wait_until(lambda: self.rows() == rows and self.client.tables().tables[0].lag_events == 0)
+
+
+def test_events_are_explored_soon_after_they_arrive(cli: Cli, prefix: str, wait_until: WaitUntil) -> None:
+    """Of before the start and after it, in options and in SQL, as a table, JSON lines and CSV."""
+    site = ScubaSite(cli, prefix, wait_until)
+    views = random_views(400, seed=1)
+    site.send(views[:300])
+    process = site.serve()
+    site.wait_for(300)
+    site.send(views[300:])
+    site.wait_for(400)
+    per_page = Counter(view["page"] for view in views)
+    slow = Counter(view["page"] for view in views if view["ms"] > 250)
+
+    lines = cli.ok("explore", "--table", site.table, "--by", "page", "--series", "30", "--json").splitlines()
+    assert {line["page"]: line["count"] for line in map(json.loads, lines)} == per_page
+    assert len(lines) == len(per_page)
+
+    options = ["--table", site.table, "--by", "page", "--where", "ms > 250", "--series", "3", "--csv"]
+    rows = list(csv.reader(io.StringIO(cli.ok("explore", *options))))
+    assert rows[0] == ["page", "count"]
+    assert [int(row[1]) for row in rows[1:]] == sorted(slow.values(), reverse=True)[:3]
+
+    printed = cli("explore", "--table", site.table, "--every", "5m", "--aggregate", "max(ms)")
+    assert f"{max(view['ms'] for view in views)}" in printed.stdout
+    assert "no lag" in printed.stderr
+
+    sql = f'SELECT page, sum(ms) AS total FROM "{site.table}" GROUP BY page ORDER BY page'
+    sums: Counter[str] = Counter()
+    for view in views:
+        sums[view["page"]] += view["ms"]
+    assert [json.loads(line) for line in cli.ok("explore", sql, "--json").splitlines()] == [
+        {"page": page, "total": total} for page, total in sorted(sums.items())
+    ]
+
+    shown = cli.ok("explore", "--table", site.table, "--rows", "2", "--json").splitlines()
+    assert [json.loads(line)["_event_time"] for line in shown] == sorted((view["at"] for view in views), reverse=True)[
+        :2
+    ]
+
+    refused = cli("explore", "SELECT * FROM read_csv('/etc/passwd')")
+    assert (refused.returncode, "There is no table" in refused.stderr, "Traceback" in refused.stderr) == (
+        1,
+        True,
+        False,
+    )
+
+    process.terminate()
+    assert process.wait(timeout=20) == 0
+    gone = cli("explore")
+    assert (gone.returncode, "penstock scuba serve" in gone.stderr) == (1, True)
+
+
+def test_a_killed_server_continues_and_duplicates_no_row(
+    cli: Cli, prefix: str, wait_until: WaitUntil, tmp_path: Path
+) -> None:
+    """With a file, killed while it reads; behind a token."""
+    site = ScubaSite(cli, prefix, wait_until)
+    options = ("--file", str(tmp_path / "views.duckdb"), "--host", "0.0.0.0")  # noqa: S104 - guarded by the token
+    for number in range(2):
+        site.send(random_views(2_000, seed=number))
+        process = site.serve(*options, PENSTOCK_SCUBA_TOKEN=TOKEN)
+        wait_until(lambda: site.rows() > 0)
+        process.kill()
+        process.wait(timeout=20)
+    site.serve(*options, PENSTOCK_SCUBA_TOKEN=TOKEN)
+    site.wait_for(4_000)
+    counted = f'SELECT count(*), count(DISTINCT _bucket * 1000000 + _offset) FROM "{site.table}"'
+
+    assert site.client.select(counted).rows == [[4_000, 4_000]]
+    with pytest.raises(QueryFailed, match="needs its token"):
+        ScubaClient(cli.environment["PENSTOCK_SCUBA"], token=TOKEN + "!").tables()

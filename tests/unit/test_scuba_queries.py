@@ -1,0 +1,534 @@
+"""Scuba's answers, compared with Polars on the raw events; estimates of samples; and what queries cannot do."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+import duckdb
+import msgspec
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from starlette.testclient import TestClient
+from support.scuba_site import START_MS, Scuba, hits, new_bus, random_hits, scuba_on, send
+
+from penstock.ops.cli.explore import parse_filter
+from penstock.ops.clock import SteeredClock
+from penstock.ops.dashboard.access import Access
+from penstock.ops.scuba.answers import Exploration, SqlRows, Tables
+from penstock.ops.scuba.explorer import Busy, QueryLimits
+from penstock.ops.scuba.queries import Aggregate, ExploreQuery, Filter, SampleQuery
+from penstock.ops.scuba.safe_sql import checked_select
+from penstock.ops.scuba.site import SCUBA, create_site
+from penstock.ops.serving.parameters import BadQuery
+
+RECORDS = random_hits(4_000, seed=20)
+RAW = pl.DataFrame(
+    {
+        "page": [hit.page for hit in RECORDS],
+        "at": [hit.at for hit in RECORDS],
+        "ms": [hit.ms for hit in RECORDS],
+        "g0": [hit.g0 for hit in RECORDS],
+        "device.os": [hit.device and hit.device.os for hit in RECORDS],
+        "device.memory": [hit.device and hit.device.memory for hit in RECORDS],
+    }
+)
+TABLE = hits.name
+TOKEN = "a-token-of-the-tests"  # noqa: S105 - of no server
+
+
+@pytest.fixture(scope="module")
+def scuba() -> Iterator[Scuba]:
+    """All events."""
+    clock = SteeredClock(START_MS)
+    bus = new_bus(clock)
+    send(bus, RECORDS)
+    with scuba_on(bus, clock) as opened:
+        opened.read()
+        yield opened
+
+
+def polars_value(function: str, column: str | None) -> pl.Expr:
+    """Return the same aggregate for Polars."""
+    if column is None:
+        return pl.len()
+    values = pl.col(column)
+    by_name = {
+        "count": values.count(),
+        "sum": pl.when(values.count() > 0).then(values.sum()),
+        "avg": values.mean(),
+        "min": values.min(),
+        "max": values.max(),
+        "distinct": values.drop_nulls().n_unique(),
+        "p50": values.cast(pl.Float64).quantile(0.5, "linear"),
+        "p95": values.cast(pl.Float64).quantile(0.95, "linear"),
+        "p99": values.cast(pl.Float64).quantile(0.99, "linear"),
+    }
+    return by_name[function]
+
+
+def polars_condition(condition: Filter) -> pl.Expr:
+    """Return the same condition for Polars."""
+    column, value = pl.col(condition.column), condition.value
+    if condition.op in {"is null", "is not null"}:
+        return column.is_null() if condition.op == "is null" else column.is_not_null()
+    if condition.op in {"in", "not in"}:
+        found = column.is_in(value if isinstance(value, list) else [value])
+        return found if condition.op == "in" else ~found
+    if condition.op == "contains":
+        return column.str.contains(str(value), literal=True)
+    if condition.op == "starts with":
+        return column.str.starts_with(str(value))
+    by_name = {
+        "=": column == value,
+        "!=": column != value,
+        "<": column < value,
+        "<=": column <= value,
+        ">": column > value,
+        ">=": column >= value,
+    }
+    return by_name[condition.op]
+
+
+numbers = st.sampled_from(["ms", "g0", "device.memory", "at"])
+aggregates = (
+    st.builds(Aggregate, st.sampled_from(["sum", "avg", "p50", "p95", "p99"]), numbers)
+    | st.builds(Aggregate, st.sampled_from(["count", "min", "max", "distinct"]), st.sampled_from(RAW.columns))
+    | st.just(Aggregate())
+)
+filters = (
+    st.builds(
+        Filter,
+        st.just("page"),
+        st.sampled_from(["=", "!=", "<", ">=", "contains", "starts with"]),
+        st.sampled_from(["/p1", "/p", "2", "'"]),
+    )
+    | st.builds(Filter, st.just("ms"), st.sampled_from(["<", "<=", ">", ">="]), st.floats(1, 100))
+    | st.builds(Filter, st.just("g0"), st.sampled_from(["=", "!=", "<", ">"]), st.integers(0, 5))
+    | st.builds(
+        Filter,
+        st.just("device.os"),
+        st.sampled_from(["in", "not in"]),
+        st.sampled_from([["ios"], ["ios", "android"], ["x"]]),
+    )
+    | st.builds(Filter, st.sampled_from(["device.os", "device.memory"]), st.sampled_from(["is null", "is not null"]))
+)
+groups = st.lists(st.sampled_from(["page", "g0", "device.os", "device.memory"]), max_size=2, unique=True)
+
+
+def equal(found: Any, expected: Any) -> bool:
+    """Compare values; sums of floats may differ in their order."""
+    if isinstance(found, float) and isinstance(expected, (int, float)):
+        return math.isclose(found, expected, rel_tol=1e-9)
+    return bool(found == expected)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    chosen=st.lists(aggregates, min_size=1, max_size=3),
+    group_by=groups,
+    conditions=st.lists(filters, max_size=2),
+    begin=st.none() | st.integers(0, 600_000),
+    every_s=st.none() | st.sampled_from([30, 60, 300]),
+    series=st.integers(1, 10),
+)
+def test_answers_are_those_of_polars_on_the_raw_events(
+    scuba: Scuba,
+    chosen: list[Aggregate],
+    group_by: list[str],
+    conditions: list[Filter],
+    begin: int | None,
+    every_s: int | None,
+    series: int,
+) -> None:
+    """Filters, time range, groups, the largest of them, all aggregates, and their time series."""
+    query = ExploreQuery(
+        table=TABLE,
+        aggregates=chosen,
+        group_by=group_by,
+        filters=conditions,
+        begin=None if begin is None else START_MS + begin,
+        every=None if every_s is None else f"{every_s}s",
+        series=series,
+    )
+    answer = scuba.explorer.explore(query)
+    raw = RAW if begin is None else RAW.filter(pl.col("at") >= START_MS + begin)
+    for condition in conditions:
+        raw = raw.filter(polars_condition(condition))
+    values = [polars_value(each.function, each.column).alias(f"value{at}") for at, each in enumerate(chosen)]
+    expected = (raw.group_by(group_by).agg(values) if group_by else raw.select(values)) if len(raw) else raw.clear()
+    by_group = {row[: len(group_by)]: row[len(group_by) :] for row in expected.iter_rows()}
+
+    assert answer.groups == len(by_group)
+    assert answer.matched == len(raw)
+    assert len(answer.rows) == min(series, len(by_group))
+    for row in answer.rows:
+        assert all(map(equal, [each.value for each in row.values], by_group[tuple(row.group)]))
+        assert {each.margin for each in row.values} == {0}
+    firsts = sorted((row[0] for row in by_group.values() if row[0] is not None), reverse=True)
+    shown = [row.values[0].value for row in answer.rows if row.values[0].value is not None]
+    assert all(map(equal, shown, firsts))
+
+    if every_s is not None and len(raw):
+        every_ms = every_s * 1000
+        starts = raw.with_columns((pl.col("at") // every_ms * every_ms).alias("start"))
+        sliced = starts.group_by("start", *group_by).agg(values)
+        points = {row[: len(group_by) + 1]: row[len(group_by) + 1 :] for row in sliced.iter_rows()}
+        kept = {tuple(row.group) for row in answer.rows}
+        found = {
+            (point.start_ms, *answer.rows[point.series].group): [each.value for each in point.values]
+            for point in answer.points
+        }
+        assert found.keys() == {place for place in points if place[1:] in kept}
+        assert all(all(map(equal, values_of, points[place])) for place, values_of in found.items())
+        assert [point.start_ms for point in answer.points] == sorted(point.start_ms for point in answer.points)
+
+
+@pytest.mark.parametrize("rate", [0.05, 0.3])
+def test_estimates_of_a_sample_are_within_their_margins(rate: float) -> None:
+    """In 95 of 100 cases by their definition; here, at least nine of ten groups, and all within twice the margin."""
+    clock = SteeredClock(START_MS)
+    bus = new_bus(clock)
+    records = random_hits(30_000, seed=21)
+    send(bus, records)
+    with scuba_on(bus, clock, rate=rate) as sampled:
+        sampled.read()
+        chosen = [Aggregate(), Aggregate("sum", "ms"), Aggregate("avg", "ms"), Aggregate("count", "device.memory")]
+        answer = sampled.explorer.explore(ExploreQuery(table=TABLE, aggregates=chosen, group_by=["page"], series=8))
+    ratios = []
+    for row in answer.rows:
+        of_page = [hit for hit in records if hit.page == row.group[0]]
+        total = sum(hit.ms for hit in of_page)
+        with_memory = sum(hit.device is not None and hit.device.memory is not None for hit in of_page)
+        truths = [len(of_page), total, total / len(of_page), with_memory]
+        for estimate, truth in zip(row.values, truths, strict=True):
+            assert estimate.margin is not None
+            assert 0 < estimate.margin < truth
+            ratios.append(abs(estimate.value - truth) / estimate.margin)
+
+    assert answer.is_sampled
+    assert sum(ratio <= 1 for ratio in ratios) >= 0.9 * len(ratios)
+    assert max(ratios) < 2
+
+
+def test_a_table_with_several_rates_is_estimated_row_by_row(tmp_path: Path) -> None:
+    """Rows of a file that were kept with different rates stand for different numbers of events."""
+    clock, file = SteeredClock(START_MS), tmp_path / "hits.duckdb"
+    bus = new_bus(clock)
+    send(bus, random_hits(300, seed=22))
+    with scuba_on(bus, clock, file=file) as whole:
+        whole.read()
+    send(bus, random_hits(600, seed=23))
+    with scuba_on(bus, clock, file=file, rate=0.25) as sampled:
+        sampled.read()
+        with sampled.store.cursor() as cursor:
+            rows = cursor.execute('SELECT ms, _offset FROM "shop.hits"').fetchall()
+        chosen = [Aggregate("sum", "ms"), Aggregate(), Aggregate("min", "ms"), Aggregate("distinct", "ms")]
+        [row] = sampled.explorer.explore(ExploreQuery(table=TABLE, aggregates=chosen)).rows
+    early, late = [ms for ms, offset in rows if offset < 100], [ms for ms, offset in rows if offset >= 100]
+    spread = 1.96 * math.sqrt(sum(ms * ms * 0.75 / 0.25**2 for ms in late))
+    of_count = 1.96 * math.sqrt(len(late) * 0.75 / 0.25**2)
+    values = [*early, *late]
+
+    assert len(early) == 300
+    assert (row.values[0].value, row.values[0].margin) == pytest.approx((sum(early) + sum(late) / 0.25, spread))
+    assert (row.values[1].value, row.values[1].margin) == pytest.approx((300 + len(late) / 0.25, of_count))
+    assert [(each.value, each.margin) for each in row.values[2:]] == [(min(values), None), (len(set(values)), None)]
+
+
+def test_rows_are_shown_newest_first(scuba: Scuba) -> None:
+    """With their positions, at which `penstock category tail` shows the message."""
+    query = SampleQuery(table=TABLE, filters=[Filter("page", "=", "/p1")], limit=5)
+    answer = scuba.explorer.samples(query)
+    at, page = answer.columns.index("_event_time"), answer.columns.index("page")
+    newest = sorted((hit.at for hit in RECORDS if hit.page == "/p1"), reverse=True)[:5]
+
+    assert [row[at] for row in answer.rows] == newest
+    assert {row[page] for row in answer.rows} == {"/p1"}
+    assert {"_bucket", "_offset", "_rate"} <= set(answer.columns)
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"table": "other"}, "no table 'other'"),
+    ({"group_by": ["pages"]}, "no column 'pages'"),
+    ({"group_by": ['page" --']}, "no column"),
+    ({"group_by": ["page"] * 9}, "at most 8"),
+    ({"series": 0}, "asks for nothing"),
+    ({"series": 100_000}, "at most 1,000"),
+    ({"aggregates": []}, "asks for nothing"),
+    ({"aggregates": [{"function": "sum"}]}, "needs a column"),
+    ({"aggregates": [{"function": "sum", "column": "page"}]}, "column with numbers"),
+    ({"filters": [{"column": "ms", "op": ">", "value": "x"}]}, "'x' is none"),
+    ({"filters": [{"column": "ms", "op": ">", "value": "nan"}]}, "'nan' is none"),
+    ({"filters": [{"column": "ms", "op": ">"}]}, "needs a value"),
+    ({"filters": [{"column": "ms", "op": "in", "value": []}]}, "1 to 1,000 values"),
+    ({"filters": [{"column": "ms", "op": "=", "value": [1, 2]}]}, "use `in`"),
+    ({"every": "0s"}, "no interval"),
+    ({"every": "1 fortnight"}, "no duration"),
+    ({"last": "10m", "from": 3}, "excludes"),
+    ({"from": 5, "to": 3}, "not before"),
+]
+
+
+@pytest.mark.parametrize(("change", "reason"), REFUSED)
+def test_an_invalid_query_is_refused_with_its_reason(scuba: Scuba, change: dict[str, Any], reason: str) -> None:
+    """Before DuckDB sees it."""
+    query = msgspec.convert({"table": TABLE, **change}, ExploreQuery)
+
+    with pytest.raises(BadQuery, match=reason):
+        scuba.explorer.explore(query)
+
+
+SELECTS = [
+    'SELECT page, count(*), sum(g0) FROM "shop.hits" GROUP BY page ORDER BY 2 DESC, 1',
+    'WITH slow AS (SELECT * FROM "shop.hits" WHERE ms > 50) SELECT g0, quantile_cont(ms, 0.5), max("device.os") FROM slow GROUP BY g0 ORDER BY g0',
+    "SELECT date_trunc('minute', epoch_ms(_event_time)) AS m, count(*) FILTER (WHERE ms > 10) FROM \"shop.hits\" GROUP BY m ORDER BY m",
+    'SELECT page, ms, row_number() OVER (PARTITION BY page ORDER BY ms DESC) AS n FROM "shop.hits" QUALIFY n = 1 ORDER BY page',
+]
+
+
+@pytest.mark.parametrize("sql", SELECTS)
+def test_a_select_returns_the_rows_of_duckdb_on_the_raw_events(scuba: Scuba, sql: str) -> None:
+    """The statement that runs is the one that was checked, and means the same."""
+    with duckdb.connect() as connection:
+        connection.register("shop.hits", RAW.with_columns(pl.col("at").alias("_event_time")).to_arrow())
+        expected = connection.execute(sql).fetchall()
+
+    assert [tuple(row) for row in scuba.explorer.select(sql).rows] == expected
+
+
+UNSAFE = [
+    "SELECT * FROM read_csv('/etc/passwd')",
+    "SELECT * FROM '/etc/passwd'",
+    "SELECT read_text('/etc/passwd')",
+    "SELECT * FROM glob('*')",
+    "COPY \"shop.hits\" TO '/tmp/x'",
+    "SELECT 1; SELECT 2",
+    'DELETE FROM "shop.hits"',
+    'INSERT INTO "shop.hits" SELECT * FROM "shop.hits"',
+    "CREATE TABLE x AS SELECT 1",
+    "ATTACH '/tmp/x'",
+    "INSTALL httpfs",
+    "SET memory_limit = '9GB'",
+    "PRAGMA database_list",
+    "CALL duckdb_settings()",
+    "SELECT * FROM duckdb_settings()",
+    "SELECT * FROM scuba.segments",
+    "SELECT * FROM segments.s1",
+    "SELECT * FROM pragma_database_list",
+    "SELECT (SELECT 1 FROM (WITH pg_class AS (SELECT 1) SELECT * FROM pg_class)) FROM pg_class",
+    "SELECT * FROM information_schema.tables",
+    "SELECT getenv('HOME')",
+    "SELECT current_setting('memory_limit')",
+    "SELECT query('SELECT 1')",
+    "SELECT repeat('x', 1000000000)",
+    "SELECT * FROM range(1000000000)",
+    "SELECT nextval('x')",
+    "SELECT $1",
+    "EXPLAIN ANALYZE SELECT 1",
+    "VALUES (1)",
+    "(((",
+    "",
+    "(" * 5_000,
+]
+
+
+@pytest.mark.parametrize("sql", UNSAFE)
+def test_only_a_select_of_the_tables_is_run(scuba: Scuba, sql: str) -> None:
+    """No files, no settings, no other catalogs, no changes."""
+    with pytest.raises(BadQuery):
+        scuba.explorer.select(sql)
+
+
+def test_duckdb_itself_reads_no_file_and_accepts_no_setting(scuba: Scuba) -> None:
+    """Even if a statement were not checked."""
+    with scuba.store.cursor() as cursor:
+        for sql in (
+            "SELECT * FROM read_text('/etc/hostname')",
+            "SET memory_limit = '9GB'",
+            "INSTALL httpfs",
+            "ATTACH '/tmp/x.db'",
+        ):
+            with pytest.raises(duckdb.Error):
+                cursor.execute(sql)
+
+
+def test_a_query_ends_at_its_time_limit(scuba: Scuba) -> None:
+    """And the next one is answered."""
+    clock = SteeredClock(START_MS)
+    bus = new_bus(clock)
+    send(bus, RECORDS)
+    slow = 'SELECT count(*) FROM "shop.hits" a, "shop.hits" b, "shop.hits" c WHERE a.ms + b.ms + c.ms = 7'
+    with scuba_on(bus, clock, limits=QueryLimits(timedelta(seconds=0.3))) as short:
+        short.read()
+        with pytest.raises(BadQuery, match="did not end within"):
+            short.explorer.select(slow)
+
+        assert short.explorer.select('SELECT count(*) FROM "shop.hits"').rows == [[len(RECORDS)]]
+
+
+def test_a_query_beyond_the_memory_is_refused(scuba: Scuba) -> None:
+    """It says so, and the tables stay."""
+    product = '"shop.hits" a, "shop.hits" b'
+    with pytest.raises(BadQuery, match="more memory"):
+        scuba.explorer.select(
+            f"SELECT a.page, b.page FROM {product} ORDER BY a.ms * b.ms, a.tags, b.tags LIMIT 5000000"
+        )
+
+    assert scuba.explorer.select('SELECT count(*) FROM "shop.hits"').rows == [[len(RECORDS)]]
+
+
+def test_too_many_queries_at_a_time_are_refused() -> None:
+    """With an answer that means: ask again."""
+    clock = SteeredClock(START_MS)
+    with scuba_on(new_bus(clock), clock, limits=QueryLimits(timedelta(seconds=0.1), concurrent=1)) as one:
+        began, end = Event(), Event()
+
+        def hold() -> None:
+            with one.explorer._reading():
+                began.set()
+                end.wait(30)
+
+        holder = Thread(target=hold)
+        holder.start()
+        began.wait(30)
+        with pytest.raises(Busy):
+            one.explorer.select('SELECT count(*) FROM "shop.hits"')
+        end.set()
+        holder.join()
+
+        assert one.explorer.select('SELECT count(*) FROM "shop.hits"').rows == [[0]]
+
+
+def test_an_empty_table_has_no_groups() -> None:
+    """And no error."""
+    clock = SteeredClock(START_MS)
+    with scuba_on(new_bus(clock), clock) as empty:
+        for group_by in ([], ["page"]):
+            answer = empty.explorer.explore(ExploreQuery(table=TABLE, group_by=group_by, every="1m"))
+
+            assert (answer.rows, answer.groups, answer.points) == ([], 0, [])
+
+
+def test_queries_see_one_state_while_rows_arrive_and_are_dropped() -> None:
+    """A group's total is the sum of its time series."""
+    clock = SteeredClock(START_MS)
+    bus = new_bus(clock)
+    records = random_hits(600, seed=23)
+    failures: list[str] = []
+    done = Event()
+    with scuba_on(bus, clock, max_bytes=40_000) as scuba:
+        scuba.read()
+
+        def ask() -> None:
+            while not done.is_set():
+                answer = scuba.explorer.explore(ExploreQuery(table=TABLE, group_by=["g0"], every="1m"))
+                for at, row in enumerate(answer.rows):
+                    total = sum(point.values[0].value for point in answer.points if point.series == at)
+                    if total != row.values[0].value:
+                        failures.append(f"{total} instead of {row.values[0].value}")
+
+        asking = [Thread(target=ask) for _ in range(2)]
+        for thread in asking:
+            thread.start()
+        for begin in range(0, 600, 30):
+            send(bus, records[begin : begin + 30])
+            scuba.read()
+            if begin % 90 == 0:
+                scuba.store.end_segments()
+        done.set()
+        for thread in asking:
+            thread.join()
+
+        assert failures == []
+        assert 0 < len(scuba.positions()) < 600
+
+
+def test_the_http_interface(scuba: Scuba) -> None:
+    """JSON in and out, with the status of each failure."""
+    client = TestClient(create_site(scuba.explorer, Access(None, SCUBA)), base_url="http://127.0.0.1:8740")
+    found = client.post("/query", json={"table": TABLE, "group_by": ["page"], "series": 2})
+    answer = msgspec.json.decode(found.content, type=Exploration)
+    rows = client.post("/samples", json={"table": TABLE, "limit": 3})
+    counted = client.post("/sql", json={"sql": 'SELECT count(*) FROM "shop.hits"'})
+
+    assert (found.status_code, len(answer.rows), answer.matched) == (200, 2, len(RECORDS))
+    assert len(msgspec.json.decode(rows.content, type=SqlRows).rows) == 3
+    assert msgspec.json.decode(counted.content, type=SqlRows).rows == [[len(RECORDS)]]
+    assert msgspec.json.decode(client.get("/tables").content, type=Tables).tables[0].table == TABLE
+    assert client.post("/query", json={"table": TABLE, "series": "7"}).status_code == 400
+    assert client.post("/query", json={"table": TABLE, "limit": 7}).status_code == 400
+    assert (
+        client.post("/query", content=b"x" * 2_000_000, headers={"Content-Type": "application/json"}).status_code == 413
+    )
+    assert client.get("/query").status_code == 405
+    assert client.post("/query", json={"table": "x"}).json()["message"].startswith("There is no table 'x'")
+
+
+def test_programs_need_the_token_and_pages_of_other_sites_cannot_ask(scuba: Scuba) -> None:
+    """As for the dashboard; whether it runs is no secret."""
+    site = create_site(scuba.explorer, Access(TOKEN, SCUBA))
+    client = TestClient(site, base_url="http://example.com")
+    query = {"table": TABLE}
+    bearer = {"Authorization": f"Bearer {TOKEN}"}
+
+    assert client.post("/query", json=query).status_code == 401
+    assert client.get("/tables").status_code == 401
+    assert client.get("/health").status_code == 200
+    assert client.post("/query", json=query, headers=bearer).status_code == 200
+    assert client.post("/query", json=query, headers={**bearer, "Origin": "http://evil.example"}).status_code == 403
+    assert client.post("/query", content=msgspec.json.encode(query), headers=bearer).status_code == 403
+    loopback = create_site(scuba.explorer, Access(None, SCUBA))
+    assert TestClient(loopback, base_url="http://example.com").get("/tables").status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("ms > 100", Filter("ms", ">", "100")),
+        ("ms>=1.5", Filter("ms", ">=", "1.5")),
+        ("page != /a b", Filter("page", "!=", "/a b")),
+        ("page in /a, /b", Filter("page", "in", ["/a", "/b"])),
+        ("page not in /a", Filter("page", "not in", ["/a"])),
+        ("device.os is not null", Filter("device.os", "is not null")),
+        ("device.os is null", Filter("device.os", "is null")),
+        ("page contains in", Filter("page", "contains", "in")),
+        ("page starts with /", Filter("page", "starts with", "/")),
+        ("inside = 3", Filter("inside", "=", "3")),
+    ],
+)
+def test_conditions_of_the_command_line(text: str, expected: Filter) -> None:
+    assert parse_filter(text) == expected
+
+
+def test_a_statement_keeps_its_meaning() -> None:
+    """The checked statement differs in its letters only."""
+    assert checked_select("select page from hits", ["hits"]) == "SELECT page FROM hits"
+
+
+def test_sums_beyond_64_bits_are_answered(scuba: Scuba) -> None:
+    """As approximate numbers, which JSON has."""
+    [row] = scuba.explorer.explore(ExploreQuery(table=TABLE, aggregates=[Aggregate("sum", "at")])).rows
+    wide = scuba.explorer.select('SELECT sum("at") * 100000000 FROM "shop.hits"').rows
+
+    assert row.values[0].value == sum(hit.at for hit in RECORDS)
+    assert wide[0][0] == pytest.approx(sum(hit.at for hit in RECORDS) * 1e8)
+    assert msgspec.json.encode(wide)
+
+
+def test_random_bytes_are_no_query(scuba: Scuba) -> None:
+    """The answer is a refusal, never a failure of the server."""
+    client = TestClient(create_site(scuba.explorer, Access(None, SCUBA)), base_url="http://127.0.0.1:8740")
+    dice = random.Random(3)
+    for _ in range(30):
+        body = dice.randbytes(dice.randrange(40))
+        answer = client.post("/query", content=body, headers={"Content-Type": "application/json"})
+
+        assert answer.status_code == 400
