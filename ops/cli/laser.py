@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Annotated
@@ -145,7 +146,7 @@ def _serve(table: LaserTable, bus: KafkaBus, environment: Environment, endpoint:
         serve_health(endpoint.health, monitor),
         ending(wait(lambda: prepare(table.processor(), bus))) as processor,
         assemble_worker(processor, bus, environment, call_bus=wait) as worker,
-        stop_on_signals(worker.stop, lambda: worker.stop(keep_place=True)),
+        stop_on_signals(worker.stop, {signal.SIGUSR1: lambda: worker.stop(keep_place=True)}),
         stalls_logged(monitor),
     ):
         pairs = wait(lambda: ServedPairs(table, bus))

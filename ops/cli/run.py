@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import timedelta
+from threading import Event
 from typing import Annotated
 
 import typer
@@ -21,9 +24,10 @@ from ...state.files.file_store import open_file_store
 from ...transport.errors import BusUnreachable
 from ...transport.kafka import KafkaBus
 from ..humanize import counted, human_duration
-from ..worker.app_processes import end_with_parent, levels_of, penstock_command, run_together
+from ..worker.app_processes import HANDED_OVER, end_with_parent, levels_of, penstock_command, run_together
 from ..worker.assembly import Environment, assemble_worker, backups_of, tune_gc
 from ..worker.health import Address, LoopMonitor, serve_health
+from ..worker.identity import HAND_OVER
 from ..worker.preflight import ends_of, prepare
 from ..worker.stall_watch import stalls_logged
 from ..worker.until_end import UntilEnd
@@ -53,6 +57,7 @@ class StopOptions:
         from_earliest: skip events that Kafka has deleted.
         fail_fast: fail if no broker answers at the start.
         stop_within_s: the time to end after a signal.
+        number: the worker's number under its supervisor; None without one.
     """
 
     until_end: bool
@@ -60,6 +65,7 @@ class StopOptions:
     from_earliest: bool
     fail_fast: bool = False
     stop_within_s: float = STOP_WITHIN_S
+    number: int | None = None
 
     def words(self) -> list[str]:
         """Return the options as words of a command line."""
@@ -112,6 +118,15 @@ def run(
             show_default=False,
         ),
     ] = None,
+    number: Annotated[
+        int | None,
+        typer.Option(
+            "--number",
+            min=0,
+            help="For supervisors, one processor: the worker's number, which gives it its name. A process with this number hands over.",
+            show_default=False,
+        ),
+    ] = None,
     create: Annotated[bool, typer.Option("--create", help="Create the app's missing categories.")] = False,
     kafka: Kafka = None,
     folder: Folder = DEFAULT_FOLDER,
@@ -129,7 +144,7 @@ def run(
     app = name.load()
     _expect_store_is_used(context, app)
     bus = connect(kafka, folder)
-    stop_options = StopOptions(until_end, keep_place, from_earliest, fail_fast, stop_within)
+    stop_options = StopOptions(until_end, keep_place, from_earliest, fail_fast, stop_within, number)
     if create:
         BrokerWait(fail_fast=fail_fast)(lambda: create_missing(bus, name))
     if len(app.processors) == 1:
@@ -144,10 +159,11 @@ def run(
             json=json,
         )
         return
-    if health is not None:
-        raise typer.BadParameter(
-            f"--health needs one processor, and {target} has several. Run one of them, as {target}:NAME."
-        )
+    for option, value in (("--health", health), ("--number", number)):
+        if value is not None:
+            raise typer.BadParameter(
+                f"{option} needs one processor, and {target} has several. Run one of them, as {target}:NAME."
+            )
     options = [*forwarded_options(context), "--kafka", bus.settings.bootstrap, "--dir", str(folder)]
     options += [*_option("--backup", backup), *_option("--webhdfs", webhdfs), "--backup-every", str(backup_every)]
     options += stop_options.words() + ["--json"] * json
@@ -186,15 +202,22 @@ def run_one(
     """Run one processor in this process until it is stopped or at the end of its inputs, and print its metrics."""
     end_with_parent()
     backups, ages, monitor = backups_of(environment), BackupAges({}, 0.0), LoopMonitor()
+    handed_over = Event()
     wait = BrokerWait(fail_fast=stop_options.fail_fast)
     with (
         exit_within(stop_options.stop_within_s, NOT_SAVED_EFFECT),
         serve_health(health, monitor),
         ending(wait(lambda: prepare(processor, bus))) as opened,
         assemble_worker(
-            opened, bus, environment, from_earliest=stop_options.from_earliest, backups=backups, call_bus=wait
+            opened,
+            bus,
+            environment,
+            number=stop_options.number,
+            from_earliest=stop_options.from_earliest,
+            backups=backups,
+            call_bus=wait,
         ) as worker,
-        stop_on_signals(worker.stop, lambda: worker.stop(keep_place=True)),
+        stop_on_signals(worker.stop, _pauses(worker, handed_over)),
         stalls_logged(monitor),
         progress() as bars,
     ):
@@ -220,6 +243,21 @@ def run_one(
 
         worker.run(finished, keep_place=stop_options.keep_place)
     _report(processor, worker, ages, json=json)
+    if handed_over.is_set():
+        raise typer.Exit(HANDED_OVER)
+
+
+def _pauses(worker: Worker, handed_over: Event) -> dict[signal.Signals, Callable[[], None]]:
+    """Return what stops a worker with its buckets reserved: for its restart, or for its successor, which waits already."""
+
+    def keep_place() -> None:
+        worker.stop(keep_place=True)
+
+    def hand_over() -> None:
+        handed_over.set()
+        keep_place()
+
+    return {signal.SIGUSR1: keep_place, HAND_OVER: hand_over}
 
 
 def _report(processor: type[Processor], worker: Worker, ages: BackupAges, *, json: bool) -> None:

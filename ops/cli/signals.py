@@ -1,4 +1,4 @@
-"""Orderly stops after SIGTERM, SIGINT, SIGHUP and SIGUSR1."""
+"""Orderly stops after SIGTERM, SIGINT, SIGHUP, and signals of Penstock's own (SIGUSR1, SIGUSR2)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
 
@@ -32,16 +32,16 @@ def interrupt() -> None:
 
 
 @contextmanager
-def stop_on_signals(stop: Callable[[], None], pause: Callable[[], None] | None = None) -> Iterator[None]:
-    """Call `stop` at SIGTERM, SIGINT and SIGHUP, and `pause`, if given, at SIGUSR1. With `nohup`, SIGHUP remains ignored."""
+def stop_on_signals(
+    stop: Callable[[], None], others: Mapping[signal.Signals, Callable[[], None]] | None = None
+) -> Iterator[None]:
+    """Call `stop` at SIGTERM, SIGINT and SIGHUP, and other functions at other signals. With `nohup`, SIGHUP remains ignored."""
+    calls = {} if others is None else dict(others)
 
     def handle(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of a handler
-        if pause is not None and signum == signal.SIGUSR1:
-            pause()
-        else:
-            stop()
+        calls.get(signal.Signals(signum), stop)()
 
-    numbers = [signal.SIGTERM, signal.SIGINT, *([] if pause is None else [signal.SIGUSR1])]
+    numbers = [signal.SIGTERM, signal.SIGINT, *calls]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         numbers.append(signal.SIGHUP)
     before = {number: signal.signal(number, handle) for number in numbers}
@@ -86,7 +86,7 @@ def exit_within(limit_s: float, effect: str) -> Iterator[None]:
     signals to a socket, which a thread reads. Use it with handlers, such as those of `stop_on_signals`, in the main thread.
 
     Args:
-        limit_s: the time for the context after SIGTERM, SIGINT, SIGHUP or SIGUSR1.
+        limit_s: the time for the context after a signal that has a handler.
         effect: the effect on the data, for the message.
     """
     receiver, sender = socket.socketpair()

@@ -38,11 +38,6 @@ def _deployed(folder: Path) -> Iterator[tuple[str, DeployedProcessor]]:
 def _observed(files: DeploymentFiles, deployment: Deployment) -> DeployedProcessor:
     workers = local_workers(files, deployment.version.settings)
     processes = [workers.process(worker) for worker in range(deployment.workers)]
-    earlier = [
-        number
-        for number in files.version_numbers()
-        if number < deployment.version.number and number not in deployment.desired.failed
-    ]
     return DeployedProcessor(
         label=deployment.version.label,
         workers=deployment.workers,
@@ -50,7 +45,7 @@ def _observed(files: DeploymentFiles, deployment: Deployment) -> DeployedProcess
         unsupervised=_count(processes, ProcessState.STOPPED),
         up_s=min((process.up_s for process in processes if process.up_s is not None), default=None),
         deployed_ms=deployment.version.time_ms,
-        earlier_version=max(earlier, default=None),
+        earlier_version=deployment.desired.earlier_version(files.version_numbers()),
     )
 
 

@@ -45,7 +45,7 @@ class DeploymentRequest:
         app: the absolute path of the app file.
         processor: one of its processors.
         settings: the settings of the workers.
-        workers: the number of workers; None for the current number, or one.
+        workers: the number of workers; None for the current number, for the number before the deployment was stopped, or one.
         take_over: whether it may replace another app's deployment of the same name.
     """
 
@@ -136,7 +136,7 @@ def plan_deployment(
     is_new = last is None or not version.is_run_like(last) or dict(values) != load_variables(files.environment)
     if last is not None and not is_new:
         version = last
-    workers = request.workers or (running.workers if running else 1)
+    workers = request.workers or (desired.last_count if desired else 1)
     return DeploymentPlan(version, code, values, running, workers, is_new)
 
 
@@ -171,7 +171,7 @@ def roll_back(
     Args:
         folder: the value of `--dir`.
         name: the deployment.
-        number: the number of the version; None for the last earlier version that became ready.
+        number: the number of the version; None for the last earlier version that became ready and did not crash.
         progress: receives progress lines.
         limit_s: the time in seconds within which a worker must become ready.
 
@@ -280,12 +280,14 @@ def _version_of(request: DeploymentRequest, files: DeploymentFiles) -> tuple[Ver
 
 def _earlier_version(files: DeploymentFiles, running: Deployment) -> int:
     desired = running.desired
-    good = [n for n in files.version_numbers() if n < desired.version and n not in desired.failed]
-    if not desired.is_rolled_out:
+    if not desired.is_rolled_out and desired.version not in desired.failed:
         return desired.version  # a rollout was interrupted: undo it
-    if not good:
-        raise DeployError(f"{running.version.label} has no earlier version that became ready. Nothing was changed.")
-    return good[-1]
+    earlier = desired.earlier_version(files.version_numbers())
+    if earlier is None:
+        raise DeployError(
+            f"{running.version.label} has no earlier version that became ready and did not crash. Nothing was changed. --to names another version."
+        )
+    return earlier
 
 
 def _expect_state_matches(version: Version, running: Deployment, files: DeploymentFiles, progress: Progress) -> None:

@@ -29,7 +29,7 @@ def dry_run_text(plans: Sequence[DeploymentPlan]) -> str:
 def _local_steps(plan: DeploymentPlan) -> Iterator[str]:
     version = plan.version
     files = DeploymentFiles(Path(version.settings.folder), version.name)
-    command = penstock_command(*run_arguments(version, files.code(version.number), "PORT"))
+    command = penstock_command(*run_arguments(version, files.code(version.number), "PORT", "NUMBER"))
     yield f"# {version.label}: code {version.digest}, stored in {files.code(version.number)}"
     yield from (f"#   {name}" for name in sorted(plan.code.files))
     yield f"# Each worker runs in {version.settings.working_folder}:"

@@ -52,11 +52,11 @@ class KubernetesRollout:
         try:
             self._roll_out(version, workers)
         except SupervisorUnavailable:
-            self._files.save_desired_state(replace(desired, workers=()))
+            self._files.save_desired_state(desired.after_stop())
             raise
         except WorkerFailed as error:
             self._delete(version)
-            self._files.save_desired_state(desired.after_failure(version.number, workers=()))
+            self._files.save_desired_state(desired.after_stop().after_failure(version.number, workers=()))
             raise UpdateFailed(
                 f"{error}\n{version.label} was removed from the cluster, so nothing is deployed. Correct the app and deploy again."
             ) from error
@@ -109,7 +109,7 @@ class KubernetesRollout:
         """Remove the deployment from the cluster. The volumes with state stay."""
         desired = self._files.expect_desired_state()
         self._delete(self._files.version(desired.version))
-        self._files.save_desired_state(replace(desired, workers=()))
+        self._files.save_desired_state(desired.after_stop())
 
     def _roll_out(self, version: Version, workers: int) -> None:
         self._apply(self._manifests(version, workers), version)

@@ -1,8 +1,9 @@
 """The program that supervisord and systemd start: it reads a worker's desired version and becomes that worker.
 
-    python -m penstock.ops.deploy.launch DIR NAME WORKER
+    python -m penstock.ops.deploy.launch DIR NAME WORKER [SLOT]
 
-So their configuration stays the same for all versions, and a restarted worker runs its current desired version.
+So their configuration stays the same for all versions, and a restarted worker runs its current desired version. Supervisord has two
+processes for each worker, its slots, so that a successor is prepared while the worker runs. The one that is not current is not started.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 
 from ...processors.errors import PenstockError
 from ..dev_services.ports import choose_ports
-from ..worker.app_processes import penstock_command
+from ..worker.app_processes import HANDED_OVER, penstock_command
 from ..worker.health import DEPLOYMENT_VARIABLE
 from .environment import load_variables
 from .errors import NotDeployed
@@ -22,14 +23,16 @@ from .registry import DeploymentFiles, WorkerStart
 from .worker_command import run_arguments
 
 
-def launch(folder: Path, name: str, worker: int) -> None:
-    """Replace this process with a worker of a deployment. Does not return.
+def launch(folder: Path, name: str, worker: int, slot: int | None = None) -> None:
+    """Replace this process with a worker of a deployment. Does not return, unless another slot is the worker's current one.
 
     Raises:
         NotDeployed: the deployment has no such worker.
         DeployError: a file of the deployment is unreadable.
     """
     files = DeploymentFiles(folder, name)
+    if slot is not None and slot != files.slot(worker):
+        return
     desired = files.desired_state()
     if desired is None or worker >= len(desired.workers):
         raise NotDeployed(
@@ -37,7 +40,7 @@ def launch(folder: Path, name: str, worker: int) -> None:
         )
     version = files.version(desired.workers[worker])
     port = choose_ports(["health"], {})["health"]
-    command = penstock_command(*run_arguments(version, files.code(version.number), str(port)))
+    command = penstock_command(*run_arguments(version, files.code(version.number), str(port), str(worker)))
     environment = {
         **_without_penstock_variables(os.environ),
         **load_variables(files.environment),
@@ -55,9 +58,10 @@ def _without_penstock_variables(environment: Mapping[str, str]) -> dict[str, str
 
 def main() -> None:
     """Run the program with the arguments of the command line."""
-    _, folder, name, worker = sys.argv
+    _, folder, name, worker, *slots = sys.argv
     try:
-        launch(Path(folder), name, int(worker))
+        launch(Path(folder), name, int(worker), next(map(int, slots), None))
+        sys.exit(HANDED_OVER)
     except (PenstockError, OSError) as error:
         sys.exit(f"Error: {error}")
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import http.client
 import time
+from pathlib import Path
 
 import msgspec
 
+from ..clock import SystemClock
+from ..monitoring.states import crash_loop_since
 from ..worker.health import LOOPBACK, Health
+from ..worker.identity import restarts_of
 from .errors import WorkerFailed
-from .process_supervisor import ProcessStatus, ProcessSupervisor
+from .process_supervisor import ProcessState, ProcessStatus, ProcessSupervisor
 from .registry import DeploymentFiles, WorkerStart
 from .version import Version
 
@@ -21,6 +25,7 @@ STABLE_WITHOUT_BUCKETS_S = 10.0
 """The same for a worker without buckets: it is a standby, or its group assigns buckets soon."""
 HEALTH_TIMEOUT_S = 5.0
 POLL_EVERY_S = 0.1
+HOUR_MS = 3_600_000
 
 _decode_health = msgspec.json.Decoder(Health).decode
 
@@ -74,6 +79,17 @@ class LocalWorkers:
                     f"Worker {worker} of {version.label} was not ready within {limit_s:g} s. {self.log_tail(worker)}"
                 )
             time.sleep(POLL_EVERY_S)
+
+    def has_crashed(self, worker: int, version: Version) -> bool:
+        """Return whether a worker has crashed as a version and waits for its restart, or crashes again and again."""
+        if self.version(worker) != version.number:
+            return False
+        if self.process(worker).state is ProcessState.WAITING:
+            return True
+        now_ms = SystemClock().now_ms()
+        since_ms = max(version.time_ms, now_ms - HOUR_MS)
+        restarts_ms = restarts_of(Path(version.settings.folder, "state"), self._files.name, worker)
+        return crash_loop_since([at_ms for at_ms in restarts_ms if at_ms >= since_ms], now_ms) is not None
 
     def _former_start(self, worker: int) -> WorkerStart | None:
         """Return the last start of a worker whose process has ended; None if that process still runs."""

@@ -5,6 +5,7 @@
     <dir>/deployments/<name>/desired.json               the current version, and the version of each worker
     <dir>/deployments/<name>/environment                values of environment variables, readable by the owner only
     <dir>/deployments/<name>/workers/0.json             the last start of worker 0
+    <dir>/deployments/<name>/workers/0.slot             which of worker 0's two processes in supervisord is the current one: 0 or 1
 
 Each write replaces `desired.json` atomically. During a rollout it lists workers of two versions. After an interruption,
 the next command continues from this list.
@@ -13,13 +14,14 @@ the next command continues from this list.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from ...processors.apps.app_files import Contents
 from ...state.files.durable import make_private_folder, replace_file
@@ -35,12 +37,14 @@ class DesiredState(msgspec.Struct, frozen=True):
     Args:
         version: the number of the current version.
         workers: the version number of each worker; empty without a deployment.
-        failed: the numbers of versions that did not become ready.
+        failed: the numbers of versions that did not become ready, or crashed again and again until they were replaced.
+        stopped: how many workers the deployment had when it was stopped; 0 while it has workers.
     """
 
     version: int
     workers: tuple[int, ...]
     failed: tuple[int, ...] = ()
+    stopped: int = 0
 
     @property
     def is_rolled_out(self) -> bool:
@@ -49,7 +53,25 @@ class DesiredState(msgspec.Struct, frozen=True):
 
     def after_failure(self, version: int, workers: tuple[int, ...]) -> DesiredState:
         """Return this state with a version that failed, and with other workers."""
-        return DesiredState(self.version, workers, tuple(sorted({*self.failed, version})))
+        return replace(self, workers=workers, failed=tuple(sorted({*self.failed, version})))
+
+    def after_update(self, version: int) -> DesiredState:
+        """Return this state with all workers of a version that became ready."""
+        failed = tuple(number for number in self.failed if number != version)
+        return DesiredState(version, (version,) * len(self.workers), failed)
+
+    def earlier_version(self, versions: Iterable[int]) -> int | None:
+        """Return the version that a rollback restores: the last one before the current version that has not failed; None without one."""
+        return max((number for number in versions if number < self.version and number not in self.failed), default=None)
+
+    @property
+    def last_count(self) -> int:
+        """The number of workers, at present or before the deployment was stopped; at least one."""
+        return len(self.workers) or self.stopped or 1
+
+    def after_stop(self) -> DesiredState:
+        """Return this state without workers. A later deployment starts as many."""
+        return replace(self, workers=(), stopped=len(self.workers) or self.stopped)
 
 
 class WorkerStart(msgspec.Struct, frozen=True):
@@ -218,6 +240,15 @@ class DeploymentFiles:
         """Store the start of a worker."""
         replace_file(self._worker(worker), msgspec.json.encode(start))
 
+    def slot(self, worker: int) -> int:
+        """Return which of a worker's two processes in supervisord is the current one."""
+        path = self._slot(worker)
+        return int(path.read_bytes()) if path.exists() else 0
+
+    def save_slot(self, worker: int, slot: int) -> None:
+        """Make one of a worker's two processes the current one. The other ends when this one is prepared, and does not start again."""
+        replace_file(self._slot(worker), str(slot).encode())
+
     @property
     def environment(self) -> Path:
         """The file with the values of environment variables."""
@@ -234,6 +265,9 @@ class DeploymentFiles:
 
     def _worker(self, number: int) -> Path:
         return self.folder / "workers" / f"{number}.json"
+
+    def _slot(self, worker: int) -> Path:
+        return self.folder / "workers" / f"{worker}.slot"
 
 
 def _root(folder: Path) -> Path:

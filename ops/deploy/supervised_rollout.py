@@ -28,6 +28,10 @@ class WorkerReadiness(Protocol):
         """Return the version number of a worker's last start; None if it never started."""
         ...
 
+    def has_crashed(self, worker: int, version: Version) -> bool:
+        """Return whether a worker has crashed as a version and waits for its restart, or crashes again and again."""
+        ...
+
     def await_ready(self, worker: int, version: Version, limit_s: float) -> None:
         """Return when a worker is ready as a version, also if it already was; raise WorkerFailed otherwise."""
         ...
@@ -73,11 +77,11 @@ class SupervisedRollout:
             self._set_worker_count(workers)
             self._await_all(version, range(workers))
         except SupervisorUnavailable:
-            self._files.save_desired_state(replace(desired, workers=()))
+            self._files.save_desired_state(desired.after_stop())
             raise
         except WorkerFailed as error:
             self._set_worker_count(0)
-            self._files.save_desired_state(desired.after_failure(version.number, workers=()))
+            self._files.save_desired_state(desired.after_stop().after_failure(version.number, workers=()))
             raise UpdateFailed(
                 f"{error}\nThe workers of {version.label} were stopped, so nothing is deployed. Correct the app and deploy again."
             ) from error
@@ -88,14 +92,14 @@ class SupervisedRollout:
         Raises:
             UpdateFailed: a worker did not become ready; all workers run the previous version again.
         """
-        before = self._files.expect_desired_state()
+        before = self._with_crashes(self._files.expect_desired_state())
         self._set_worker_count(len(before.workers))
         try:
             for worker in range(len(before.workers)):
                 self._replace(worker, version)
         except WorkerFailed as error:
             self._roll_back(before, version, error)
-        self._files.save_desired_state(replace(self._files.expect_desired_state(), version=version.number))
+        self._files.save_desired_state(before.after_update(version.number))
 
     def replace_all(self, version: Version) -> None:
         """Stop all workers and start them as a version. Versions with different inputs cannot share a consumer group.
@@ -103,7 +107,7 @@ class SupervisedRollout:
         Raises:
             UpdateFailed: a worker did not become ready; all workers run the previous version again.
         """
-        before = self._files.expect_desired_state()
+        before = self._with_crashes(self._files.expect_desired_state())
         try:
             self._restart_all(version, before)
             self._await_all(version, range(len(before.workers)))
@@ -113,7 +117,7 @@ class SupervisedRollout:
             workers = (old.number,) * len(before.workers)
             self._files.save_desired_state(before.after_failure(version.number, workers))
             raise _rolled_back_error(error, old) from error
-        self._files.save_desired_state(replace(self._files.expect_desired_state(), version=version.number))
+        self._files.save_desired_state(before.after_update(version.number))
 
     def scale(self, workers: int) -> None:
         """Change the number of workers.
@@ -135,7 +139,15 @@ class SupervisedRollout:
     def stop(self) -> None:
         """Stop all workers after a last checkpoint."""
         self._set_worker_count(0)
-        self._files.save_desired_state(replace(self._files.expect_desired_state(), workers=()))
+        self._files.save_desired_state(self._files.expect_desired_state().after_stop())
+
+    def _with_crashes(self, desired: DesiredState) -> DesiredState:
+        """Record that the current version has failed if it crashes, and return the desired state."""
+        current = self._files.version(desired.version)
+        if any(self._workers.has_crashed(worker, current) for worker in range(len(desired.workers))):
+            desired = desired.after_failure(current.number, desired.workers)
+            self._files.save_desired_state(desired)
+        return desired
 
     def _restart_all(self, version: Version, before: DesiredState) -> None:
         count = len(before.workers)

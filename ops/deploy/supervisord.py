@@ -1,9 +1,13 @@
 """Workers under supervisord: one supervisord per folder (`--dir`), independent of the command that started it.
 
     <dir>/supervisor/supervisord.conf       its own configuration
-    <dir>/supervisor/programs/NAME@0.conf   one program per worker, so that adding a worker restarts no other
+    <dir>/supervisor/programs/NAME@0.conf   one program per worker, so that adding a worker restarts no other, with two processes: its slots
     <dir>/supervisor/rpc.sock               the socket of its XML-RPC interface
     <dir>/logs/NAME/0.log                   the log of a worker, rotated
+
+One slot of a worker is the current one. To replace the worker, the other slot becomes current and starts. When it has made all of its
+preparations, it asks the process of the first slot to hand over (`worker_identity`), which ends and is not restarted. The same happens if
+a killed supervisord has left workers: the processes of the next supervisord take over from them.
 
 Source: Supervisor's documentation, "XML-RPC API" (getProcessInfo, reloadConfig, addProcessGroup, signalProcess).
 """
@@ -30,9 +34,10 @@ from supervisor.xmlrpc import Faults, SupervisorTransport
 from ...state.files.durable import make_private_folder, replace_file
 from ..dev_services.errors import ServiceFailedError, last_lines_of
 from ..dev_services.service import MARKER, Daemon, Program, wait_until
-from ..worker.app_processes import STOP_LIMIT_S
+from ..worker.app_processes import HANDED_OVER, STOP_LIMIT_S
 from .errors import SupervisorUnavailable
 from .process_supervisor import ProcessState, ProcessStatus
+from .registry import DeploymentFiles
 
 SOCKET = "rpc.sock"
 _PROCESS = Path("/proc/self")
@@ -42,6 +47,11 @@ LOG_BYTES, LOG_BACKUPS = 10 * 2**20, 5
 STARTED_S = 20
 """If a worker ends earlier than this, the pause before its restart grows by a second. A later end resets the pause."""
 START_LIMIT_S = 30.0
+HANDOVER_LIMIT_S = 2 * STOP_LIMIT_S
+"""How long a successor may take to prepare itself and to take over."""
+
+_SLOT = "\0"
+"""The placeholder of a process's slot; no path contains it."""
 
 _STATES = {
     ProcessStates.STARTING: ProcessState.RUNNING,
@@ -68,25 +78,43 @@ class Supervisord:
         """Keep the first workers of a deployment running, and stop the others."""
         make_private_folder(self._folder / "logs" / name)
         configs = {self._program(name, worker): worker_config(self._folder, name, worker) for worker in range(workers)}
-        for path in self._programs_of(name) - set(configs):
+        removed = self._programs_of(name) - set(configs)
+        for path in removed:
             path.unlink()
         for path, config in configs.items():
             replace_file(path, config.encode())
-        if workers or self._daemon.process() is not None:
+        is_new = self._daemon.process() is None
+        if is_new and self._programs():
             self._start_daemon()
+        if self._daemon.process() is not None:
             self._reload()
-        if not any((self._supervisor_folder / "programs").glob("*.conf")):
+            self._start_missing()
+        if is_new or removed:
+            self._end_orphans()
+        if not self._programs():
             self._daemon.stop()
 
     def restart(self, name: str, worker: int) -> None:
-        """Stop a worker, with its buckets reserved, and start it."""
-        program = _process(name, worker)
+        """Start the other process of a worker, which takes over when it is prepared; return then, or when it has failed."""
+        files = DeploymentFiles(self._folder, name)
         with self._server() as server:
-            pid = server.getProcessInfo(program)["pid"]
-            if pid:
-                self._end(server, program, pid)
-            if _STATES.get(server.getProcessInfo(program)["state"]) is not ProcessState.RUNNING:
-                _start_now(server, program)
+            slot = files.slot(worker)
+            if server.getProcessInfo(_process(name, worker, 1 - slot))["pid"]:
+                slot = 1 - slot  # the current process has not taken over, and is replaced instead
+            former, successor = _process(name, worker, slot), _process(name, worker, 1 - slot)
+            _stop_now(server, successor)
+            files.save_slot(worker, 1 - slot)
+            former_pid = server.getProcessInfo(former)["pid"]
+            server.startProcess(successor, False)
+            successor_pid = server.getProcessInfo(successor)["pid"]
+
+            def is_over() -> bool:
+                pids = [server.getProcessInfo(process)["pid"] for process in (former, successor)]
+                return not former_pid or pids[0] != former_pid or pids[1] != successor_pid
+
+            wait_until(is_over, HANDOVER_LIMIT_S)
+            if not former_pid or server.getProcessInfo(former)["pid"] != former_pid:
+                _stop_now(server, former)  # supervisord would restart it after a pause, if it has run for a moment only
 
     def status(self, name: str, worker: int) -> ProcessStatus:
         """Return the status of a worker's process."""
@@ -94,7 +122,7 @@ class Supervisord:
             return ProcessStatus(ProcessState.STOPPED)
         try:
             with self._server() as server:
-                info = server.getProcessInfo(_process(name, worker))
+                info = server.getProcessInfo(self._current(name, worker))
         except Fault:
             return ProcessStatus(ProcessState.STOPPED)
         state, pid = _STATES.get(info["state"], ProcessState.STOPPED), info["pid"] or None
@@ -104,27 +132,8 @@ class Supervisord:
         """Return the end of a worker's log."""
         return last_lines_of(_log_of(self._folder, name, worker))
 
-    def _end(self, server: Any, program: str, pid: int) -> None:
-        """End a process, with its buckets reserved. Supervisord restarts it."""
-
-        def has_ended() -> bool:
-            return bool(server.getProcessInfo(program)["pid"] != pid)
-
-        for signal in ("USR1", "KILL"):
-            with _ignoring(Faults.NOT_RUNNING):
-                server.signalProcess(program, signal)
-            if wait_until(has_ended, STOP_LIMIT_S):
-                return
-        raise SupervisorUnavailable(
-            f"Process {pid} of {program.partition(':')[0]} did not end, even after SIGKILL. No other process was started. Repeat the "
-            "command."
-        )
-
     def _start_daemon(self) -> None:
-        """Start supervisord if it does not run."""
-        if self._daemon.process() is not None:
-            return
-        self._end_orphans()
+        """Start supervisord."""
         replace_file(self._supervisor_folder / "supervisord.conf", _daemon_config(self._supervisor_folder).encode())
         command = (
             sys.executable,
@@ -142,13 +151,9 @@ class Supervisord:
             raise SupervisorUnavailable(str(error)) from error
 
     def _end_orphans(self) -> None:
-        """End workers of a killed supervisord, because the next supervisord starts all workers."""
-        code = f"{self._folder / 'deployments'}{os.sep}"
-        orphans = [
-            process
-            for process in psutil.process_iter(["cmdline"])
-            if any(part.startswith(code) for part in process.info["cmdline"] or ())
-        ]
+        """End workers of a killed supervisord that are no longer wanted. Successors of the others ask them to hand over."""
+        programs = {path.stem for path in self._programs()}
+        orphans = [process for process, program in self._worker_processes() if program not in programs]
         for process in orphans:
             with suppress(psutil.NoSuchProcess):
                 process.terminate()
@@ -156,6 +161,23 @@ class Supervisord:
         for process in survivors:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
+
+    def _worker_processes(self) -> Iterator[tuple[psutil.Process, str]]:
+        """Yield the workers of this folder, and the names of their programs."""
+        code = f"{self._folder / 'deployments'}{os.sep}"
+        for process in psutil.process_iter(["cmdline"]):
+            words = process.info["cmdline"] or []
+            name = next((word[len(code) :].partition(os.sep)[0] for word in words if word.startswith(code)), None)
+            if name is not None and "--number" in words[:-1]:
+                yield process, f"{name}@{words[words.index('--number') + 1]}"
+
+    def _start_missing(self) -> None:
+        """Start the current process of each worker that has none."""
+        with self._server() as server:
+            for program in self._programs():
+                name, _, worker = program.stem.rpartition("@")
+                with _ignoring(Faults.ALREADY_STARTED):
+                    server.startProcess(self._current(name, int(worker)), False)
 
     def _answers(self) -> bool:
         try:
@@ -210,9 +232,15 @@ class Supervisord:
     def _program(self, name: str, worker: int) -> Path:
         return self._supervisor_folder / "programs" / f"{name}@{worker}.conf"
 
+    def _programs(self) -> list[Path]:
+        return sorted((self._supervisor_folder / "programs").glob("*.conf"))
+
     def _programs_of(self, name: str) -> set[Path]:
-        found = (self._supervisor_folder / "programs").glob("*.conf")
-        return {path for path in found if path.stem.rpartition("@")[0] == name}
+        return {path for path in self._programs() if path.stem.rpartition("@")[0] == name}
+
+    def _current(self, name: str, worker: int) -> str:
+        """Return the name of a worker's current process."""
+        return _process(name, worker, DeploymentFiles(self._folder, name).slot(worker))
 
 
 def _short_working_folder(folder: Path) -> Path:
@@ -230,17 +258,15 @@ def _short_path(folder: Path) -> Iterator[Path]:
         os.close(descriptor)
 
 
-def _process(name: str, worker: int) -> str:
-    """Return the name of a worker's process in supervisord. Each process has its own group."""
-    return f"{name}@{worker}:{name}@{worker}"
+def _process(name: str, worker: int, slot: int) -> str:
+    """Return the name of a process in supervisord. Each worker has its own group."""
+    return f"{name}@{worker}:{name}@{worker}-{slot}"
 
 
-def _start_now(server: Any, process: str) -> None:
-    """Start a process without waiting for its next automatic restart."""
+def _stop_now(server: Any, process: str) -> None:
+    """End a process, and do not restart it."""
     with _ignoring(Faults.NOT_RUNNING):
         server.stopProcess(process)
-    with _ignoring(Faults.ALREADY_STARTED):
-        server.startProcess(process, False)
 
 
 @contextmanager
@@ -285,9 +311,12 @@ def worker_config(folder: Path, name: str, worker: int) -> str:
     return _config_text(
         {
             f"program:{name}@{worker}": {
-                "command": shlex.join(command),
-                "autostart": "true",
-                "autorestart": "true",
+                "command": f"{shlex.join(command)} {_SLOT}",
+                "numprocs": 2,
+                "process_name": f"{name}@{worker}-{_SLOT}",
+                "autostart": "false",
+                "autorestart": "unexpected",
+                "exitcodes": HANDED_OVER,
                 "startsecs": STARTED_S,
                 "startretries": 1_000_000_000,
                 "stopsignal": "TERM",
@@ -302,10 +331,12 @@ def worker_config(folder: Path, name: str, worker: int) -> str:
 
 
 def _config_text(sections: dict[str, dict[str, object]]) -> str:
-    """Return the text of a configuration. Percent signs are escaped."""
+    """Return the text of a configuration. Percent signs are escaped, and the number of a process replaces its placeholder."""
     config = RawConfigParser()
     for section, values in sections.items():
-        config[section] = {name: str(value).replace("%", "%%") for name, value in values.items()}
+        config[section] = {
+            name: str(value).replace("%", "%%").replace(_SLOT, "%(process_num)d") for name, value in values.items()
+        }
     text = StringIO()
     config.write(text)
     return text.getvalue()

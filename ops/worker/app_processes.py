@@ -19,6 +19,8 @@ from ...processors.errors import PenstockError
 _LOG = logging.getLogger("penstock.worker")
 STOP_LIMIT_S = 60.0
 """How long a processor may take for its last checkpoint."""
+HANDED_OVER = 76
+"""The exit code of a worker that has handed over to its successor; supervisord does not restart it."""
 POLL_EVERY_S = 0.2
 LIFELINE_VARIABLE = "PENSTOCK_LIFELINE"
 """The environment variable of a child process with the read end of a pipe, which ends when its parent dies."""

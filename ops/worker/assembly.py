@@ -61,6 +61,7 @@ def assemble_worker(
     bus: Bus,
     environment: Environment,
     *,
+    number: int | None = None,
     from_earliest: bool = False,
     at_gap: Callable[[Gap], None] = lambda _: None,
     backups: WorkerBackups | None = None,
@@ -72,13 +73,14 @@ def assemble_worker(
         processor: open.
         bus: contains its categories.
         environment: the worker's resources.
+        number: its number under its supervisor, as for `worker_identity`.
         from_earliest: whether expired events may be skipped.
         at_gap: called in each gap of a checkpoint.
         backups: the result of `backups_of` for this environment, if the caller needs it, too.
         call_bus: calls the bus at the start; may repeat the call while no broker answers. By default it calls once.
     """
     with (
-        worker_identity(environment.state, processor.name) as identity,
+        worker_identity(environment.state, processor.name, number) as identity,
         with_log_fields(processor=processor.name, worker=identity.name),
         with_log_filter(EventFields()),
         ThreadPoolExecutor(OPENING_THREADS) as threads,

@@ -1,19 +1,26 @@
 """The identity of a worker: a place in the state folder, locked as long as the process lives.
 
     <state>/<processor>/workers/machine     a random name, created once for this folder, and the number of this file's inode
-    <state>/<processor>/workers/0.lock      locked by the first worker of the folder, and so on
+    <state>/<processor>/workers/0.lock      locked by the first worker of the folder, and so on; contains its process ID
     <state>/<processor>/workers/0.starts    JSON: whether that worker runs, and when it was started again
 
 A worker takes the first free place. After a crash it is therefore the same member of its consumer group, and continues its own
 transactions. A start without a recorded end before it follows a crash, and is counted. A copy of the folder has another inode and gets
 another name: two workers with one identity would fence each other forever.
+
+The workers of a supervisor are numbered, and each number has its own place (`numbered-0`). If a process with this number still runs, its
+successor asks it to hand over, with a signal, and waits. So the successor may do all of its preparations before.
 """
 
 from __future__ import annotations
 
 import fcntl
+import logging
+import os
+import signal
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -25,6 +32,13 @@ from ...state.errors import StateUnwritable
 from ...state.files.durable import make_private_folder
 from ..clock import SystemClock
 from .revocation_note import RevocationNotesOnDisk
+
+_LOG = logging.getLogger("penstock.worker")
+HAND_OVER = signal.SIGUSR2
+"""The signal that asks a numbered worker to save a last checkpoint and to end, with its buckets reserved for its successor."""
+ASK_EVERY_S = 0.01
+KILL_AFTER_S = 60.0
+"""How long a process may take to hand over. Then it hangs, and is killed; what it has not saved is processed again."""
 
 
 class Identity(NamedTuple):
@@ -42,8 +56,13 @@ class Identity(NamedTuple):
 
 
 @contextmanager
-def worker_identity(state: Path, processor: str) -> Iterator[Identity]:
+def worker_identity(state: Path, processor: str, number: int | None = None) -> Iterator[Identity]:
     """Reserve an identity during the block. No other live worker of the processor has it, and the next one to start reuses it.
+
+    Args:
+        state: the folder of all states.
+        processor: the processor's name.
+        number: the worker's number under its supervisor, whose present process is asked to hand over; None for the first free place.
 
     Raises:
         StateUnwritable: the folder cannot be written.
@@ -52,7 +71,7 @@ def worker_identity(state: Path, processor: str) -> Iterator[Identity]:
     try:
         make_private_folder(folder)
         machine = _machine(folder)
-        place, lock = _first_free(folder)
+        place, lock = _first_free(folder) if number is None else (f"numbered-{number}", _handed_over(folder, number))
     except OSError as error:
         raise StateUnwritable(
             f"The worker cannot reserve an identity in {folder}: {error}. Nothing was read. Free disk space or allow writing, then start it again."
@@ -61,13 +80,42 @@ def worker_identity(state: Path, processor: str) -> Iterator[Identity]:
         yield Identity(f"{machine}-{place}", restarts_ms, RevocationNotesOnDisk(folder / f"{place}.revocation"))
 
 
-def _first_free(folder: Path) -> tuple[int, IO[str]]:
-    for place in count():
-        lock = (folder / f"{place}.lock").open("a")
-        if _locked(lock.fileno()):
+def _first_free(folder: Path) -> tuple[str, IO[str]]:
+    for place in map(str, count()):
+        lock = (folder / f"{place}.lock").open("a+")
+        if _locked(lock):
             return place, lock
         lock.close()
     raise AssertionError("there is always another place")
+
+
+def _handed_over(folder: Path, number: int) -> IO[str]:
+    """Return the lock of a numbered place, after its present process, if there is one, has handed over."""
+    lock = (folder / f"numbered-{number}.lock").open("a+")
+    asked, asked_s = None, 0.0
+    while not _locked(lock):
+        holder = _process_in(lock)
+        if holder is not None and holder != asked:
+            _LOG.info("Process %d is worker %d at present, and is asked to hand over.", holder, number)
+            _signal(holder, HAND_OVER)
+            asked, asked_s = holder, time.monotonic()
+        elif holder is not None and time.monotonic() > asked_s + KILL_AFTER_S:
+            _LOG.warning("Process %d has not handed over within %.0f s, and is killed.", holder, KILL_AFTER_S)
+            _signal(holder, signal.SIGKILL)
+        time.sleep(ASK_EVERY_S)
+    return lock
+
+
+def _signal(process: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(process, number)
+
+
+def _process_in(lock: IO[str]) -> int | None:
+    """Return the process ID in a lock's file; None if its holder has not written it yet."""
+    lock.seek(0)
+    text = lock.read()
+    return int(text) if text.endswith("\n") else None
 
 
 def _machine(folder: Path) -> str:
@@ -84,12 +132,21 @@ def _machine(folder: Path) -> str:
         return name
 
 
-def _locked(descriptor: int) -> bool:
+def _locked(lock: IO[str]) -> bool:
+    """Lock a place's file and write the process ID to it, unless another process has locked it."""
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(lock.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
+    lock.truncate(0)
+    lock.write(f"{os.getpid()}\n")
+    lock.flush()
     return True
+
+
+def restarts_of(state: Path, processor: str, number: int) -> tuple[int, ...]:
+    """Return when a numbered worker was restarted after a crash, in the last day before its last start (milliseconds since 1970, UTC)."""
+    return _read(state / processor / "workers" / f"numbered-{number}.starts").restarts_ms
 
 
 REMEMBERED_MS = 24 * 3_600_000

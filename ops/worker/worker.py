@@ -317,12 +317,13 @@ class Worker:
         return self._ownership.is_saved
 
     def stop(self, *, keep_place: bool = False) -> None:
-        """Ask `run` to end after its current turn; a signal handler may call this.
+        """Ask `run` to end after its current turn; a signal handler may call this. A worker that was asked to leave does so.
 
         Args:
             keep_place: as for `run`.
         """
-        self._stopping, self._keeps_place = True, keep_place
+        self._keeps_place = keep_place and (self._keeps_place or not self._stopping)
+        self._stopping = True
 
     @property
     def owned(self) -> tuple[int, ...]:

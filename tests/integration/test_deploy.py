@@ -12,8 +12,10 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Any, final
 
+import psutil
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
 from support.cli import Cli
 from support.meters import readings
 from support.plain import values
@@ -266,6 +268,65 @@ def test_autoscaling_follows_the_load(
     reasons = [one["reason"] for one in decisions if one["decided"] > one["workers"]]
     assert all("events/s arrive" in reason and "wait, the oldest for" in reason for reason in reasons)
     expect_each_counted_once(kafka, prefix, sent)
+
+
+def owners(kafka: str, group: str) -> dict[str, frozenset[int]]:
+    """Return the buckets of each member of a group, by the end of its name."""
+    admin = AdminClient({"bootstrap.servers": kafka})
+    members = admin.describe_consumer_groups([group])[group].result(timeout=30).members
+    return {
+        str(member.group_instance_id).partition("-")[2]: frozenset(
+            p.partition for p in member.assignment.topic_partitions
+        )
+        for member in members
+    }
+
+
+def test_no_operation_takes_a_bucket_from_its_worker(
+    totals: Path, dir_: Path, prefix: str, kafka: str, kafka_bus: KafkaBus, wait_until: Callable[..., None]
+) -> None:
+    """A worker is the same member of its group after a deploy, a kill, and the repair of a killed supervisor. A removed one leaves at once."""
+    name, files, code = f"{prefix}.totals", DeploymentFiles(dir_, f"{prefix}.totals"), totals.read_text()
+    supervisor = Daemon("supervisord", dir_ / "supervisor")
+    with Feeding(kafka, f"{prefix}.readings") as feeding:
+        penstock("deploy", str(totals), "--workers", "3")
+        penstock("scale", name, "--workers", "2")
+        assert owners(kafka, name).keys() == {"numbered-0", "numbered-1"}
+        wait_until(lambda: sorted(map(len, owners(kafka, name).values())) == [2, 2])
+        before = owners(kafka, name)
+        killed = files.last_start(1)
+        assert killed is not None
+        os.kill(killed.pid, signal.SIGKILL)
+        wait_until(lambda: files.last_start(1) != killed and seen(dir_, name).ready == 2)
+        assert owners(kafka, name) == before
+
+        totals.write_text(f"{code}\n# second\n")
+        penstock("deploy", str(totals))
+        assert (run_by(dir_, name), owners(kafka, name)) == ([2, 2], before)
+
+        process = supervisor.process()
+        assert process is not None
+        process.kill()
+        process.wait(30)
+        orphans = [psutil.Process(worker.pid) for worker in map(files.last_start, range(2)) if worker is not None]
+        penstock("scale", name, "--workers", "2")
+        while any(map(psutil.Process.is_running, orphans)):
+            assert owners(kafka, name) == before
+        wait_until(lambda: seen(dir_, name).ready == 2)
+        assert owners(kafka, name) == before
+        feeding.stop()
+        wait_until(lambda: sum(kafka_bus.catalog.committed(name, f"{prefix}.readings").values()) == feeding.sent)
+    repaired = supervisor.process()
+    assert repaired is not None
+    repaired.kill()
+    repaired.wait(30)
+    penstock("scale", name, "--workers", "2")
+    penstock("undeploy", name)  # while the workers of the killed supervisor still run
+
+    assert owners(kafka, name) == {}
+    expect_each_counted_once(kafka, prefix, feeding.sent)
+    totals.write_text(f"{code}\n# third\n")
+    assert "start 2 workers" in penstock("deploy", str(totals), "--dry-run").stderr
 
 
 def test_a_killed_supervisor_is_reported_with_the_workers_that_it_left(

@@ -93,6 +93,10 @@ class MemorySupervisor:
         """Return the version that a worker runs."""
         return self.running.get(worker)
 
+    def has_crashed(self, worker: int, version: Version) -> bool:
+        """Return whether a worker runs a bad version."""
+        return self.running.get(worker) == version.number and version.number in self._bad
+
     def await_ready(self, worker: int, version: Version, limit_s: float) -> None:
         """Return or raise at once."""
         self.at_call()

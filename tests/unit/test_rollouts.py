@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
+import msgspec
 import pytest
-from support.deployed import MemorySupervisor, stored_versions
+from msgspec.structs import replace
+from support.deployed import MemorySupervisor, stored_versions, version_of
 
 from penstock.ops.deploy.errors import SupervisorUnavailable, UpdateFailed, WorkerFailed
 from penstock.ops.deploy.process_supervisor import ProcessState, ProcessStatus
 from penstock.ops.deploy.readiness import LocalWorkers
 from penstock.ops.deploy.registry import DeploymentFiles, DesiredState, WorkerStart
 from penstock.ops.deploy.supervised_rollout import SupervisedRollout
+from penstock.ops.worker.identity import RestartCount
+from penstock.processors.apps.app_files import Contents
 
 
 class Killed(BaseException):
@@ -156,6 +161,55 @@ def test_scaling_does_not_restart_remaining_workers(tmp_path: Path) -> None:
 
     with pytest.raises(WorkerFailed):
         rollout.scale(2)
+
+
+def test_a_stopped_deployment_remembers_its_workers(tmp_path: Path) -> None:
+    """The next deployment starts as many, unless it names a number; also after a start that failed."""
+    files, supervisor, rollout = deployed(tmp_path, bad=set())
+    rollout.stop()
+    assert supervisor.running == {}
+    assert files.deployment() is None
+    assert files.expect_desired_state().last_count == 3
+    supervisor._bad.add(2)
+    with pytest.raises(UpdateFailed):
+        rollout.start(files.version(2), 3)
+    assert files.expect_desired_state().last_count == 3
+    rollout.start(files.version(1), 2)
+
+    assert files.expect_desired_state().last_count == 2
+
+
+def test_a_rollback_never_chooses_a_version_that_crashed(tmp_path: Path) -> None:
+    """Also if the version had become ready, and crashed later, until another one replaced it. A version that works again may be chosen."""
+    files, supervisor, rollout = deployed(tmp_path, bad=set())
+    rollout.update(files.version(2))
+    supervisor._bad.add(2)
+    files.add_version(version_of(tmp_path, 3), Contents({}))
+    rollout.update(files.version(3))
+    assert files.expect_desired_state().earlier_version([1, 2, 3]) == 1
+    supervisor._bad.clear()
+    rollout.update(files.version(2))
+    rollout.update(files.version(3))
+
+    assert files.expect_desired_state().earlier_version([1, 2, 3]) == 2
+
+
+def test_a_version_has_crashed_if_its_worker_restarted_again_and_again(tmp_path: Path) -> None:
+    """Restarts of earlier versions do not count."""
+    files = stored_versions(tmp_path, 1)
+    starts = tmp_path / "state" / "totals" / "workers" / "numbered-1.starts"
+    starts.parent.mkdir(parents=True)
+    now_ms = time.time_ns() // 1_000_000
+    files.save_start(1, WorkerStart(1, pid=2, health=1))
+    new = replace(files.version(1), time_ms=now_ms - 2_500)
+
+    def has_crashed(*ago_ms: int) -> bool:
+        starts.write_bytes(msgspec.json.encode(RestartCount(True, tuple(now_ms - ago for ago in ago_ms))))
+        return LocalWorkers(files, Starting()).has_crashed(1, new)
+
+    assert has_crashed(2_000, 1_500, 1_000)
+    assert not has_crashed(4_000, 3_000, 1_000)
+    assert not has_crashed()
 
 
 class Starting:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 from penstock.ops.worker.identity import worker_identity
@@ -38,3 +40,43 @@ def test_workers_of_one_folder_have_different_identities(tmp_path: Path) -> None
     """A second worker takes the next place."""
     with worker_identity(tmp_path, "totals") as first, worker_identity(tmp_path, "totals") as second:
         assert first.name != second.name
+
+
+HOLDER = """
+import signal, sys, threading, time
+from pathlib import Path
+from penstock.ops.worker.identity import HAND_OVER, worker_identity
+asked = threading.Event()
+signal.signal(HAND_OVER, lambda *_: asked.set())
+with worker_identity(Path(sys.argv[1]), "totals", 1) as identity:
+    print(identity.name, flush=True)
+    asked.wait()
+    Path(sys.argv[1], "saved").touch()
+"""
+
+
+def test_a_numbered_worker_takes_over_from_its_predecessor(tmp_path: Path) -> None:
+    """The predecessor is asked to hand over, and ends before its successor has its name."""
+    with subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        name = holder.stdout.readline().strip()
+        with worker_identity(tmp_path, "totals", 1) as identity:
+            assert (tmp_path / "saved").exists()
+
+    assert identity.name == name
+    assert holder.returncode == 0
+
+
+def test_a_numbered_worker_returns_under_its_name_whatever_else_runs(tmp_path: Path) -> None:
+    """A free place of a lower number, or another worker of the folder, does not change it."""
+    with worker_identity(tmp_path, "totals", 0), worker_identity(tmp_path, "totals", 2) as before:
+        pass
+    with worker_identity(tmp_path, "totals") as other, worker_identity(tmp_path, "totals", 2) as after:
+        assert after.name == before.name
+        assert other.name not in {name_of(tmp_path, number) for number in (0, 1)}
+
+
+def name_of(state: Path, number: int) -> str:
+    """Return the name of a numbered worker."""
+    with worker_identity(state, "totals", number) as identity:
+        return identity.name
