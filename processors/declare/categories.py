@@ -31,7 +31,14 @@ R = TypeVar("R", bound=AnyRecord)
 CodecName = Literal["json", "avro"]
 ANY_KEY = "0"
 """A key that fits every key codec for text and numbers."""
-_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+MAX_NAME = 249
+"""The longest name of a category."""
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+def is_legal_name(name: str, longest: int = MAX_NAME) -> bool:
+    """Return whether Kafka accepts a name of a topic; and of a folder."""
+    return bool(_LEGAL_NAME.fullmatch(name)) and name not in {".", ".."} and len(name) <= longest
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,9 +112,9 @@ class Category(Generic[R]):
     def __post_init__(self) -> None:
         self._check_types()
         self._check_union()
-        if not _LEGAL_NAME.fullmatch(self.name) or self.name in {".", ".."}:
+        if not is_legal_name(self.name):
             raise DeclarationError(
-                f"Category name {self.name!r} is invalid. Use only letters, digits, '.', '_' and '-', at most 249."
+                f"Category name {self.name!r} is invalid. Use only letters, digits, '.', '_' and '-', at most {MAX_NAME}."
             )
         if self.buckets < 1:
             raise DeclarationError(f"Category {self.name}: `buckets={self.buckets}` must be at least 1.")

@@ -14,7 +14,7 @@ from ..errors import DeclarationError, UserCodeError
 from ..time.watermarks import NEVER_MS, Confidence, Watermark
 from ..time.windows import MILLISECOND
 from ..validation import did_you_mean, expect_types, validate_declaration
-from .categories import AnyCategory, Category
+from .categories import MAX_NAME, AnyCategory, Category, is_legal_name
 from .dead_letter_limit import DeadLetterLimit
 from .emission import OnLate
 from .method_check import expect_synchronous_resources
@@ -72,6 +72,10 @@ class CheckpointInterval:
         expect_types("CheckpointInterval(…)", self)
         if self.events < 1 or self.size_bytes < 1 or self.time <= timedelta():
             raise DeclarationError(f"{self}: checkpoint limits must be greater than zero.")
+
+
+_LONGEST_NAME = MAX_NAME - len(".dead_letter_marks")
+"""The longest name of a processor: its categories have longer ones."""
 
 
 class Processor(ABC):
@@ -210,6 +214,11 @@ class Processor(ABC):
             DeclarationError: the declaration cannot work; the message contains the fix.
         """
         validate_declaration(cls, Processor)
+        if not is_legal_name(cls.name, _LONGEST_NAME):
+            raise DeclarationError(
+                f"Processor {cls.__name__}: its name {cls.name!r} cannot be part of the names of topics and folders. Nothing was read. Declare "
+                f"`name = \"…\"` with only letters, digits, '.', '_' and '-', at most {_LONGEST_NAME}."
+            )
         if not hasattr(cls, "reads") or not cls.inputs():
             raise DeclarationError(
                 f"Processor {cls.__name__} has no input. Declare `reads = some_category` on the class."
