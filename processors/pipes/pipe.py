@@ -214,6 +214,11 @@ class Pipe(Stateless[Any, Any]):
             raise DeclarationError(
                 f"Pipe {cls.__name__} writes {names}, but a line does not name its category. Declare one category in `writes`."
             )
+        if any(written.name == read.name for written in cls.outputs() for read in cls.inputs()):
+            raise DeclarationError(
+                f"Pipe {cls.__name__} writes {cls.outputs()[0].name}, which it reads: each output would be its input again, without end. Nothing was "
+                "read. Name another category for its lines in `writes` (--to)."
+            )
         if cls.trace_context:
             raise DeclarationError(
                 f"Pipe {cls.__name__}: `trace_context` is unavailable, because an output line does not name the event that caused it. Remove it."

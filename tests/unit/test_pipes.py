@@ -330,6 +330,7 @@ def test_a_missing_program_is_refused_before_the_first_event(make: MakePipe) -> 
         ({"command": "cat"}, "Declare a tuple"),
         ({"command": ()}, "Declare a tuple"),
         ({"writes": (log, found)}, "does not name its category"),
+        ({"writes": log}, "writes log, which it reads"),
         ({"trace_context": True}, "trace_context"),
         ({"time_limit": timedelta()}, "greater than zero"),
     ],
