@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...processors.apps.app_modules import sql_app
-from ...processors.apps.apps import App
+from ...processors.apps.apps import App, expect_processors
 from ...processors.declare.aggregator import Aggregator
 from ...processors.declare.categories import AnyCategory
 from ...processors.declare.emission import AtCheckpoint, OnLate
@@ -106,10 +106,12 @@ def explained(path: Path) -> list[ProcessorPlan]:
     """Return the plans of the processors of an SQL file, upstream ones first.
 
     Raises:
+        AppFileError: there is no query.
         DeclarationError: a statement is invalid, or a processor cannot work.
     """
     compiled = sql_app(path, path.stem)
     app = App.of(compiled.name or path.stem, compiled.processors)
+    expect_processors(app, path)
     return [_plan(compiled, processor) for processor in app.processors]
 
 

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from ..sql.compiler import SqlApp
     from ..sql.errors import SqlText
 
-APP_SUFFIXES = (".py", ".sql")
+SQL_SUFFIX = ".sql"
+APP_SUFFIXES = (".py", SQL_SUFFIX)
 """The suffixes of app files."""
 APPLICATION_NAME = "__application__"
 """The attribute of a module with the name of its app; without it, that is the name of its file."""
@@ -128,7 +129,7 @@ def imported(path: Path, what: str = "app file", example: str = "examples/flight
         sys.path[:] = [root, *(folder for folder in sys.path if folder != root)]
     name = module_name(path)
     with _explained(path, what):
-        return _import_file(path) if name is None or path.suffix == ".sql" else _import_from_package(path, name)
+        return _import_file(path) if name is None or path.suffix == SQL_SUFFIX else _import_from_package(path, name)
 
 
 def _missing(path: Path, what: str, example: str) -> str:
@@ -143,7 +144,7 @@ def _import_file(path: Path) -> ModuleType:
     name = f"{_PREFIX}{path.stem}_{crc32(path.read_bytes(), crc32(str(path.resolve()).encode())):08x}"
     if name in sys.modules:
         return sys.modules[name]
-    if path.suffix == ".sql":
+    if path.suffix == SQL_SUFFIX:
         sys.modules[name] = _sql_module(path, name)
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)

@@ -15,7 +15,7 @@ from ..declare.method_check import misspelled_methods
 from ..declare.processor import Processor
 from ..errors import AppFileError, DeclarationError
 from ..validation import did_you_mean, is_class
-from .app_modules import APPLICATION_NAME, file_of, imported
+from .app_modules import APPLICATION_NAME, SQL_SUFFIX, file_of, imported
 
 
 @dataclass(frozen=True)
@@ -131,18 +131,31 @@ class AppName:
             DeclarationError: a declaration cannot work.
         """
         module = imported(self.path)
-        _expect_no_misspelling(module)
+        _expect_complete(module)
         name = getattr(module, APPLICATION_NAME, None) or self.path.stem
         app = replace(App.of(name, processors_in(module)), alerts=alerts_in(module))
-        if not app.processors:
-            raise AppFileError(
-                f"{self.path} declares no processor. Nothing was started. Derive a class from penstock.Stateless, Stateful or Aggregator"
-                f"{_imported_processors(module)}."
-            )
+        expect_processors(app, self.path, _imported_processors(module))
         return app if self.processor is None else replace(app, processors=(app.processor(self.processor),))
 
     def __str__(self) -> str:
         return f"{self.path}:{self.processor}" if self.processor else str(self.path)
+
+
+def expect_processors(app: App, path: Path, elsewhere: str = "") -> None:
+    """Raise AppFileError if an app has no processor.
+
+    Args:
+        app: the app.
+        path: its file.
+        elsewhere: where it may be declared instead, to append to the error.
+    """
+    if not app.processors:
+        how = (
+            "Add a query: CREATE TABLE name AS SELECT …"
+            if path.suffix == SQL_SUFFIX
+            else f"Derive a class from penstock.Stateless, Stateful or Aggregator{elsewhere}."
+        )
+        raise AppFileError(f"{path} declares no processor. Nothing was started. {how}")
 
 
 def load_app(path: str | Path) -> App:
@@ -177,16 +190,21 @@ def _imported_processors(module: ModuleType) -> str:
     return f", or name the module that declares the processors: {', '.join(found)}" if found else ""
 
 
-def _expect_no_misspelling(module: ModuleType) -> None:
-    """Raise DeclarationError for a processor that is abstract because of the misspelled name of a method."""
+def _expect_complete(module: ModuleType) -> None:
+    """Raise DeclarationError for a processor that lacks a method, such as one with a misspelled name. Base classes of others may lack some."""
     for member in vars(module).values():
         if is_class(member) and issubclass(member, Processor) and member.__module__ == module.__name__:
             misspelled = misspelled_methods(member)
-            if misspelled:
+            if misspelled or (inspect.isabstract(member) and _reads(member) and not member.__subclasses__()):
                 missing = ", ".join(sorted(getattr(member, "__abstractmethods__", ())))
                 raise DeclarationError(
-                    f"Processor {member.__name__} does not define `{missing}`. Nothing was started. {misspelled}"
+                    f"Processor {member.__name__} does not define `{missing}`. Nothing was started. {misspelled or 'Define it, or remove the class.'}"
                 )
+
+
+def _reads(processor: type[Processor]) -> bool:
+    """Return whether a class declares an input."""
+    return any(hasattr(processor, name) for name in ("reads", "left", "right", "stream", "table"))
 
 
 def alerts_in(module: ModuleType) -> tuple[Alert, ...]:

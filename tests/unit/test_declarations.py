@@ -201,6 +201,33 @@ def test_an_app_file_that_cannot_be_used_is_explained(content: str | None, messa
     assert str(path) in str(caught.value)
 
 
+INCOMPLETE = """
+import penstock as ps
+class E(ps.Record, frozen=True):
+    key: str
+    at: ps.EventTime
+a, b = (ps.Category(name, E, key='key', event_time='at') for name in 'ab')
+class Keep(ps.Stateless):
+    reads = a
+    def process(self, event): return ()
+class Base(ps.Stateless):
+    reads, writes = a, b
+"""
+
+
+def test_a_processor_without_its_method_is_not_skipped(tmp_path: Path) -> None:
+    """Also beside complete ones. A base class of others may lack it."""
+    path = tmp_path / "app.py"
+    path.write_text(INCOMPLETE)
+    with pytest.raises(
+        DeclarationError, match=r"Processor Base does not define `process`\. Nothing was started\. Define it"
+    ):
+        AppName.parse(str(path)).load()
+    path.write_text(f"{INCOMPLETE}class Both(Base):\n    def process(self, event): return ()\n")
+
+    assert {found.__name__ for found in AppName.parse(str(path)).load().processors} == {"Keep", "Both"}
+
+
 def test_an_unknown_processor_is_an_error_that_lists_the_apps_processors(tmp_path: Path) -> None:
     """The user can recognise a typo."""
     path = tmp_path / "app.py"

@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from penstock.ops.cli.command_line import app
+from penstock.processors.errors import AppFileError
 
 FILE = """
 CREATE CATEGORY views (seen bigint, customer text, page text) WITH (key = 'customer', time = 'seen', buckets = 2);
@@ -59,3 +60,13 @@ def test_people_read_one_block_for_each_processor(file: Path) -> None:
     assert "window" not in home
     assert "  key          group_key, the values of GROUP BY\n" in pages
     assert "pages.grouped by group_key, 3 buckets, internal\n" in pages
+
+
+def test_a_file_without_a_query_is_an_error(tmp_path: Path) -> None:
+    """Neither explained in silence, nor with advice for Python."""
+    path = tmp_path / "empty.sql"
+    path.write_text("-- nothing yet\n")
+    done = CliRunner().invoke(app, ["sql", "explain", str(path)])
+
+    assert isinstance(done.exception, AppFileError)
+    assert "declares no processor. Nothing was started. Add a query: CREATE TABLE" in str(done.exception)
