@@ -218,3 +218,8 @@ def test_a_request_that_the_client_forgot_fails(monkeypatch: pytest.MonkeyPatch)
         catalog._answer(Future[int]())
 
     assert isinstance(translate(raised.value.args[0], "A request failed"), BusUnreachable)
+
+
+def test_an_invalid_name_of_a_topic_is_the_users_to_correct() -> None:
+    """Not an unknown error for the broker's log."""
+    assert "Use only letters" in str(translate(KafkaError(KafkaError.TOPIC_EXCEPTION), "Category a b was not created"))

@@ -177,6 +177,7 @@ _PERMANENT: _Meanings = {
         KafkaError.INVALID_REPLICATION_FACTOR,
     ),
     (BusError, "Nothing was created. Correct the `settings` of the category."): (KafkaError.INVALID_CONFIG,),
+    (BusError, "Use only letters, digits, '.', '_' and '-', at most 249."): (KafkaError.TOPIC_EXCEPTION,),
     (CategoryExists, "Delete it first, or use another name."): (KafkaError.TOPIC_ALREADY_EXISTS,),
     (OffsetOutOfRange, "Events at this position have expired on the bus."): (
         KafkaError._AUTO_OFFSET_RESET,
