@@ -57,6 +57,25 @@ def busy_line(thread: int) -> str | None:
     return line or user_line(sys._current_frames().get(thread))  # noqa: SLF001 - the documented way to a thread's stack
 
 
+def is_wrong_result(error: BaseException) -> bool:
+    """Return whether the engine raised an error itself, where it takes apart what user code returned: no call failed."""
+    trace = error.__traceback__
+    return isinstance(error, (TypeError, ValueError)) and trace is not None and trace.tb_next is None
+
+
+def error_reason(name: str, error: BaseException, result_form: str) -> str:
+    """Return the reason of a failed call of user code, for errors.
+
+    Args:
+        name: the name of the class or the method.
+        error: the error.
+        result_form: what the method must return, as code.
+    """
+    if is_wrong_result(error):
+        return f"{name} must return `{result_form}`, but returned another value ({error})"
+    return f"{name} raised {type(error).__name__}: {error}"
+
+
 def user_traceback(error: BaseException) -> str:
     """Return the stack of an error from the first line of user code on, and the error; empty if no line is the user's."""
     trace = error.__traceback__

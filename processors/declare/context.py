@@ -48,8 +48,13 @@ class Context(msgspec.Struct, frozen=True, gc=False):
 
         Raises:
             DeclarationError: the processor has no `on_timer`.
+            TypeError: the time is no int.
             ValueError: the time exceeds 64 bits.
         """
+        if not isinstance(at, int):
+            raise TypeError(
+                f"Timer {tag!r} is set to {at!r}, which is no int. Give milliseconds since 1970, UTC, such as `context.event_time + 60_000`"
+            )
         if not NEVER_MS <= at <= FOREVER_MS:
             raise ValueError(f"Timer {tag!r} is set to {at}, which exceeds 64 bits. Give milliseconds since 1970, UTC.")
         self._expected_requests().append((clock, tag, at))

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 from ..errors import DeclarationError, UserCodeError
 from ..time.watermarks import NEVER_MS, Confidence, Watermark
 from ..time.windows import MILLISECOND
+from ..user_code import error_reason
 from ..validation import did_you_mean, expect_types, validate_declaration
 from .categories import MAX_NAME, AnyCategory, Category, is_legal_name
 from .dead_letter_limit import DeadLetterLimit
@@ -147,10 +148,15 @@ class Processor(ABC):
     @classmethod
     def error_action(cls, error: UserCodeError) -> ErrorAction:
         """Return how to handle an event for which the processor raised `error`."""
-        reason = f"{cls.__name__} raised {type(error).__name__}: {error}"
+        reason = error_reason(cls.__name__, error, cls.result_form())
         return ErrorAction(
             reason, cls.on_error is ErrorPolicy.STOP, dropped=False, alternative="on_error = ErrorPolicy.DEAD_LETTER"
         )
+
+    @classmethod
+    def result_form(cls) -> str:
+        """Return what its method for events returns, as code for errors."""
+        return "[…]"
 
     @classmethod
     def inputs(cls) -> tuple[AnyCategory, ...]:

@@ -152,6 +152,11 @@ class Stateful(KeyedProcessor, Generic[Event, State, Output]):
         return theirs[0] != ours[0] and theirs[1:] == ours[1:] and _IN not in theirs[0]
 
     @classmethod
+    def result_form(cls) -> str:
+        """Return what `process` returns: the next state, and outputs."""
+        return _METHODS["process"].returns
+
+    @classmethod
     def check(cls) -> None:
         """Also check semantics, the methods, and that the state is immutable and can be saved."""
         super().check()

@@ -19,6 +19,7 @@ from ..keyed_state.changes import Changes, StateReader
 from ..models.conversion import decode_model, encode_model
 from ..time.shard_time import OrderedTime, ShardTime
 from ..time.timers import Clock, Due, Timer, Timers
+from ..user_code import error_reason
 from .base import CACHED_KEYS, NO_EVENT, CheckpointResult, Rejected, StepResult, late_among, time_of
 
 CHECKED_AT_ONCE = 1_000
@@ -169,7 +170,7 @@ class StatefulOperator:
             outputs.extend(produced)
         except USER_CODE_ERRORS as error:
             raise ProcessorFailed(
-                f"{self._name}.on_timer raised {type(error).__name__}: {error}, for key {key!r} and {timer}. Nothing of this "
+                f"{error_reason(f'{self._name}.on_timer', error, self._processor.result_form())}, for key {key!r} and {timer}. Nothing of this "
                 "checkpoint was saved, and the timer is still set. Correct the processor and start it again."
             ) from error
         for clock, tag, at in filter(None, requests):
