@@ -135,6 +135,30 @@ def test_bad_messages_do_not_affect_good_ones(bad: list[bytes | None], places: l
     assert all(b.reason for b in decoded.bad)
 
 
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        ('{"at":1,"key":"Mü","gone":1}'.encode("latin-1"), "not UTF-8"),
+        (b'{"at":"\xfc","key":"a","gone":1}', "not UTF-8"),
+        (b'{"at":1,"key":"a","gone":1,"deep":' + b"[" * 100_000 + b"]" * 100_000 + b"}", "recursion"),
+    ],
+)
+def test_a_text_in_another_encoding_is_one_bad_message(bad: bytes, reason: str) -> None:
+    """As are values that are nested too deeply. The worker reads on."""
+    decoded = codec_of(Old, "json").decode(messages([b'{"at":1,"key":"a","gone":1}', bad]))
+
+    assert decoded.events == [Old(1, "a", 1)]
+    assert [one.at for one in decoded.bad] == [1]
+    assert reason in decoded.bad[0].reason
+
+
+def test_json_may_begin_with_a_byte_order_mark() -> None:
+    """As .NET programs write it."""
+    value = b'\xef\xbb\xbf{"at":1,"key":"a","gone":1}'
+
+    assert codec_of(Old, "json").decode(messages([value, value])).events == [Old(1, "a", 1)] * 2
+
+
 def test_two_halves_of_a_record_are_two_bad_messages() -> None:
     """The codec neither joins two halves into a record nor splits one message into two records."""
     subject = codec_of(Old, "json")

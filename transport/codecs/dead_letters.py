@@ -13,7 +13,7 @@ import msgspec
 from ...processors.declare.codecs import Decoded, Message
 from ...processors.declare.dead_letters import DeadLetter, LetterHeader
 from ..messages import CERTAINLY_FITS_BYTES, MESSAGE_LIMIT, Bucket, MessageCopy
-from .decoded import UndecodableValue, decode_singly, value_of
+from .decoded import MALFORMED, UndecodableValue, decode_singly, value_of
 
 DEAD_LETTER_MARKER = b"\xc1\x01"
 """JSON, text, Avro and MessagePack never start with C1."""
@@ -127,5 +127,5 @@ def decode_dead_letter(value: bytes) -> DeadLetter:
         raise UndecodableValue("not a dead letter: it does not begin with C1 01")
     try:
         return _decode(value[len(DEAD_LETTER_MARKER) :])
-    except msgspec.DecodeError as error:
+    except MALFORMED as error:
         raise UndecodableValue(f"not a dead letter: {error}") from error

@@ -10,6 +10,9 @@ import msgspec
 from ...processors.declare.codecs import Decoded, Message, Undecodable
 from ...processors.declare.record_check import RecordCheck
 
+MALFORMED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises for bytes that it cannot decode: also for a text that is not UTF-8, and for a value that is nested too deeply."""
+
 
 def reject_out_of_range(decoded: Decoded, check: RecordCheck) -> Decoded:
     """Move events with a number out of range to the undecodable messages."""
@@ -57,8 +60,9 @@ def decode_singly(messages: Sequence[Message], decode: Callable[[Message], Any])
             continue
         except DeletedRow as deletion:
             bad.append(Undecodable(index, str(deletion), untimed=False, deleted_key=deletion.key))
-        except (msgspec.DecodeError, UndecodableValue) as error:
-            bad.append(Undecodable(index, str(error), untimed=isinstance(error, MissingEventTime)))
+        except (*MALFORMED, UndecodableValue) as error:
+            reason = f"not UTF-8: {error}" if isinstance(error, UnicodeDecodeError) else str(error)
+            bad.append(Undecodable(index, reason, untimed=isinstance(error, MissingEventTime)))
     return Decoded(events, at, bad)
 
 

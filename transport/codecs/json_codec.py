@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -16,7 +17,15 @@ from ...processors.declare.record_readers import StructReader, reader_of
 from ...processors.declare.records import RecordType, members_of, tag_of
 from ...processors.models.conversion import encode_model
 from ..message_columns import MessageColumns
-from .decoded import MissingEventTime, SkippedMessage, decode_singly, lacks_event_time, reject_out_of_range, value_of
+from .decoded import (
+    MALFORMED,
+    MissingEventTime,
+    SkippedMessage,
+    decode_singly,
+    lacks_event_time,
+    reject_out_of_range,
+    value_of,
+)
 
 _WIDE_DIGITS = 19
 """The least number of digits of a whole number beyond 64 bits."""
@@ -84,7 +93,7 @@ class JsonCodec:
         """Decode a batch at once; if that fails, or with pydantic, message by message."""
         lines = _lines_of(messages) if self._from_lines else None
         if self._from_lines and lines is not None and lines.are_objects:
-            with suppress(msgspec.DecodeError):  # the loop below finds the message
+            with suppress(*MALFORMED):  # the loop below finds the message
                 events = self._from_lines(lines.text)
                 if len(events) == len(messages) and not self._may_be_too_wide(lines.text):
                     return Decoded(events, range(len(messages)), [])
@@ -95,7 +104,7 @@ class JsonCodec:
         return self._has_whole_numbers and _may_have_long_number(lines)
 
     def _decode_one(self, message: Message) -> Any:
-        value = value_of(message)
+        value = value_of(message).removeprefix(BOM_UTF8)  # some writers begin each text with it
         try:
             return self._reader.from_json(value)
         except msgspec.ValidationError as error:

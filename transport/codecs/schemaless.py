@@ -11,6 +11,7 @@ from fastavro import parse_schema, schemaless_reader
 from ..tables.schemas import Schemas
 from .avro import BODY_AT, MARKER
 from .dead_letters import DEAD_LETTER_MARKER, decode_dead_letter
+from .decoded import MALFORMED
 
 
 def decode_any(value: bytes | None, schemas: Schemas) -> Any:
@@ -31,7 +32,7 @@ def decode_any(value: bytes | None, schemas: Schemas) -> Any:
         return schemaless_reader(BytesIO(value[BODY_AT:]), schema, None)
     try:
         return msgspec.json.decode(value)
-    except msgspec.DecodeError:
+    except MALFORMED:
         return _as_text(value)
 
 
