@@ -463,7 +463,7 @@ def text_to_json(value: str) -> Any:
     """Return the JSON value that a text denotes; NULL for JSON's null."""
     try:
         return msgspec.json.decode(value)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         raise SqlDataError(f"invalid input syntax for type json: {value!r}") from None
 
 
