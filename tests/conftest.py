@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from support.cli import Cli
 from support.databases import postgres, redis_cluster, redis_server
 from support.meters import APP
@@ -18,6 +19,9 @@ from penstock.transport.kafka import KafkaBus, KafkaSettings
 __all__ = ["postgres", "redis_cluster", "redis_server"]  # fixtures of all suites
 
 WAIT_LIMIT_S = 90.0
+# An example that takes long on a busy machine breaks no promise.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 
 @pytest.fixture(scope="session", autouse=True)

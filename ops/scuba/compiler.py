@@ -238,7 +238,7 @@ class QueryCompiler:
 
     @staticmethod
     def _sampled_mean(column: str) -> tuple[str, str]:
-        """Return the ratio of two estimates; its variance is that of its linear approximation."""
+        """Return the ratio of two estimates; the variance is the one of its linear approximation."""
         value, has_value = f"{column}::DOUBLE", f"FILTER (WHERE {column} IS NOT NULL)"
         total = f"(sum({_WEIGHT}) {has_value})"
         mean = f"(sum({value} * {_WEIGHT}) / {total})"

@@ -62,7 +62,7 @@ def described(record: Any) -> Any:
 
 
 def shape_of(kind: Any) -> shapes.Type:
-    """Return the shape of a type; that of its struct for a model."""
+    """Return the shape of a type; the shape of its struct for a model."""
     return shapes.type_info(described(kind))
 
 
