@@ -46,6 +46,8 @@ _IMPORTS = {
 _OF_UNIONS = {"", "ps.codecs.MessagePack()"}
 """The codecs, as code, of categories that may have several record types."""
 _KEY_FIELD, _TIME_FIELD = "message_key", "message_time"
+_RESERVED = {*_SCALARS.values(), *_IMPORTS, "list", "dict", "str", "ps", "msgspec"}
+"""Names that the other lines of a class need: a field of this name would hide them."""
 
 
 def declaration_of(sample: TopicSample, registry: NamedRegistry | None = None) -> str:
@@ -115,7 +117,12 @@ class _Module:
 
     def _record_types(self) -> RecordTypes | None:
         """Return the record types of the topic, if it has several and a category can have them."""
-        is_supported = self.topic.format.codec in _OF_UNIONS and self.times and self.key.field is not None
+        is_supported = (
+            self.topic.format.codec in _OF_UNIONS
+            and self.times
+            and self.times[0].count == len(self.topic.contents)
+            and self.key.field is not None
+        )
         types = find_record_types(self.topic.contents) if is_supported else None
         return None if types is None or types.field in {self.key.field, self.times[0].path[0]} else types
 
@@ -132,7 +139,7 @@ class _Module:
 
     def _member(self, tag_field: str, tag: str, shape: Shape, kinds: Mapping[str, str | None]) -> str:
         name = _class_name(tag)
-        while name in self.classes:
+        while name in self.classes or keyword.iskeyword(name) or name in _RESERVED:
             name += "_"
         options = [f"tag={_quoted(tag)}", *([] if tag_field == "type" else [f"tag_field={_quoted(tag_field)}"])]
         self.classes[name] = [
@@ -145,10 +152,14 @@ class _Module:
         """Yield the fields that messages contain outside of their values."""
         if self.key.field is None and self.key.keyed:
             self.imports.add(_IMPORTS["Annotated"])
-            yield f"    {_KEY_FIELD}: Annotated[str, ps.metadata.Key]"
+            yield f"    {self._own_name(_KEY_FIELD)}: Annotated[str, ps.metadata.Key]"
         if not self.times:
             self.imports.add(_IMPORTS["Annotated"])
-            yield f"    {_TIME_FIELD}: Annotated[int, ps.metadata.Timestamp]"
+            yield f"    {self._own_name(_TIME_FIELD)}: Annotated[int, ps.metadata.Timestamp]"
+
+    def _own_name(self, name: str) -> str:
+        """Return the name of a field for another part of the message; no field of its value has the name."""
+        return name if name not in self.topic.shape.fields else self._own_name(f"{name}_")
 
     def _arguments(self, types: RecordTypes | None) -> Iterator[_Argument]:
         yield self._key_argument()
@@ -164,7 +175,7 @@ class _Module:
         if self.key.field is not None:
             return _Argument(f'key="{names[self.key.field]}"', found)
         if self.key.keyed:
-            return _Argument(f'key="{_KEY_FIELD}"', f"no field equals {found}")
+            return _Argument(f'key="{self._own_name(_KEY_FIELD)}"', f"no field equals {found}")
         scalars = (
             names[name] for name, shape in self.topic.shape.fields.items() if shape.not_null <= {"str", "int", "uuid"}
         )
@@ -172,10 +183,22 @@ class _Module:
 
     def _time_argument(self) -> _Argument:
         if not self.times:
-            return _Argument(f'event_time="{_TIME_FIELD}"', "no field contains a time in every message")
+            return _Argument(
+                f'event_time="{self._own_name(_TIME_FIELD)}"', "no field contains a time in almost every message"
+            )
         best, *others = self.times
         path = ".".join(self._attributes(best.path))
-        comment = f"also possible: {', '.join('.'.join(one.path) for one in others[:3])}" if others else ""
+        notes = [f"also possible: {', '.join('.'.join(one.path) for one in others[:3])}"] if others else []
+        if best.count < len(self.topic.messages):
+            notes.append(
+                f"in {best.count:,} of {counted(len(self.topic.messages), 'message')}; `on_missing_event_time` is about the others"
+            )
+        if best.is_text and best.unit is None:
+            self.imports.update(("from datetime import datetime", "from datetime import timezone"))
+            notes.append("its times have no offset: UTC is a guess")
+        comment = "; ".join(notes)
+        if best.is_text:
+            return _Argument(f"event_time=lambda record: {_conversion(f'record.{path}', best.unit)}", comment)
         if best.unit in {None, "MILLISECONDS"}:
             return _Argument(f'event_time="{path}"', comment)
         return _Argument(f'event_time=ps.TimeField("{path}", unit=ps.TimeUnit.{best.unit})', comment)
@@ -216,7 +239,7 @@ class _Module:
 
     def _class(self, name: str, shape: Shape, own_fields: Sequence[str] = ()) -> str:
         """Add the class of an object's shape, after the classes of its fields; return its name."""
-        while name in self.classes:
+        while name in self.classes or keyword.iskeyword(name) or name in _RESERVED:
             name += "_"
         kinds = {each: self._type(f"{name}{_class_name(each)}", inner) for each, inner in shape.fields.items()}
         self.classes[name] = [
@@ -244,7 +267,8 @@ class _Module:
                 left_out.append(f"    # {field_name} is left out: {_mixture(inner)}")
                 continue
             is_key = is_top and field_name == self.key.field
-            is_optional = not is_key and (inner.count < shape.kinds["object"] or "null" in inner.kinds)
+            is_time = is_top and self.times and self.times[0].path == (field_name,)
+            is_optional = not is_key and not is_time and (inner.count < shape.kinds["object"] or "null" in inner.kinds)
             python_name = names[field_name]
             self.imports.update([] if python_name == field_name else ["import msgspec"])
             line = _field_line(field_name, python_name, kind, is_optional=is_optional)
@@ -310,6 +334,19 @@ def _mixture(shape: Shape) -> str:
     return f"its values have several types ({shares})"
 
 
+def _conversion(text: str, unit: str | None) -> str:
+    """Return the code of the event time of a text.
+
+    Args:
+        text: the code of the text.
+        unit: the unit of the number in it; None for a date and a time in UTC.
+    """
+    if unit is None:
+        return f"datetime.fromisoformat({text}).replace(tzinfo=timezone.utc)"
+    factors = {"SECONDS": f"round(float({text}) * 1_000)", "MILLISECONDS": f"round(float({text}))"}
+    return factors.get(unit, f"int({text}) // {'1_000' if unit == 'MICROSECONDS' else '1_000_000'}")
+
+
 def _identifiers(names: Collection[str]) -> dict[str, str]:
     """Return a different Python name for each field of an object, which is no other field's name on the bus."""
     found: dict[str, str] = {}
@@ -323,12 +360,10 @@ def _identifiers(names: Collection[str]) -> dict[str, str]:
 
 def _identifier(name: str) -> str:
     """Return a Python name for a field."""
-    found = re.sub(r"\W", "_", name)
+    found = re.sub(r"\W", "_", name).lstrip("_")
     if not found or found[0].isdigit():
         found = f"f_{found}"
-    if keyword.iskeyword(found):
-        found += "_"
-    return found.lstrip("_") or "f"
+    return f"{found}_" if keyword.iskeyword(found) or found in _RESERVED else found
 
 
 def _class_name(name: str) -> str:

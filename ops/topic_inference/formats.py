@@ -10,6 +10,7 @@ messages --schema ids-----> registry: Avro, JSON
 from __future__ import annotations
 
 import csv
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
@@ -21,7 +22,7 @@ from fastavro import schemaless_reader
 
 from ...processors.declare.codecs import Message
 from ...processors.errors import PenstockError
-from ...transport.codecs.decoded import UndecodableValue
+from ...transport.codecs.decoded import MALFORMED, UndecodableValue
 from ...transport.codecs.registry import AVRO, Framed, RegistryClient, unframed
 from ...transport.codecs.registry_avro import parsed_schema
 from .avro_shape import shape_of_schema
@@ -193,8 +194,8 @@ def _let_miss(shape: Shape, schema: Any) -> None:
 def _json(value: bytes) -> Any:
     """Return a JSON value; None if it is none."""
     try:
-        return msgspec.json.decode(value)
-    except msgspec.DecodeError:
+        return msgspec.json.decode(value.removeprefix(BOM_UTF8))
+    except MALFORMED:
         return None
 
 
@@ -207,7 +208,9 @@ def _json_objects(name: str, messages: Sequence[Message]) -> RecognisedTopic | N
     if all(_is_cloud_event(message, content) for message, content in pairs):
         return _cloud_events(name, found, contents)
     if all(content.keys() == {"schema", "payload"} for content in contents):
-        contents = [content["payload"] or {} for content in contents]
+        payloads = [content["payload"] for content in contents]
+        # The schemas of Kafka Connect are left out: a record names the fields that it needs of the payload.
+        contents = payloads if all(map(_is_change, payloads)) else [{"payload": payload} for payload in payloads]
     return _with_changes(RecognisedTopic(name, Format(), found, contents, _shape_of(contents)))
 
 
@@ -224,7 +227,7 @@ def _json_arrays(name: str, messages: Sequence[Message]) -> RecognisedTopic | No
 
 def _with_changes(topic: RecognisedTopic) -> RecognisedTopic:
     """Return the rows of changes that Debezium wrote; other topics as they are."""
-    if not all("op" in content and "after" in content and "source" in content for content in topic.contents):
+    if not all(map(_is_change, topic.contents)):
         return topic
     rows = [
         (message, {**content["after"], **_source_time(content)})
@@ -252,6 +255,15 @@ def _with_changes(topic: RecognisedTopic) -> RecognisedTopic:
         contents=contents,
         shape=shape,
         time_path=(SOURCE_TIME,),
+    )
+
+
+def _is_change(content: Any) -> bool:
+    """Return whether Debezium wrote a value for a change of a row. Connectors of document databases write documents as text, which are no rows."""
+    return (
+        isinstance(content, dict)
+        and {"op", "after", "source"} <= content.keys()
+        and isinstance(content["after"], (dict, type(None)))
     )
 
 
@@ -320,7 +332,7 @@ def _message_pack(name: str, messages: Sequence[Message]) -> RecognisedTopic | N
     for message in messages:
         try:
             content = msgspec.msgpack.decode(message.value() or b"")
-        except msgspec.DecodeError:
+        except MALFORMED:
             return None
         if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
             return None

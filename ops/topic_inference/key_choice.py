@@ -12,7 +12,7 @@ from ...processors.declare.keys import InvalidKey, KeyCodec, KeyConverter, Messa
 from ...processors.declare.partitioner import Partitioner, buckets_of
 from ...transport.codecs.confluent import ConfluentAvro, ConfluentJson
 from ...transport.codecs.debezium import DebeziumKeys
-from ...transport.codecs.decoded import UndecodableValue
+from ...transport.codecs.decoded import MALFORMED, UndecodableValue
 from .formats import RecognisedTopic, key_bytes
 
 CODECS = (KeyCodec.TEXT, KeyCodec.INT64, KeyCodec.INT32, KeyCodec.JSON)
@@ -119,7 +119,7 @@ def _column_of(keys: Sequence[bytes]) -> str | None:
     for key in keys:
         try:
             content = msgspec.json.decode(key)
-        except msgspec.DecodeError:
+        except MALFORMED:
             return None
         if isinstance(content, dict) and content.keys() == {"schema", "payload"}:
             content = content["payload"]

@@ -128,6 +128,48 @@ def test_a_nested_event_time_is_found() -> None:
     assert category.event_times_of(events_of(category, messages)) == [ARRIVED_MS]
 
 
+@pytest.mark.parametrize(
+    ("text", "event_ms"),
+    [
+        (str(ARRIVED_MS // 1000 - 5), ARRIVED_MS - 5_000),
+        (f"{ARRIVED_MS // 1000 - 5}.25", ARRIVED_MS - 4_750),
+        (str(ARRIVED_MS - 7), ARRIVED_MS - 7),
+        (str((ARRIVED_MS - 7) * 1000), ARRIVED_MS - 7),
+        (str((ARRIVED_MS - 7) * 1_000_000), ARRIVED_MS - 7),
+        (f"{datetime.fromtimestamp(ARRIVED_MS // 1000, timezone.utc):%Y-%m-%d %H:%M:%S}", ARRIVED_MS),
+    ],
+)
+def test_an_event_time_in_a_text_is_converted(text: str, event_ms: int) -> None:
+    """A number, or a date and a time without an offset, for which UTC is a guess. A text whose name is not that of a time is none."""
+    messages = [message({"user": "ann", "created_at": text}, b"ann")]
+    category = inferred(messages)
+
+    assert category.event_times_of(events_of(category, messages)) == [event_ms]
+    assert ("UTC is a guess" in declaration_of(TopicSample(SPEC, messages))) == ("-" in text)
+    assert inferred([message({"user": "ann", "phone": "1780000000"}, b"ann")]).event_time == "message_time"
+
+
+def test_an_event_time_that_a_few_messages_lack_is_found() -> None:
+    """With their number; the others follow `on_missing_event_time`. The first message may lack it."""
+    messages = [message({"user": "ann", "meta": None, "ts": None})]
+    messages += [
+        message({"user": "ann", "meta": {"a": {"b": {"c": number}}}, "ts": ARRIVED_MS}) for number in range(19)
+    ]
+    category = inferred(messages)
+    decoded = Codecs(MemoryBus()).of(category).decode(messages)
+
+    assert "in 19 of 20 messages; `on_missing_event_time`" in declaration_of(TopicSample(SPEC, messages))
+    assert category.event_times_of(decoded.events) == [ARRIVED_MS] * 19
+    assert [(bad.at, bad.untimed) for bad in decoded.bad] == [(0, True)]
+
+
+def test_a_deeply_nested_event_time_is_found() -> None:
+    """Five levels."""
+    messages = [message({"user": "ann", "a": {"b": {"c": {"d": {"ts": ARRIVED_MS}}}}}, b"ann")]
+
+    assert inferred(messages).event_time == "a.b.c.d.ts"
+
+
 def test_without_a_time_the_time_of_the_message_is_used() -> None:
     """It becomes a field of the record."""
     messages = [message({"user": "ann"}, b"ann", 0)]
@@ -238,6 +280,61 @@ user_orders = ps.Category(
 )
 '''
     )
+
+
+NAMES_OF_TYPES = {
+    "datetime": "2026-05-28T20:26:40Z",
+    "UUID": str(UUID(int=5)),
+    "list": [1],
+    "dict": {"int": 1},
+    "int": 1,
+    "str": "x",
+    "float": 1.5,
+    "bool": True,
+    "ps": 1,
+    "msgspec": 1,
+    "Annotated": 1,
+    "message_time": 1,
+    "message_key": "x",
+    "_1": 1,
+}
+
+
+def test_fields_may_have_the_names_of_types() -> None:
+    """Also optional ones, whose default would hide the type from the lines below."""
+    messages = [message(NAMES_OF_TYPES, b"ann"), message({}, b"ann")]
+    category = inferred(messages)
+
+    assert [msgspec.to_builtins(event)["list"] for event in events_of(category, messages)] == [[1], None]
+
+
+@pytest.mark.parametrize(
+    "contents",
+    [
+        ['{"user": "Mü"}'.encode("latin-1"), {"user": "ann"}],
+        [b'\xef\xbb\xbf{"user": "ann"}'],
+        [{"op": "c", "after": '{"_id": 1}', "source": {}}],  # documents of MongoDB are text
+        [{"schema": {"type": "string"}, "payload": "ann"}],
+        [{"schema": None, "payload": None}],
+    ],
+)
+def test_odd_json_is_read_as_json(contents: Sequence[Any]) -> None:
+    """What its codec can read is decoded, and nothing ends in an error."""
+    messages = [message(content, b'{"id": "\xfc"}') for content in contents]
+    category = inferred(messages)
+
+    assert category.codec == "json"
+    assert len(events_of(category, messages[-1:])) == 1
+
+
+def test_values_that_kafka_connect_wraps_are_nested() -> None:
+    """With the schema beside them, other than changes of Debezium, which their codec unwraps."""
+    payload = {"user": "ann", "updated": ARRIVED_MS}
+    messages = [message({"schema": {"type": "struct", "fields": []}, "payload": payload}, b"ann")]
+    category = inferred(messages)
+
+    assert category.event_time == "payload.updated"
+    assert [event.payload.user for event in events_of(category, messages)] == ["ann"]
 
 
 def test_message_pack_is_recognised() -> None:
