@@ -392,3 +392,10 @@ def test_the_password_is_not_shown() -> None:
         SchemaRegistry("https://ann:secret@registry")
     with pytest.raises(DeclarationError, match="both"):
         SchemaRegistry("https://registry", "ann")
+
+
+@pytest.mark.parametrize("codec", [ps.codecs.ConfluentAvro, ps.codecs.ConfluentJson])
+def test_an_address_is_no_registry(codec: Any) -> None:
+    """The declaration is refused, with the code to write."""
+    with pytest.raises(DeclarationError, match=r"SchemaRegistry\('http://localhost:8081'\)"):
+        codec("http://localhost:8081")

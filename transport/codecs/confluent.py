@@ -28,6 +28,7 @@ from .registry import (
     SchemaIncompatible,
     SchemaRegistry,
     SubjectStrategy,
+    expect_registry,
     json_schema_of,
     prefix_of,
     unframed,
@@ -61,6 +62,9 @@ class ConfluentAvro:
     name: str | None = None
     register: bool = True
     latest: bool = False
+
+    def __post_init__(self) -> None:
+        expect_registry(self, self.registry)
 
     def open(self, payload: Payload) -> Codec:
         """Return the codec."""
@@ -96,6 +100,9 @@ class ConfluentJson:
     name: str | None = None
     register: bool = True
     latest: bool = False
+
+    def __post_init__(self) -> None:
+        expect_registry(self, self.registry)
 
     def open(self, payload: Payload) -> Codec:
         """Return the codec."""

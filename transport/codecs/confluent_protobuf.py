@@ -17,6 +17,7 @@ from .registry import (
     SchemaIncompatible,
     SchemaRegistry,
     SubjectStrategy,
+    expect_registry,
     prefix_of,
     unframed,
 )
@@ -49,6 +50,9 @@ class ConfluentProtobuf:
     subjects: SubjectStrategy = SubjectStrategy.TOPIC
     register: bool = True
     latest: bool = False
+
+    def __post_init__(self) -> None:
+        expect_registry(self, self.registry)
 
     def open(self, payload: Payload) -> Codec:
         """Return the codec.

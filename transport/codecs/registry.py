@@ -62,6 +62,16 @@ class SubjectStrategy(Enum):
                 return f"{topic}-{record}"
 
 
+def expect_registry(codec: object, registry: object) -> None:
+    """Raise DeclarationError for a codec whose registry is none, such as the address of one."""
+    if not isinstance(registry, SchemaRegistry):
+        address = repr(registry) if isinstance(registry, str) else '"http://localhost:8081"'
+        raise DeclarationError(
+            f"{type(codec).__name__}: registry={registry!r} is no schema registry. Nothing was read. Declare "
+            f"penstock.codecs.SchemaRegistry({address})."
+        )
+
+
 @dataclass(frozen=True)
 class SchemaRegistry:
     """A Confluent-compatible schema registry, such as Confluent's, Redpanda's, Karapace or Apicurio.
