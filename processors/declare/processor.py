@@ -12,9 +12,9 @@ from typing import Any, ClassVar, NamedTuple
 
 from ..errors import DeclarationError, UserCodeError
 from ..time.watermarks import NEVER_MS, Confidence, Watermark
-from ..time.windows import MILLISECOND
+from ..time.windows import MILLISECOND, GlobalWindow, Hopping, Session, Sliding, Tumbling
 from ..user_code import error_reason
-from ..validation import did_you_mean, expect_types, validate_declaration
+from ..validation import did_you_mean, expect_types, is_library_class, validate_declaration
 from .categories import MAX_NAME, AnyCategory, Category, is_legal_name
 from .dead_letter_limit import DeadLetterLimit
 from .emission import OnLate
@@ -75,6 +75,7 @@ class CheckpointInterval:
             raise DeclarationError(f"{self}: checkpoint limits must be greater than zero.")
 
 
+_WINDOWS = (GlobalWindow, Tumbling, Hopping, Session, Sliding)
 _LONGEST_NAME = MAX_NAME - len(".dead_letter_marks")
 """The longest name of a processor: its categories have longer ones."""
 
@@ -224,6 +225,15 @@ class Processor(ABC):
             raise DeclarationError(
                 f"Processor {cls.__name__}: its name {cls.name!r} cannot be part of the names of topics and folders. Nothing was read. Declare "
                 f"`name = \"…\"` with only letters, digits, '.', '_' and '-', at most {_LONGEST_NAME}."
+            )
+        if isinstance(vars(cls).get("window"), _WINDOWS) and not any(
+            "window" in each.__annotations__
+            for each in cls.__mro__
+            if issubclass(each, Processor) and is_library_class(each)
+        ):
+            raise DeclarationError(
+                f"Processor {cls.__name__} declares a `window`, but its kind has no windows: the state of a key would never end. Nothing was read. Derive it "
+                "from penstock.Windowed or penstock.Aggregator, or remove the window."
             )
         if not hasattr(cls, "reads") or not cls.inputs():
             raise DeclarationError(

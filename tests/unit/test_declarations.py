@@ -79,6 +79,10 @@ def stateful(**attributes: Any) -> Any:
         (lambda: stateless(reads=events, name="..").check(), "cannot be part of the names"),
         (lambda: stateless(reads=events, name="").check(), "cannot be part of the names"),
         (lambda: stateless(reads=events, name="n" * 232).check(), "at most 231"),
+        (
+            lambda: stateful(state=int, window=ps.windows.Tumbling(timedelta(hours=1))).check(),
+            "its kind has no windows",
+        ),
         (lambda: stateless(reads="events").check(), "'events' is not a category"),
         (lambda: stateless(reads=(events, category("more", buckets=3))).check(), "events has 8, more has 3 buckets"),
         (lambda: stateless(reads=events, writes=(category("a"), category("a"))).check(), "an output category twice"),
