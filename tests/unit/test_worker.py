@@ -551,6 +551,19 @@ def test_state_moves_with_the_buckets_between_two_workers() -> None:
     assert counts == {1: 30, 2: 30, 3: 30}
 
 
+@pytest.mark.parametrize(("requests", "remaining"), [((True,), 1), ((True, False), 0), ((False, True), 0)])
+def test_a_worker_that_is_removed_leaves_its_group(requests: tuple[bool, ...], remaining: int) -> None:
+    """Also if it is asked to hand over to a successor in the same moment, in either order."""
+    driver = Driver(Totals)
+    worker = worker_of(Totals, driver, MemoryStateFolder())
+    worker.run_once()
+    for keep_place in requests:
+        worker.stop(keep_place=keep_place)
+    worker.run()
+
+    assert len(driver.bus.cluster.group(Totals.name).members) == remaining
+
+
 def test_outputs_of_lost_buckets_are_rolled_back() -> None:
     """Also if all buckets are lost at once, and return before another worker has read them."""
     driver = Driver(LargeOnce)
