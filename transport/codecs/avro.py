@@ -195,9 +195,10 @@ class AvroCodec:
         return encoded
 
     def _publish(self) -> bytes:
-        self._fingerprint = fingerprint_with_logical_types(schema_of(self._record))
-        self._schemas.add(self._fingerprint, schema_of(self._record))
-        return self._fingerprint
+        fingerprint = fingerprint_with_logical_types(schema_of(self._record))
+        self._schemas.add(fingerprint, schema_of(self._record))
+        self._fingerprint = fingerprint  # only now: a worker encodes again after an outage
+        return fingerprint
 
     def decode(self, messages: Sequence[Message]) -> Decoded:
         """Decode a batch."""
