@@ -34,14 +34,15 @@ class Producer(Generic[R]):
 
     Args:
         categories: one or more; a record goes to the category of its type.
-        kafka: the address of the cluster, `host:port`; the default is the environment variable PENSTOCK_KAFKA.
+        kafka: the address of the cluster, `host:port`; the default is the environment variable PENSTOCK_KAFKA. Categories that declare a
+            `cluster` need it, and are written to this address; all of them have the same cluster.
         settings: further settings of librdkafka, such as SASL and TLS.
         transactional_id: writes in transactions if given. The same after a restart; one process uses it at a time, and a new one fences the
             earlier one.
         bus: a bus in place of a cluster, such as the memory bus of tests.
 
     Raises:
-        DeclarationError: two categories have the same record type.
+        DeclarationError: two categories have the same record type, or they are on several clusters.
         BusError: no cluster is named; a category is missing; no broker answers.
 
     Examples:
@@ -59,7 +60,10 @@ class Producer(Generic[R]):
         bus: Bus | None = None,
     ) -> None:
         declared = _by_record(categories)
-        self._bus = bus or KafkaBus(KafkaSettings(kafka or named_cluster(), dict(settings or {})))
+        if bus is None:
+            cluster = _cluster_of(categories)
+            bus = KafkaBus(KafkaSettings(kafka or named_cluster(cluster), dict(settings or {})))
+        self._bus = bus
         self._transactional_id = transactional_id
         self._codecs = Codecs(self._bus)
         self._writer: Writer | None = None
@@ -187,18 +191,37 @@ class Producer(Generic[R]):
         return self._writer
 
 
-def named_cluster() -> str:
+def named_cluster(other: str | None = None) -> str:
     """Return the addresses of brokers from the environment variable `PENSTOCK_KAFKA`.
 
+    Args:
+        other: the name of another cluster than the main one, whose address the variable does not contain.
+
     Raises:
-        BusError: it is not set.
+        BusError: the variable is not set, or another cluster is needed.
     """
+    if other is not None:
+        raise BusError(
+            f"The categories are on cluster {other}, and {KAFKA_VARIABLE} names the main cluster. Nothing was read or written. Give the address of "
+            f'{other}: `kafka="HOST:PORT"`.'
+        )
     address = os.environ.get(KAFKA_VARIABLE)
     if not address:
         raise BusError(
             f'No Kafka cluster is named. Nothing was read or written. Give `kafka="HOST:PORT"`, or set {KAFKA_VARIABLE}.'
         )
     return address
+
+
+def _cluster_of(categories: tuple[AnyCategory, ...]) -> str | None:
+    """Return the only cluster of categories."""
+    by_cluster = {category.cluster: category.name for category in categories}
+    if len(by_cluster) > 1:
+        places = ", ".join(f"{name} on {cluster or 'the main cluster'}" for cluster, name in by_cluster.items())
+        raise DeclarationError(
+            f"A producer writes to one cluster, and its categories are on several: {places}. Nothing was written. Use a producer for each cluster."
+        )
+    return next(iter(by_cluster), None)
 
 
 def _by_record(categories: tuple[Category[R], ...]) -> dict[type, AnyCategory]:

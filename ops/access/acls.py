@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from ...backfill.archive.archived_ends import group_of
@@ -15,6 +15,7 @@ from ...processors.declare.dead_letters import dead_letters_of
 from ...processors.declare.processor import Processor
 from ...processors.shard.checkpoints import Step, steps_of
 from ...transport.changelog import changelog_spec
+from ...transport.tables.schemas import SCHEMAS
 from ..alerting.alert_evaluator import GROUP as ALERT_GROUP
 from ..alerting.alert_states import ALERTS
 from ..dead_letters.letters import marks_of
@@ -55,12 +56,14 @@ class Grant:
         name: its name, or the prefix of names.
         operations: the names of Kafka's operations.
         prefixed: whether `name` is a prefix.
+        cluster: the name of its cluster; None for the main one.
     """
 
     resource: Resource
     name: str
     operations: tuple[str, ...]
     prefixed: bool = False
+    cluster: str | None = None
 
     def command(self, principal: str, bootstrap: str) -> str:
         """Return the command that grants the operations to a principal, for a shell."""
@@ -75,11 +78,11 @@ class Grant:
 def grants_of(role: Role, processors: Iterable[type[Processor]]) -> list[Grant]:
     """Return what a role needs for processors, each resource once."""
     of_processor = {Role.WORKER: _of_worker, Role.OPERATOR: _of_operator, Role.MONITOR: _of_monitor}[role]
-    operations: dict[tuple[Resource, str, bool], dict[str, None]] = {}
+    operations: dict[Grant, dict[str, None]] = {}
     for grant in (grant for processor in processors for grant in of_processor(processor)):
-        resource = (grant.resource, grant.name, grant.prefixed)
+        resource = replace(grant, operations=())
         operations.setdefault(resource, {}).update(dict.fromkeys(grant.operations))
-    return [Grant(kind, name, tuple(needed), prefixed) for (kind, name, prefixed), needed in operations.items()]
+    return [replace(resource, operations=tuple(needed)) for resource, needed in operations.items()]
 
 
 def _of_worker(processor: type[Processor]) -> Iterator[Grant]:
@@ -87,7 +90,8 @@ def _of_worker(processor: type[Processor]) -> Iterator[Grant]:
         yield Grant(Resource.TOPIC, name, ("Read", "DescribeConfigs"))
     for category in processor.outputs():
         # Read: a restarted worker looks for the outputs that it wrote before.
-        yield Grant(Resource.TOPIC, category.name, ("Read", "Write", "DescribeConfigs"))
+        yield Grant(Resource.TOPIC, category.name, ("Read", "Write", "DescribeConfigs"), cluster=category.cluster)
+    yield from _schemas_elsewhere(processor, ("Create", "Read", "Write", "DescribeConfigs"))
     changelog = changelog_of(processor)
     created = [dead_letters_of(processor).name, *([changelog.name] if changelog else [])]
     for name in (*created, _SHARED):
@@ -104,6 +108,10 @@ def _of_operator(processor: type[Processor]) -> Iterator[Grant]:
         yield Grant(Resource.TOPIC, name, ("All",))
         yield Grant(Resource.GROUP, group_of(name), ("All",))
         yield Grant(Resource.TRANSACTIONAL_ID, f"backfill.{name}", ("All",))
+    for category in processor.outputs():
+        if category.cluster is not None:
+            yield Grant(Resource.TOPIC, category.name, ("All",), cluster=category.cluster)
+    yield from _schemas_elsewhere(processor, ("All",))
     yield Grant(Resource.TOPIC, _SHARED, ("All",), prefixed=True)
     yield Grant(Resource.GROUP, _SHARED, ("All",), prefixed=True)
     yield Grant(Resource.GROUP, _WITHOUT_GROUP, ("Describe",), prefixed=True)
@@ -122,12 +130,19 @@ def _of_monitor(processor: type[Processor]) -> Iterator[Grant]:
     yield Grant(Resource.GROUP, _WITHOUT_GROUP, ("Describe",), prefixed=True)
 
 
+def _schemas_elsewhere(processor: type[Processor], operations: tuple[str, ...]) -> Iterator[Grant]:
+    """Yield the access to schemas on the other clusters that a processor writes to. They contain no other category of Penstock."""
+    for cluster in {category.cluster: None for category in processor.outputs() if category.cluster is not None}:
+        yield Grant(Resource.TOPIC, SCHEMAS.name, operations, cluster=cluster)
+        yield Grant(Resource.GROUP, _WITHOUT_GROUP, ("Describe",), prefixed=True, cluster=cluster)
+
+
 def _inputs(processor: type[Processor]) -> Iterator[str]:
     return (category.name for category in (*processor.inputs(), *processor.side_inputs()))
 
 
 def _all(processor: type[Processor]) -> Iterator[str]:
-    """Yield all categories of a processor. Some may be missing: commands still look for a changelog of its earlier versions."""
+    """Yield all categories of a processor on the main cluster. Some may be missing: commands still look for a changelog of its earlier versions."""
     yield from _inputs(processor)
-    yield from (category.name for category in processor.outputs())
+    yield from (category.name for category in processor.outputs() if category.cluster is None)
     yield from (dead_letters_of(processor).name, marks_of(processor.name).spec.name, changelog_spec(processor).name)

@@ -8,9 +8,12 @@ from typing import Annotated
 import typer
 
 from ...processors.apps.apps import AppName
+from ...transport.clusters import placement_of
 from ..access.acls import Role, grants_of
+from ..config.clusters import address_of
 from .options import AsJson
 from .output import print_json
+from .root import configuration_of
 
 _EFFECTS = {
     Role.WORKER: "penstock run, deployed workers",
@@ -20,13 +23,14 @@ _EFFECTS = {
 
 
 def acls(
+    context: typer.Context,
     target: Annotated[str, typer.Argument(metavar="APP[:PROCESSOR]", help="An app, or one processor in it.")],
     *,
     worker: Annotated[str, typer.Option(metavar="PRINCIPAL", help="The user of workers in Kafka.")] = "User:worker",
     operator: Annotated[str, typer.Option(metavar="PRINCIPAL", help="The user of operators.")] = "User:operator",
     monitor: Annotated[str, typer.Option(metavar="PRINCIPAL", help="The user of monitoring.")] = "User:monitor",
     bootstrap: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="The broker's address in the printed commands.")
+        str, typer.Option(metavar="HOST:PORT", help="The address of the main cluster in the printed commands.")
     ] = "localhost:9092",
     json: AsJson = False,
 ) -> None:
@@ -39,6 +43,12 @@ def acls(
     """
     processors = AppName.parse(target).load().processors
     principals = {Role.WORKER: worker, Role.OPERATOR: operator, Role.MONITOR: monitor}
+    file = configuration_of(context).file
+    elsewhere = placement_of(category for processor in processors for category in processor.outputs())
+    addresses: dict[str | None, str] = {
+        None: bootstrap,
+        **{cluster: address_of(file, cluster, f"Category {name} is on") for name, cluster in elsewhere.items()},
+    }
     if json:
         print_json(
             [
@@ -51,4 +61,4 @@ def acls(
     for role, principal in principals.items():
         typer.echo(f"# {role.value}: {_EFFECTS[role]}")
         for grant in grants_of(role, processors):
-            typer.echo(grant.command(principal, bootstrap))
+            typer.echo(grant.command(principal, addresses[grant.cluster]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,10 +13,21 @@ from ...backfill.warehouse.layout import By
 from ...backfill.warehouse.warehouse import open_warehouse
 from ...processors.apps.app_modules import names_app
 from ...processors.apps.apps import AppName
+from ...processors.declare.categories import AnyCategory
 from ...processors.time.watermarks import BoundedOutOfOrderness, Confidence, Watermark
 from ...transport.elapsed import elapsed_s
 from ..worker.preflight import ends_of
-from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, Warehouse, WebHdfs, connect, warehouse_location
+from .options import (
+    DEFAULT_FOLDER,
+    AsJson,
+    Folder,
+    Kafka,
+    Warehouse,
+    WebHdfs,
+    connect,
+    expect_main_cluster,
+    warehouse_location,
+)
 from .output import note, print_json, print_table, progress
 from .signals import stop_on_signals
 from .times import format_time, parse_day, parse_span
@@ -27,6 +38,8 @@ if TYPE_CHECKING:
     from ...backfill.archive.status import DayStatus
 
 app = typer.Typer(help="Archive categories to the warehouse, as Parquet files by day.", no_args_is_help=True)
+
+_ARCHIVE_THERE = "Archive it where --kafka is its cluster, with a declaration without `cluster`."
 
 Archived = Annotated[
     str,
@@ -83,7 +96,8 @@ def run(
     for name in only or ():
         if name not in declared:
             raise typer.BadParameter(f"{target} declares no category {name!r}; it has {', '.join(declared)}.")
-    categories = [declared[name] for name in only] if only else list(declared.values())
+    categories = [declared[name] for name in only] if only else _on_main_cluster(declared.values())
+    expect_main_cluster(categories, "archived", _ARCHIVE_THERE)
     watermark: Watermark = Confidence(confidence) if behind is None else BoundedOutOfOrderness(parse_span(behind))
     allowance = LatenessAllowance(watermark, parse_span(idle_after))
     bus = connect(kafka, folder)
@@ -196,6 +210,17 @@ def compact(
     rows = [(name, each.day, each.bucket, each.files, each.events, decimal(each.size_bytes)) for name, each in done]
     print_table(("category", "day", "bucket", "files before", "events", "size now"), rows)
     note(f"Merged {sum(merged.files for _, merged in done):,} files into {len(done):,}.")
+
+
+def _on_main_cluster(categories: Iterable[AnyCategory]) -> list[AnyCategory]:
+    """Return the categories on the main cluster, and report the others."""
+    here = []
+    for category in categories:
+        if category.cluster is None:
+            here.append(category)
+        else:
+            note(f"{category.name} is on cluster {category.cluster} and is not archived. {_ARCHIVE_THERE}")
+    return here
 
 
 def _day_filter(days: list[str] | None, before: str | None) -> Callable[[str], bool]:

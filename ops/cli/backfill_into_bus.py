@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...processors.apps.apps import AppName
-from .options import batch_output_location
+from .options import batch_output_location, expect_main_cluster
 from .output import note, print_json, print_table, progress_steps
 from .signals import interruptible
 
@@ -56,6 +56,11 @@ def backfill_into_bus(
 
     folder, span = open_warehouse(location, webhdfs), Days(*days)
     written = {category.name: category for processor in app.load().processors for category in processor.outputs()}
+    expect_main_cluster(
+        written.values(),
+        "filled by a backfill",
+        "Write the result into a folder with `--output LOCATION`, and send it with a program of yours.",
+    )
     for name in written:
         bus.catalog.ends(name)  # a missing category is an error before anything is computed
     if must_compute(bus, folder, list(written.values()), span):

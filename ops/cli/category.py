@@ -32,7 +32,7 @@ from ..humanize import counted
 from ..topic_inference import declaration_of, read_sample
 from .audited import audited
 from .category_resize import resize
-from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, connect
+from .options import DEFAULT_FOLDER, AsJson, Cluster, Folder, Kafka, connect, connect_to, with_clusters
 from .output import note, out, print_facts, print_json, print_table, printable
 from .registry_options import Registry, RegistryCa, RegistryUser, named_registry
 from .times import parse_span, parse_start
@@ -51,6 +51,7 @@ def create(
     ],
     buckets: Annotated[int, typer.Option(help="The number of buckets, for a name.", min=1)] = 8,
     retention: Annotated[str, typer.Option(help="The retention of events, for a name: 12h, 7d, or ever.")] = "7d",
+    cluster: Cluster = None,
     kafka: Kafka = None,
     folder: Folder = DEFAULT_FOLDER,
 ) -> None:
@@ -58,12 +59,19 @@ def create(
 
     Example: penstock category create examples/flights/app.py
     """
-    bus = connect(kafka, folder)
     if names_app(target):
-        for spec in specs_of(AppName.parse(target)):
+        if cluster is not None:
+            raise typer.BadParameter(
+                "--cluster is for a category by its name. The categories of an app declare their clusters themselves."
+            )
+        name = AppName.parse(target)
+        bus = with_clusters(connect(kafka, folder), kafka, name.load().categories())
+        for spec in specs_of(name):
             _create_if_missing(bus, spec)
     else:
-        bus.catalog.create(CategorySpec(target, buckets, None if retention == "ever" else parse_span(retention)))
+        connect_to(cluster, kafka, folder).catalog.create(
+            CategorySpec(target, buckets, None if retention == "ever" else parse_span(retention))
+        )
         note(f"Created {target} with {counted(buckets, 'bucket')}.")
 
 
@@ -106,12 +114,12 @@ def _create_if_missing(bus: Bus, spec: CategorySpec) -> None:
 
 
 @app.command("list")
-def list_(kafka: Kafka = None, folder: Folder = DEFAULT_FOLDER, json: AsJson = False) -> None:
+def list_(cluster: Cluster = None, kafka: Kafka = None, folder: Folder = DEFAULT_FOLDER, json: AsJson = False) -> None:
     """List the categories in Kafka.
 
     Example: penstock category list
     """
-    catalog = connect(kafka, folder).catalog
+    catalog = connect_to(cluster, kafka, folder).catalog
     states = [catalog.describe(name) for name in catalog.names()]
     if json:
         print_json([_summary(state) for state in states])
@@ -125,6 +133,7 @@ def list_(kafka: Kafka = None, folder: Folder = DEFAULT_FOLDER, json: AsJson = F
 @app.command()
 def describe(
     name: Name,
+    cluster: Cluster = None,
     kafka: Kafka = None,
     folder: Folder = DEFAULT_FOLDER,
     json: AsJson = False,
@@ -133,7 +142,7 @@ def describe(
 
     Example: penstock category describe departures
     """
-    state = connect(kafka, folder).catalog.describe(name)
+    state = connect_to(cluster, kafka, folder).catalog.describe(name)
     if json:
         print_json({**_summary(state), "starts": state.starts, "ends": state.ends})
         return
@@ -167,6 +176,7 @@ def tail(
     ] = None,
     headers: Annotated[bool, typer.Option("--headers", help="Show the headers.")] = False,
     follow: Annotated[bool, typer.Option(help="Wait for new records at the end.")] = True,
+    cluster: Cluster = None,
     kafka: Kafka = None,
     folder: Folder = DEFAULT_FOLDER,
     json: AsJson = False,
@@ -178,7 +188,7 @@ def tail(
     Example: penstock category tail orders --from 0 --no-follow --where "amount > 100 AND city LIKE 'K%'"
     """
     condition = None if where is None else JsonCondition("--where", where)
-    bus = connect(kafka, folder)
+    bus = connect_to(cluster, kafka, folder)
     schemas = Schemas(bus)
     count = read = 0
     for place, message in _messages(bus, name, start, bucket, follow=follow):
@@ -275,7 +285,7 @@ def send(
     if name not in declared:
         raise typer.BadParameter(f"{app_file} declares no category {name!r}; it has {', '.join(declared)}.")
     lines = (_content(file) if file else sys.stdin.buffer.read()).splitlines()
-    bus = connect(kafka, folder)
+    bus = with_clusters(connect(kafka, folder), kafka, [declared[name]])
     # The partitioner needs the present number of buckets.
     category = replace(declared[name], buckets=bus.catalog.describe(name).spec.buckets)
     outputs = _tombstones(lines) if tombstones else _records(category, lines)
@@ -319,6 +329,7 @@ def infer(
     registry: Registry = None,
     registry_user: RegistryUser = None,
     registry_ca: RegistryCa = None,
+    cluster: Cluster = None,
     kafka: Kafka = None,
     folder: Folder = DEFAULT_FOLDER,
 ) -> None:
@@ -330,7 +341,7 @@ def infer(
     Example: penstock category infer orders --registry http://localhost:8081 > orders.py
     """
     named = named_registry(registry, registry_user, registry_ca)
-    out.out(declaration_of(read_sample(connect(kafka, folder), name, sample), named), highlight=False)
+    out.out(declaration_of(read_sample(connect_to(cluster, kafka, folder), name, sample), named), highlight=False)
 
 
 @app.command()
@@ -338,6 +349,7 @@ def infer(
 def delete(
     name: Name,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
+    cluster: Cluster = None,
     kafka: Kafka = None,
     folder: Folder = DEFAULT_FOLDER,
 ) -> None:
@@ -345,7 +357,7 @@ def delete(
 
     Example: penstock category delete clicks --yes
     """
-    catalog = connect(kafka, folder).catalog
+    catalog = connect_to(cluster, kafka, folder).catalog
     events = catalog.describe(name).events
     if not yes:
         typer.confirm(f"Delete {name} and its {counted(events, 'event')} permanently?", abort=True)

@@ -14,7 +14,7 @@ from ..maintenance.environment import MaintenanceEnvironment
 from ..maintenance.resize import ResizePlan, perform_resize, plan_resize
 from .audited import audited
 from .option_groups import with_option_groups
-from .options import AsJson, BackupLocation, Connection, DryRun
+from .options import AsJson, BackupLocation, Connection, DryRun, expect_main_cluster
 from .output import note, print_facts, print_json
 
 
@@ -64,6 +64,17 @@ def resize(
         raise typer.BadParameter("--stateless replaces --app. Use one of them.")
     environment = MaintenanceEnvironment(bus, connection.states, backups.open())
     processors = [processor for app in apps for processor in AppName.parse(app).load().processors]
+    resized = {
+        category
+        for processor in processors
+        for category in (*processor.inputs(), *processor.outputs())
+        if category.name == name
+    }
+    expect_main_cluster(
+        resized,
+        "resized by Penstock",
+        "Add partitions with the tools of that cluster, and declare their number as `buckets`.",
+    )
     plan = plan_resize(processors, environment, name, buckets)
     if not json:
         _show(plan)

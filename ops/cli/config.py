@@ -9,9 +9,10 @@ from typing import Any
 
 import typer
 
-from ..config import environment, kafka_settings
+from ..config import clusters, environment, kafka_settings
 from ..config.configuration import Configuration
 from ..config.secrets import without_secrets
+from ..config.toml_file import Keys
 from ..config.variables import VariableMissing, resolve, variables_in
 from .options import AsJson
 from .output import note, print_json, print_table
@@ -45,6 +46,7 @@ def show(context: typer.Context, json: AsJson = False) -> None:
     """
     configuration = complete_configuration(context)
     settings = [*_shared(configuration), *_of_commands(configuration), *_kafka(configuration)]
+    settings += _clusters(configuration)
     settings += [*_environment(configuration), *_sections(configuration)]
     if json:
         print_json([asdict(setting) for setting in settings])
@@ -75,10 +77,22 @@ def _of_commands(configuration: Configuration) -> Iterator[ActiveSetting]:
 
 
 def _kafka(configuration: Configuration) -> Iterator[ActiveSetting]:
-    """Yield the settings of librdkafka."""
+    """Yield the settings of librdkafka for the main cluster."""
+    yield from _of_librdkafka(configuration, kafka_settings.MAIN)
+
+
+def _of_librdkafka(configuration: Configuration, table: Keys) -> Iterator[ActiveSetting]:
     file = configuration.file
-    for name, value in kafka_settings.checked_settings(file).items():
-        yield _active_setting(f"{kafka_settings.TABLE}: {name}", name, value, kafka_settings.place_of(file, name))
+    for name, value in kafka_settings.checked_settings(file, table).items():
+        place = kafka_settings.place_of(file, name, table)
+        yield _active_setting(f"{'.'.join(table)}: {name}", name, value, place)
+
+
+def _clusters(configuration: Configuration) -> Iterator[ActiveSetting]:
+    """Yield the settings of further clusters."""
+    for name, address in clusters.checked_clusters(configuration.file).items():
+        yield _from_file(configuration, (clusters.TABLE, name, clusters.ADDRESS), address)
+        yield from _of_librdkafka(configuration, clusters.settings_keys(name))
 
 
 def _environment(configuration: Configuration) -> Iterator[ActiveSetting]:

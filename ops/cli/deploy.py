@@ -35,7 +35,7 @@ from ..deploy.registry import Deployment, DeploymentFiles, all_deployments, depl
 from ..deploy.version import DeploymentSettings, PodSettings, Target, Version
 from .audited import audited
 from .category import create_missing
-from .options import DEFAULT_FOLDER, AsJson, Backup, BackupEvery, Folder, Kafka, Store, WebHdfs, connect
+from .options import DEFAULT_FOLDER, AsJson, Backup, BackupEvery, Folder, Kafka, Store, WebHdfs, connect, with_clusters
 from .options import Target as AppTarget
 from .output import note, out, print_error, print_json, print_table
 from .root import configuration_of
@@ -104,9 +104,10 @@ def deploy(
     """
     name = AppName.parse(target)
     app, bus = name.load(), connect(kafka, folder)
+    everywhere = with_clusters(bus, kafka, app.categories())  # before anything is deployed that could not start
     file = configuration_of(context).file
     if create and not dry_run:
-        create_missing(bus, name)
+        create_missing(everywhere, name)
     settings = DeploymentSettings(
         kafka=bus.settings.bootstrap,
         config=None if file.path is None else str(file.path.absolute()),

@@ -23,7 +23,7 @@ from ..worker.health import Address, LoopMonitor, serve_health
 from ..worker.preflight import prepare
 from ..worker.stall_watch import stalls_logged
 from ..worker.worker import Worker
-from .options import DEFAULT_FOLDER, Backup, BackupEvery, Folder, Kafka, WebHdfs, connect
+from .options import DEFAULT_FOLDER, Backup, BackupEvery, Folder, Kafka, WebHdfs, connect, expect_main_cluster
 from .output import note
 from .run import NOT_SAVED_EFFECT, STOP_WITHIN_S
 from .signals import exit_within, stop_on_signals
@@ -182,6 +182,9 @@ def _declared(app_file: str, name: str) -> AnyCategory:
     declared = {category.name: category for category in AppName.parse(app_file).load().categories()}
     if name not in declared:
         raise typer.BadParameter(f"{app_file} declares no category {name!r}; it has {', '.join(declared)}.")
+    expect_main_cluster(
+        [declared[name]], "served", "Serve it where --kafka is its cluster, with a declaration without `cluster`."
+    )
     return declared[name]
 
 

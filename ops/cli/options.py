@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,10 +10,15 @@ from typing import Annotated, Any
 import typer
 
 from ...processors.apps.apps import AppName
+from ...processors.declare.categories import AnyCategory
 from ...processors.declare.processor import Processor
+from ...processors.errors import PenstockError
 from ...state.files.file_store import FileStore, open_file_store
+from ...transport.bus import Bus
+from ...transport.clusters import Clusters, placement_of
 from ...transport.errors import BusError, SettingsRefused
 from ...transport.kafka import KafkaBus, KafkaSettings
+from ..config.clusters import connect_cluster
 from ..config.kafka_settings import kafka_settings, with_place
 from ..config.toml_file import TomlFile
 from ..dev_services import LocalServices
@@ -24,6 +30,10 @@ def _setting(name: str, metavar: str | None, text: str, **options: Any) -> Any:
     """Return an option that can also be set with an environment variable, and in the configuration for all commands."""
     variable = f"PENSTOCK_{name.upper().replace('-', '_')}"
     return typer.Option(f"--{name}", envvar=variable, metavar=metavar, help=text, **{"show_default": False, **options})
+
+
+class ClusterRefused(PenstockError):
+    """A command does not support categories on other clusters than the main one: use it where they are."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +63,15 @@ Kafka = Annotated[
         "kafka-settings in the configuration.",
         parser=KafkaCluster,
         callback=_with_settings,
+    ),
+]
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        metavar="NAME",
+        help="Another cluster than --kafka: the one of [clusters.NAME] in the configuration.",
+        show_default=False,
     ),
 ]
 Folder = Annotated[Path, _setting("dir", None, "The folder of local services and state.", show_default=True)]
@@ -194,6 +213,49 @@ def connect(kafka: KafkaCluster | None, folder: Path) -> KafkaBus:
     except SettingsRefused as error:
         raise with_place(cluster.file, error) from error
     return bus
+
+
+def connect_to(cluster: str | None, kafka: KafkaCluster | None, folder: Path) -> KafkaBus:
+    """Return the bus of a cluster by its name in the configuration; without a name, the one of `connect`.
+
+    Raises:
+        ConfigRefused: the configuration has no such cluster, or a setting of it is invalid.
+    """
+    if cluster is None:
+        return connect(kafka, folder)
+    return connect_cluster((kafka or KafkaCluster()).file, cluster, "--cluster names")
+
+
+def with_clusters(home: KafkaBus, kafka: KafkaCluster | None, categories: Iterable[AnyCategory]) -> Bus:
+    """Return a bus that contains categories on the clusters that they declare; the main cluster if all of them are on it.
+
+    Raises:
+        ConfigRefused: the configuration lacks one of the clusters, or a setting of it is invalid.
+    """
+    placement, file = placement_of(categories), (kafka or KafkaCluster()).file
+    if not placement:
+        return home
+    first_of = {cluster: category for category, cluster in reversed(placement.items())}
+    others = {name: connect_cluster(file, name, f"Category {first_of[name]} is on") for name in sorted(first_of)}
+    return Clusters(home, others, placement)
+
+
+def expect_main_cluster(categories: Iterable[AnyCategory], command: str, advice: str) -> None:
+    """Refuse categories on other clusters.
+
+    Args:
+        categories: the categories that the command would read or write.
+        command: what cannot be done with such a category, after the words "cannot be".
+        advice: what to do.
+
+    Raises:
+        ClusterRefused: a category is on another cluster.
+    """
+    for category, cluster in placement_of(categories).items():
+        raise ClusterRefused(
+            f"Category {category} is on cluster {cluster}, and categories on other clusters than the main one cannot be {command}. Nothing was "
+            f"done. {advice}"
+        )
 
 
 def address_of(kafka: KafkaCluster | None, folder: Path) -> str | None:

@@ -154,7 +154,8 @@ def pipe(
     processor = type("Pipe", (Pipe,), declared)
     note(f"{own}: {category} -> {' '.join(command)}{f' -> {to}' if to else ''}")
     options = StopOptions(until_end, keep_place=False, from_earliest=from_earliest, fail_fast=fail_fast)
-    run_one(processor, bus, Environment(folder / "state"), options, None, json=json)
+    session_timeout_s = bus.settings.session_timeout_s
+    run_one(processor, bus, Environment(folder / "state"), options, session_timeout_s, None, json=json)
 
 
 def _name_of(category: str, to: str | None, command: Sequence[str]) -> str:

@@ -38,6 +38,7 @@ from .options import (
     WebHdfs,
     batch_output_location,
     connect,
+    expect_main_cluster,
     warehouse_location,
 )
 from .output import note, print_json, print_table
@@ -205,6 +206,11 @@ def aggregator_with_results(target: str) -> type[Aggregator]:
     processors = AppName.parse(target).load().processors
     if len(processors) != 1:
         raise AppFileError(f"{target} has {len(processors)} processors. Name one, as APP.py:PROCESSOR.")
+    expect_main_cluster(
+        processors[0].outputs(),
+        "queried",
+        "Query it where --kafka is its cluster, with a declaration without `cluster`.",
+    )
     return expect_results(target, processors[0])
 
 

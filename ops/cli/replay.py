@@ -6,9 +6,18 @@ import typer
 
 from ...processors.apps.apps import AppName
 from .option_groups import with_option_groups
-from .options import AsJson, BackupLocation, Connection, OneTarget, Warehouse, only_processor, warehouse_location
+from .options import (
+    AsJson,
+    BackupLocation,
+    Connection,
+    OneTarget,
+    Warehouse,
+    only_processor,
+    warehouse_location,
+    with_clusters,
+)
 from .replay_options import EventOptions, OutputOptions, PlaybackOptions
-from .replay_run import ReplayRun
+from .replay_run import LIVE, ReplayRun
 from .root import forwarded_options
 
 
@@ -46,6 +55,7 @@ def replay(
         outputs,
         playback,
         bus,
+        with_clusters(bus, connection.kafka, processor.outputs()) if outputs.against == LIVE else bus,
         warehouse_location(warehouse, connection.folder),
         backups.webhdfs,
         [*forwarded_options(context), *events.forwarded(bus, connection.folder, backups, warehouse)],

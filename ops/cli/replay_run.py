@@ -13,6 +13,7 @@ from ...processors.apps.apps import AppName
 from ...processors.declare.processor import Processor
 from ...processors.lifecycle import ending
 from ...processors.shard.source_events import SourceEvents
+from ...transport.bus import Bus
 from ...transport.kafka import KafkaBus
 from ..replay.debugger import Debugger, only
 from ..replay.differences import compare
@@ -46,6 +47,7 @@ class ReplayRun:
         outputs: the destination of the outputs.
         playback: the speed and the breakpoints.
         bus: the bus with the events.
+        live: the bus with the live outputs, which may be on several clusters.
         warehouse: the location of the warehouse.
         webhdfs: the address of WebHDFS, if the warehouse is on HDFS.
         forwarded: the options of another process that replays the same events.
@@ -59,6 +61,7 @@ class ReplayRun:
     outputs: OutputOptions
     playback: PlaybackOptions
     bus: KafkaBus
+    live: Bus
     warehouse: str
     webhdfs: str | None
     forwarded: Sequence[str]
@@ -159,7 +162,7 @@ class ReplayRun:
                 selection.is_part,
                 selection.span.until_ms,
             )
-            found = compare_with_live(replayed, self.bus)
+            found = compare_with_live(replayed, self.live)
         else:
             found = LiveComparison(compare(self.processor, other_outputs, collector.ours), 0)
         file = Path(against)

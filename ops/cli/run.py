@@ -21,8 +21,8 @@ from ...processors.declare.stores import RemoteStore
 from ...processors.lifecycle import ending
 from ...state.backups.backup_age import BackupAges
 from ...state.files.file_store import open_file_store
+from ...transport.bus import Bus
 from ...transport.errors import BusUnreachable
-from ...transport.kafka import KafkaBus
 from ..humanize import counted, human_duration
 from ..worker.app_processes import HANDED_OVER, end_with_parent, levels_of, penstock_command, run_together
 from ..worker.assembly import Environment, assemble_worker, backups_of, tune_gc
@@ -33,7 +33,7 @@ from ..worker.stall_watch import stalls_logged
 from ..worker.until_end import UntilEnd
 from ..worker.worker import Worker
 from .category import create_missing
-from .options import DEFAULT_FOLDER, AsJson, Backup, BackupEvery, Folder, Kafka, Store, WebHdfs, connect
+from .options import DEFAULT_FOLDER, AsJson, Backup, BackupEvery, Folder, Kafka, Store, WebHdfs, connect, with_clusters
 from .output import note, print_error, print_json, progress
 from .root import forwarded_options
 from .signals import NOT_SAVED, exit_within, interrupt, stop_on_signals
@@ -143,7 +143,8 @@ def run(
     name = AppName.parse(target)
     app = name.load()
     _expect_store_is_used(context, app)
-    bus = connect(kafka, folder)
+    home = connect(kafka, folder)
+    bus = with_clusters(home, kafka, app.categories())
     stop_options = StopOptions(until_end, keep_place, from_earliest, fail_fast, stop_within, number)
     if create:
         BrokerWait(fail_fast=fail_fast)(lambda: create_missing(bus, name))
@@ -155,6 +156,7 @@ def run(
             bus,
             environment,
             stop_options,
+            home.settings.session_timeout_s,
             None if health is None else Address.parse(health),
             json=json,
         )
@@ -164,7 +166,7 @@ def run(
             raise typer.BadParameter(
                 f"{option} needs one processor, and {target} has several. Run one of them, as {target}:NAME."
             )
-    options = [*forwarded_options(context), "--kafka", bus.settings.bootstrap, "--dir", str(folder)]
+    options = [*forwarded_options(context), "--kafka", home.settings.bootstrap, "--dir", str(folder)]
     options += [*_option("--backup", backup), *_option("--webhdfs", webhdfs), "--backup-every", str(backup_every)]
     options += stop_options.words() + ["--json"] * json
     if store:
@@ -192,9 +194,10 @@ def _option(option: str, value: str | None) -> list[str]:
 
 def run_one(
     processor: type[Processor],
-    bus: KafkaBus,
+    bus: Bus,
     environment: Environment,
     stop_options: StopOptions,
+    session_timeout_s: float,
     health: Address | None,
     *,
     json: bool,
@@ -226,7 +229,7 @@ def run_one(
         tune_gc()
         bar = bars.add_task(processor.__name__, total=None)
 
-        waits_for_buckets = BucketWait(processor.name, bus.settings.session_timeout_s)
+        waits_for_buckets = BucketWait(processor.name, session_timeout_s)
 
         def finished(worker: Worker) -> bool:
             nonlocal ages
@@ -295,7 +298,7 @@ def _described(ages: BackupAges) -> dict[str, float | int | None]:
     }
 
 
-def _run_app(app: App, name: AppName, bus: KafkaBus, options: list[str], *, until_end: bool) -> None:
+def _run_app(app: App, name: AppName, bus: Bus, options: list[str], *, until_end: bool) -> None:
     def command(processor: type[Processor]) -> list[str]:
         return penstock_command("run", f"{name.path}:{processor.__name__}", *options)
 
@@ -307,7 +310,7 @@ def _run_app(app: App, name: AppName, bus: KafkaBus, options: list[str], *, unti
             run_together(stage, command, lambda watched=watched: _show_progress(bus, watched, bars))  # type: ignore[misc]  # a default binds the loop's value
 
 
-def _show_progress(bus: KafkaBus, watched: dict[type[Processor], TaskID], bars: Progress) -> None:
+def _show_progress(bus: Bus, watched: dict[type[Processor], TaskID], bars: Progress) -> None:
     """Show the progress of each processor's committed positions."""
     if bars.disable:
         return
@@ -315,7 +318,7 @@ def _show_progress(bus: KafkaBus, watched: dict[type[Processor], TaskID], bars: 
         _show_positions(bus, watched, bars)
 
 
-def _show_positions(bus: KafkaBus, watched: dict[type[Processor], TaskID], bars: Progress) -> None:
+def _show_positions(bus: Bus, watched: dict[type[Processor], TaskID], bars: Progress) -> None:
     for processor, bar in watched.items():
         states = [bus.catalog.describe(category.name) for category in processor.inputs()]
         done = sum(

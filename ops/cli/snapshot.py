@@ -18,7 +18,7 @@ from ..snapshots.snapshot import Snapshot, SnapshotStore
 from ..snapshots.taking import take_snapshot
 from .audited import audited
 from .option_groups import with_option_groups
-from .options import AsJson, BackupLocation, Connection, DryRun, Yes
+from .options import AsJson, BackupLocation, Connection, DryRun, Yes, expect_main_cluster
 from .output import note, print_error, print_facts, print_json, print_table
 from .signals import interruptible
 from .times import parse_span
@@ -241,7 +241,13 @@ def _whole(target: str) -> App:
     name = AppName.parse(target)
     if name.processor is not None:
         raise typer.BadParameter(f"A snapshot contains a whole app. Name the app: {name.path}.")
-    return name.load()
+    app = name.load()
+    expect_main_cluster(
+        app.categories(),
+        "part of a snapshot",
+        "A snapshot is one cut through all categories, and the positions of two clusters belong to no common one.",
+    )
+    return app
 
 
 def _required(backups: BackupLocation) -> FileStore:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from ...processors.validation import did_you_mean
-from . import environment, kafka_settings
+from . import clusters, environment, kafka_settings
 from .errors import ConfigRefused
 from .section import Section
 from .toml_file import Keys, TomlFile
@@ -88,7 +88,8 @@ class Configuration:
             ConfigRefused: a key is unknown or a value has the wrong type; with the line and a suggestion.
         """
         shared = {option.name: option for option in self.shared()}
-        tables = {*self.sections, kafka_settings.TABLE, environment.TABLE, *(words[0] for words in self._tables())}
+        own = {kafka_settings.TABLE, clusters.TABLE, environment.TABLE}
+        tables = {*self.sections, *own, *(words[0] for words in self._tables())}
         for name, value in self.file.values.items():
             if name in shared:
                 self._check_value((name,), shared[name], value)
@@ -99,6 +100,7 @@ class Configuration:
         for words in self._tables():
             self._check_table(words)
         kafka_settings.checked_settings(self.file)
+        clusters.checked_clusters(self.file)
         environment.checked_variables(
             self.file, {option.variable: option.name for option in self.shared() if option.variable}
         )

@@ -11,14 +11,16 @@ from typing import Any
 from ...processors.validation import did_you_mean
 from ...transport.errors import SettingsRefused
 from .errors import ConfigRefused
-from .toml_file import TomlFile
+from .toml_file import Keys, TomlFile
 from .variables import resolve
 
 TABLE = "kafka-settings"
+MAIN: Keys = (TABLE,)
+"""The keys of the table of the main cluster."""
 
 _RESERVED = {
-    "bootstrap.servers": "the setting kafka at the top of the file replaces it",
-    "metadata.broker.list": "the setting kafka at the top of the file replaces it",
+    "bootstrap.servers": "the setting kafka {place} replaces it",
+    "metadata.broker.list": "the setting kafka {place} replaces it",
     "group.id": "a processor's group has the processor's name",
     "group.instance.id": "workers set their own names",
     "transactional.id": "workers set their own names",
@@ -101,13 +103,17 @@ _COMMON = [
 """Common settings of librdkafka, for suggestions; others are passed on, too."""
 
 
-def kafka_settings(file: TomlFile) -> dict[str, str]:
+def kafka_settings(file: TomlFile, table: Keys = MAIN) -> dict[str, str]:
     """Return librdkafka's settings as text.
+
+    Args:
+        file: the configuration.
+        table: the keys of the table with the settings.
 
     Raises:
         ConfigRefused: as in `checked_settings`, or a variable is not set.
     """
-    return {name: as_text(value, place_of(file, name)) for name, value in checked_settings(file).items()}
+    return {name: as_text(value, place_of(file, name, table)) for name, value in checked_settings(file, table).items()}
 
 
 def as_text(value: Any, place: str) -> str:
@@ -115,52 +121,57 @@ def as_text(value: Any, place: str) -> str:
     return str(resolve(value, place)) if isinstance(value, str) else str(value).lower()
 
 
-def checked_settings(file: TomlFile) -> dict[str, Any]:
-    """Return librdkafka's settings in the file, by full name.
+def checked_settings(file: TomlFile, table: Keys = MAIN) -> dict[str, Any]:
+    """Return librdkafka's settings in a table of the file, by full name.
 
     Raises:
         ConfigRefused: a value is a list or a date; or a setting would break a guarantee.
     """
-    settings = settings_in_file(file)
+    settings = settings_in_file(file, table)
     for name, value in settings.items():
         if name in _RESERVED:
+            address = "at the top of the file" if table == MAIN else f"in [{'.'.join(table[:-1])}]"
             raise ConfigRefused(
-                f"{place_of(file, name)}: {name} cannot be set: {_RESERVED[name]}. Nothing was done. Remove it."
+                f"{place_of(file, name, table)}: {name} cannot be set: {_RESERVED[name].format(place=address)}. Nothing was done. Remove it."
             )
         if not isinstance(value, (str, int, float)):
             raise ConfigRefused(
-                f"{place_of(file, name)}: {name} must be a string, a number, true or false. Nothing was done. Correct the file."
+                f"{place_of(file, name, table)}: {name} must be a string, a number, true or false. Nothing was done. Correct the file."
             )
     return settings
 
 
-def settings_in_file(file: TomlFile) -> dict[str, Any]:
-    """Return librdkafka's settings in the file, by full name.
+def settings_in_file(file: TomlFile, table: Keys = MAIN) -> dict[str, Any]:
+    """Return librdkafka's settings in a table of the file, by full name.
 
     Raises:
         ConfigRefused: the key of that name is not a table.
     """
-    table = file.values.get(TABLE, {})
-    if not isinstance(table, Mapping):
+    content: Any = file.values
+    for key in table:
+        content = content.get(key, {})
+    if not isinstance(content, Mapping):
+        name = ".".join(table)
         raise ConfigRefused(
-            f"{file.place((TABLE,))}: {TABLE} must be a table. Nothing was done. Write [{TABLE}] on a line of its own."
+            f"{file.place(table)}: {name} must be a table. Nothing was done. Write [{name}] on a line of its own."
         )
-    return dict(_flattened(table))
+    return dict(_flattened(content))
 
 
-def place_of(file: TomlFile, name: str) -> str:
+def place_of(file: TomlFile, name: str, table: Keys = MAIN) -> str:
     """Return the place of a setting in the file."""
-    found = file.place((TABLE, name))
-    return found if ", line" in found else file.place((TABLE, *name.split(".")))
+    found = file.place((*table, name))
+    return found if ", line" in found else file.place((*table, *name.split(".")))
 
 
-def with_place(file: TomlFile, refused: SettingsRefused) -> ConfigRefused:
+def with_place(file: TomlFile, refused: SettingsRefused, table: Keys = MAIN) -> ConfigRefused:
     """Return librdkafka's error about a setting, with its place in the file and a suggestion."""
-    name = max((setting for setting in settings_in_file(file) if setting in str(refused)), key=len, default=None)
+    settings = settings_in_file(file, table)
+    name = max((setting for setting in settings if setting in str(refused)), key=len, default=None)
     if name is None:
-        return ConfigRefused(f"{file.place((TABLE,))}: {refused}")
+        return ConfigRefused(f"{file.place(table)}: {refused}")
     suggestion = "" if name in _COMMON else did_you_mean(name, _COMMON)
-    return ConfigRefused(f"{place_of(file, name)}: {refused}{suggestion}")
+    return ConfigRefused(f"{place_of(file, name, table)}: {refused}{suggestion}")
 
 
 def _flattened(table: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -61,8 +61,11 @@ class LinesFile:
 
 
 def scratch_of(processor: type[Processor], prefix: str) -> dict[str, AnyCategory]:
-    """Return the scratch categories of a processor's outputs, by output category."""
-    return {category.name: replace(category, name=f"{prefix}.{category.name}") for category in processor.outputs()}
+    """Return the scratch categories of a processor's outputs, by output category. They are on the main cluster."""
+    return {
+        category.name: replace(category, name=f"{prefix}.{category.name}", cluster=None)
+        for category in processor.outputs()
+    }
 
 
 @final

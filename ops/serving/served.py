@@ -206,11 +206,24 @@ def _find(app: App, processor: type[Processor]) -> ServedProcessor | str:
         [source] = writers
     if not issubclass(source, (Aggregator, Stateful)):
         return "only aggregators, stateful processors and stateless processors after them have results by key."
+    reason = _unreadable(source, steps)
+    if reason is not None:
+        return reason
+    return ServedProcessor(processor, source, tuple(steps), frozenset(_upstream(app, processor)))
+
+
+def _unreadable(source: type[Aggregator | Stateful], steps: Sequence[type[Stateless]]) -> str | None:
+    """Return the reason why the outputs of a source and the steps after it are no results by key; None if they are."""
     if any(len(as_tuple(each.writes)) != 1 for each in (source, *steps)):
         return "each processor on the way must write exactly one category. `penstock query --store` reads a remote store without output."
+    elsewhere = [
+        category.cluster for each in (source, *steps) for category in each.outputs() if category.cluster is not None
+    ]
+    if elsewhere:
+        return f"its results are on cluster {elsewhere[0]}, and the server reads the main cluster."
     if issubclass(source, Aggregator) and source.emit.differences:
         return "it writes differences instead of results. Remove `differences=True` from `emit`."
-    return ServedProcessor(processor, source, tuple(steps), frozenset(_upstream(app, processor)))
+    return None
 
 
 def _upstream(app: App, processor: type[Processor]) -> Iterable[str]:

@@ -18,6 +18,7 @@ from ...processors.shard.shard import HeldOutput
 from ...state.protocols import Outbox
 from ...transport.bus import Bus, Reader, TransactionalWriter, Writer
 from ...transport.changelog import rewrite_changelog_bucket
+from ...transport.clusters import cluster_of, settings_table
 from ...transport.errors import Aborted, BusUnreachable, CommitUnconfirmed, DeliveryFailed, Fenced, MessageRefused
 from ...transport.messages import CERTAINLY_FITS_BYTES, Bucket, Outgoing, Position, size_of
 from .changelog_replay import changelog_of, logged
@@ -332,5 +333,5 @@ class OutputSizes:
             raise MessageRefused(
                 f"A message for {category} has {size:,} bytes, and that category accepts {self._largest[category]:,}. Its checkpoint was not "
                 "saved. Make the record or the state smaller, or raise max.message.bytes of the category and message.max.bytes in "
-                "[kafka-settings]. Then start the worker again."
+                f"{settings_table(cluster_of(self._bus, category))}. Then start the worker again."
             )

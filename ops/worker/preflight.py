@@ -132,7 +132,7 @@ def warn_about_durability(processor: type[Processor], bus: Bus) -> None:
 def expect_categories(processor: type[Processor], categories: Iterable[AnyCategory], bus: Bus) -> None:
     """Raise MissingCategory or BucketMismatch if categories differ from a processor's declaration."""
     for category in categories:
-        expect_bucket_count(processor, category, _buckets(processor, bus, category.name))
+        expect_bucket_count(processor, category, _buckets(processor, bus, category))
 
 
 def _expect_rebuildable(processor: type[Processor], bus: Bus) -> None:
@@ -150,12 +150,13 @@ def _expect_rebuildable(processor: type[Processor], bus: Bus) -> None:
             )
 
 
-def _buckets(processor: type[Processor], bus: Bus, name: str) -> int:
+def _buckets(processor: type[Processor], bus: Bus, category: AnyCategory) -> int:
     try:
-        return bus.catalog.describe(name).spec.buckets
+        return bus.catalog.describe(category.name).spec.buckets
     except MissingCategory as error:
+        place = "the bus" if category.cluster is None else f"cluster {category.cluster}"
         raise MissingCategory(
-            f"{processor.__name__} needs category {name}, which is not on the bus. Nothing was started. Create the app's "
+            f"{processor.__name__} needs category {category.name}, which is not on {place}. Nothing was started. Create the app's "
             "categories with `penstock category create APP.py`. If it exists, this Kafka user may not read its description: `penstock acls APP.py` "
             "prints the rights that workers need."
         ) from error
@@ -164,7 +165,7 @@ def _buckets(processor: type[Processor], bus: Bus, name: str) -> int:
 def expect_side_inputs(processor: type[Processor], bus: Bus) -> None:
     """Raise MissingCategory if a category that a processor reads as a table is not on the bus; its number of buckets may differ."""
     for category in processor.side_inputs():
-        _buckets(processor, bus, category.name)
+        _buckets(processor, bus, category)
 
 
 def open_processor(processor: type[Processor], bus: Bus) -> Processor:

@@ -7,13 +7,14 @@ and the client would continue to read and write without an error.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Executor, Future
 
 from ...processors.declare.categories import AnyCategory
 from ...processors.declare.processor import Processor
 from ...transport.bus import Bus
 from ...transport.category_spec import Topic
+from ...transport.clusters import placement_of
 from ...transport.errors import BucketMismatch, BusUnreachable, TopicRecreated
 from ...transport.messages import Bucket
 from ..clock import Clock
@@ -77,7 +78,9 @@ class TopicWatch:
         self._expected: dict[str, str] = {}
         self._missing: dict[str, int] = {}
         self._asked_s = clock.monotonic_s()
-        self._answer: Future[dict[str, Topic]] | None = None
+        self._placement = placement_of(categories_of(processor))
+        self._clusters = [None, *dict.fromkeys(self._placement.values())]
+        self._answers: dict[str | None, Future[dict[str, Topic]]] = {}
 
     def expect(self, topic_ids: Mapping[str, str]) -> None:
         """Record the topics of an opened shard."""
@@ -101,13 +104,17 @@ class TopicWatch:
             TopicRecreated: a category was recreated or deleted.
             BucketMismatch: a category has another number of buckets.
         """
-        if self._answer is not None and self._answer.done():
-            answer, self._answer = self._answer, None
-            self._check(answer)
+        for cluster, answer in list(self._answers.items()):
+            if answer.done():
+                del self._answers[cluster]
+                self._check(answer, self._names(cluster))
         now_s = self._clock.monotonic_s()
-        if self._answer is None and self._expected and now_s - self._asked_s >= CHECK_EVERY_S:
+        if self._expected and now_s - self._asked_s >= CHECK_EVERY_S:
             self._asked_s = now_s
-            self._answer = self._threads.submit(self._bus.catalog.topics, self._names)
+            # One request for each cluster: the outage of one hides no change on another.
+            for cluster in self._clusters:
+                if cluster not in self._answers:
+                    self._answers[cluster] = self._threads.submit(self._bus.catalog.topics, self._names(cluster))
 
     def expect_same(self) -> None:
         """Check at once: if the bus does not have a position any more, the topic may have been recreated.
@@ -115,23 +122,26 @@ class TopicWatch:
         Raises:
             TopicRecreated, BucketMismatch: as in `check_if_due`.
         """
-        self._compare(self._bus.catalog.topics(self._names))
+        names = self._names(None)  # inputs and changelog are on the main cluster
+        self._compare(self._bus.catalog.topics(names), names)
 
-    @property
-    def _names(self) -> set[str]:
-        return {*self._expected, *(category.name for category in categories_of(self._processor))}
+    def _names(self, cluster: str | None) -> set[str]:
+        """Return the categories to check on a cluster."""
+        names = {*self._expected, *(category.name for category in categories_of(self._processor))}
+        return {name for name in names if self._placement.get(name) == cluster}
 
-    def _check(self, answer: Future[dict[str, Topic]]) -> None:
+    def _check(self, answer: Future[dict[str, Topic]], names: Collection[str]) -> None:
         try:
             topics = answer.result()
         except BusUnreachable as error:
             _LOG.debug("%s", error)  # the reader reports the outage, too
         else:
-            self._compare(topics)
+            self._compare(topics, names)
 
-    def _compare(self, topics: Mapping[str, Topic]) -> None:
+    def _compare(self, topics: Mapping[str, Topic], names: Collection[str]) -> None:
         expect_bucket_counts(self._processor, topics)
-        for name, topic_id in self._expected.items():
+        for name in self._expected.keys() & set(names):
+            topic_id = self._expected[name]
             if name in topics and topics[name].id != topic_id:
                 raise TopicRecreated(_recreated_message(self._processor.name, name, topic_id, topics[name].id))
             self._missing[name] = 0 if name in topics else self._missing.get(name, 0) + 1

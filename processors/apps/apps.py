@@ -97,13 +97,13 @@ def _expect_unique(processors: list[type[Processor]]) -> None:
             other = categories.setdefault(category.name, category)
             if other is not category and _shape(other) != _shape(category):
                 raise DeclarationError(
-                    f"Category {category.name} is declared twice, with different records, keys, buckets or partitioners. Declare it "
-                    "once and import it."
+                    f"Category {category.name} is declared twice, with different records, keys, buckets, partitioners or clusters. Declare "
+                    "it once and import it."
                 )
 
 
 def _shape(category: AnyCategory) -> tuple[object, ...]:
-    return (category.record, category.key, category.event_time, category.codec, category.partitioning)
+    return (category.record, category.key, category.event_time, category.codec, category.partitioning, category.cluster)
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,8 @@ ANY_KEY = "0"
 MAX_NAME = 249
 """The longest name of a category."""
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+LEGAL_CLUSTER = re.compile(r"[a-zA-Z0-9_-]+")
+"""The names of clusters."""
 
 
 def is_legal_name(name: str, longest: int = MAX_NAME) -> bool:
@@ -62,6 +64,8 @@ class Category(Generic[R]):
         compacted: whether a new topic keeps the latest message of each key, instead of all messages for the retention.
         replicas: the number of replicas of a new topic; by default three if the cluster has three brokers, else the cluster's default.
         settings: further settings of a new topic by Kafka's names, such as `{"compression.type": "zstd"}`. They override Penstock's.
+        cluster: the name of the Kafka cluster that contains it, as in `[clusters.NAME]` of the configuration; None for the main cluster.
+            Processors can write to another cluster than the main one, and not read from it.
 
     Raises:
         DeclarationError: the name is invalid; a field is missing; the event time is no time; the key is optional or has the wrong type.
@@ -89,6 +93,7 @@ class Category(Generic[R]):
     compacted: bool = False
     replicas: int | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
+    cluster: str | None = None
 
     # The same with unions of records. A checker cannot infer R from them, so they need `Category[Placed | Paid]`.
     if TYPE_CHECKING:
@@ -107,6 +112,7 @@ class Category(Generic[R]):
             compacted: bool = False,
             replicas: int | None = None,
             settings: Mapping[str, str] = ...,
+            cluster: str | None = None,
         ) -> None: ...
 
     def __post_init__(self) -> None:
@@ -182,6 +188,12 @@ class Category(Generic[R]):
             raise DeclarationError(
                 f"Category {self.name!r}: settings={self.settings!r} has the wrong type. Declare a dict of Kafka's setting names and their values, "
                 'both as str, such as {"compression.type": "zstd"}.'
+            )
+        cluster: object = self.cluster
+        if cluster is not None and not (isinstance(cluster, str) and LEGAL_CLUSTER.fullmatch(cluster)):
+            raise DeclarationError(
+                f"Category {self.name!r}: cluster={cluster!r} is invalid. Declare the name of a table [clusters.NAME] in the configuration (letters, "
+                "digits, '_' and '-'), or None for the main cluster."
             )
 
     def _check_fields(self) -> None:

@@ -258,6 +258,7 @@ class Processor(ABC):
             raise DeclarationError(
                 f"Processor {cls.__name__} declares an output category twice: {', '.join(names)}. Declare it once."
             )
+        _expect_clusters(cls)
 
     @classmethod
     def min_batch(cls) -> int:
@@ -305,6 +306,26 @@ class KeyedProcessor(Processor):
                 f"Processor {cls.__name__} sends late events to {cls.late.name}, a category of {cls.late.record_name}. Declare a category "
                 "with the record type of the input."
             )
+
+
+def _expect_clusters(cls: type[Processor]) -> None:
+    """Raise DeclarationError if another cluster than the main one has an input or exactly-once outputs."""
+    for category in (*cls.inputs(), *cls.side_inputs()):
+        if category.cluster is not None:
+            raise DeclarationError(
+                f"Processor {cls.__name__} reads {category.name}, which is on cluster {category.cluster}. Inputs must be on the main cluster, which also "
+                f"keeps the positions. Run {cls.__name__} with a configuration whose `kafka` is the cluster of its inputs, and declare `cluster` only "
+                "for categories that it writes. For inputs on several clusters, copy one of them to the main cluster first, with a processor or a "
+                "mirror."
+            )
+    elsewhere = next((category for category in cls.outputs() if category.cluster is not None), None)
+    if elsewhere is not None and cls.output_semantics is Semantics.EXACTLY_ONCE:
+        raise DeclarationError(
+            f"Processor {cls.__name__} declares outputs exactly once, and writes {elsewhere.name} on cluster {elsewhere.cluster}. A Kafka transaction "
+            "cannot include several clusters, so these outputs could be lost or repeated after a failure. Declare `output_semantics = "
+            "penstock.Semantics.AT_LEAST_ONCE`, with keys by which readers recognise a repeated output. Or write to the main cluster exactly once, "
+            f"and copy {elsewhere.name} with a mirror."
+        )
 
 
 def _expect_partitioners(cls: type[Processor]) -> None:

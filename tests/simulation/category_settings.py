@@ -11,6 +11,8 @@ from support.subjects import BUCKETS
 
 import penstock as ps
 
+SECOND_CLUSTER = "second"
+
 
 @dataclass(frozen=True)
 class CategorySettings:
@@ -21,12 +23,14 @@ class CategorySettings:
         avro: categories with Avro messages.
         stamped: categories whose messages have their writers' times.
         other_keyed: categories with another key, by a `Repartition`.
+        elsewhere: categories on the second cluster.
     """
 
     buckets: tuple[tuple[str, int], ...] = ()
     avro: frozenset[str] = frozenset()
     stamped: frozenset[str] = frozenset()
     other_keyed: frozenset[str] = frozenset()
+    elsewhere: frozenset[str] = frozenset()
 
     def buckets_of(self, name: str) -> int:
         """Return the number of buckets of a category."""
@@ -37,12 +41,15 @@ class CategorySettings:
         key: str | Callable[[Any], str] = other_key if name in self.other_keyed else "key"
         time = "hour" if record is Hourly else "at"
         codec = "avro" if name in self.avro else "json"
-        return ps.Category(name, record, key=key, event_time=time, buckets=self.buckets_of(name), codec=codec)  # type: ignore[arg-type]
+        cluster = SECOND_CLUSTER if name in self.elsewhere else None
+        buckets = self.buckets_of(name)
+        return ps.Category(name, record, key=key, event_time=time, buckets=buckets, codec=codec, cluster=cluster)  # type: ignore[arg-type]
 
     def __str__(self) -> str:
         lines = [f"{name} has {buckets} buckets" for name, buckets in self.buckets]
         lines += [f"{name} is Avro" for name in sorted(self.avro)]
         lines += [f"{name} has its writers' times" for name in sorted(self.stamped)]
+        lines += [f"{name} is on the second cluster" for name in sorted(self.elsewhere)]
         return "; ".join(lines)
 
 

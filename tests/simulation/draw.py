@@ -121,7 +121,14 @@ def _category_settings(rng: random.Random, profile: Profile, scenario: Scenario)
         frozenset(name for name in names if rng.random() < profile.avro and name not in plain),
         frozenset(name for name in names if rng.random() < profile.stamped),
         frozenset(keyed),
+        frozenset(_written_elsewhere(rng, profile, scenario.nodes[-1])),
     )
+
+
+def _written_elsewhere(rng: random.Random, profile: Profile, last: Node) -> list[str]:
+    """Draw whether the output of the last processor, which no other one reads, is on the second cluster."""
+    may_be = profile.elsewhere > 0 and last.output is not EXACT
+    return [f"{last.name}.out"] if may_be and rng.random() < profile.elsewhere else []
 
 
 def _may_delete(scenario: Scenario) -> bool:

@@ -14,6 +14,7 @@ import msgspec
 
 from penstock.processors.declare.partitioner import bucket_of
 from penstock.state.remote.protocols import Parts
+from penstock.transport.memory.cluster import Cluster
 from penstock.transport.messages import Bucket
 
 from .disks import SimulatedState
@@ -29,9 +30,10 @@ SCHEMAS = "penstock.schemas"
 
 def outputs(world: World, name: str) -> list[dict[str, Any]]:
     """Return the committed records of a category, without tombstones."""
-    if name not in world.cluster.topics:
+    cluster = world.cluster_of(name)
+    if name not in cluster.topics:
         return []
-    messages = (message for log in world.cluster.topic(name).logs for message in log.committed(0, ALL))
+    messages = (message for log in cluster.topic(name).logs for message in log.committed(0, ALL))
     return decoded(world, name, [value for value in (message.value() for message in messages) if value is not None])
 
 
@@ -39,24 +41,25 @@ def decoded(world: World, name: str, values: Sequence[bytes]) -> list[dict[str, 
     """Return records of a category as dictionaries."""
     if name not in world.scenario.category_settings.avro:
         return [json.loads(value) for value in values]
-    schemas = _schemas(world)
+    schemas = _schemas(world.cluster_of(name))
     return [_read_avro(value, schemas) for value in values]
 
 
 def deletions_by_key(world: World, name: str) -> dict[str, list[bool]]:
     """Return, by key, whether each committed message of a category is a tombstone, in order."""
     found: defaultdict[str, list[bool]] = defaultdict(list)
-    for log in world.cluster.topic(name).logs if name in world.cluster.topics else ():
+    cluster = world.cluster_of(name)
+    for log in cluster.topic(name).logs if name in cluster.topics else ():
         for message in log.committed(0, ALL):
             found[(message.key() or b"").decode()].append(message.value() is None)
     return dict(found)
 
 
-def _schemas(world: World) -> dict[bytes, Any]:
-    """Return the Avro schemas on the bus by fingerprint."""
-    if SCHEMAS not in world.cluster.topics:
+def _schemas(cluster: Cluster) -> dict[bytes, Any]:
+    """Return the Avro schemas on a cluster by fingerprint."""
+    if SCHEMAS not in cluster.topics:
         return {}
-    messages = world.cluster.log(Bucket(SCHEMAS, 0)).committed(0, ALL)
+    messages = cluster.log(Bucket(SCHEMAS, 0)).committed(0, ALL)
     return {message.key() or b"": json.loads(message.value() or b"null") for message in messages}
 
 
@@ -69,7 +72,7 @@ def _read_avro(value: bytes, schemas: dict[bytes, Any]) -> dict[str, Any]:
 
 def expect_placed(world: World, name: str) -> None:
     """Expect that repartitioned records are in the buckets of their new keys."""
-    logs = world.cluster.topic(name).logs
+    logs = world.cluster_of(name).topic(name).logs
     for number, log in enumerate(logs):
         for message in log.committed(0, ALL):
             key = message.key() or b""
@@ -116,9 +119,10 @@ def _saved(world: World, node: Node, bucket: Bucket) -> int:
 def digest(world: World) -> str:
     """Return a hash of messages, times and history; equal runs have equal digests."""
     hashed = hashlib.sha256()
-    for name in sorted(world.cluster.topics):
-        for log in world.cluster.topics[name].logs:
-            for message in log.committed(0, ALL):
-                hashed.update(repr((name, message.at, message.payload, message.arrived_ms)).encode())
+    for cluster in (world.cluster, world.second_cluster):
+        for name in sorted(cluster.topics):
+            for log in cluster.topics[name].logs:
+                for message in log.committed(0, ALL):
+                    hashed.update(repr((name, message.at, message.payload, message.arrived_ms)).encode())
     hashed.update(repr((world.scheduler.points, world.scheduler.now_ms, world.history)).encode())
     return hashed.hexdigest()[:16]

@@ -130,6 +130,8 @@ class FaultInjector:
                         self._scheduler.pause(machine.process, fault.duration_s)
             case FaultKind.BROKERS | FaultKind.MARKERS:
                 self._world.brokers.go_down(fault.duration_s, loses_markers=fault.kind is FaultKind.MARKERS)
+            case FaultKind.SECOND:
+                self._world.second_brokers.go_down(fault.duration_s)
             case FaultKind.CLEAN:
                 self._clean()
             case FaultKind.RECREATE | FaultKind.GROW | FaultKind.EXPIRE:

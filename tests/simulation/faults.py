@@ -28,6 +28,7 @@ class FaultKind(Enum):
     DELAY = "gives up a request that arrives late"
     """A request that the client gives up, but that the broker performs much later."""
     BROKERS = "the brokers are unreachable"
+    SECOND = "the brokers of the second cluster are unreachable"
     MARKERS = "the brokers are killed, and lose markers"
     """After the restart, the markers of expired transactions are missing in some buckets."""
     CUT = "commits, and the brokers are killed"
@@ -51,6 +52,7 @@ ON_EMPTY_DISKS = "on empty disks"
 GLOBAL_FAULTS = frozenset(
     {
         FaultKind.BROKERS,
+        FaultKind.SECOND,
         FaultKind.MARKERS,
         FaultKind.ROWS,
         FaultKind.STORE,

@@ -15,10 +15,13 @@ from penstock.processors.errors import PenstockError
 from penstock.processors.shard.checkpoints import Gap
 from penstock.processors.shard.shard import Shard
 from penstock.state.protocols import StateFolder
+from penstock.transport.bus import Bus
+from penstock.transport.clusters import Clusters, placement_of
 from penstock.transport.memory import MemoryBus
 
 from .archiving import SimulatedFiles, archiver
 from .backing_up import EVERY, ProcessBackups
+from .category_settings import SECOND_CLUSTER
 from .disks import Disk, SimulatedStates
 from .network import SimulatedNetwork
 from .nodes import Node
@@ -120,9 +123,10 @@ class Machines:
         if machine.node is None:
             self._archive(bus)
             return
-        processor = prepare(world.processors[machine.node], bus)
+        clusters = self._with_second_cluster(bus, process, world.processors[machine.node])
+        processor = prepare(world.processors[machine.node], clusters)
         config = WorkerConfig(
-            bus,
+            clusters,
             self._states(machine.node, machine, process, processor),
             machine.identity,
             self._backups(machine),
@@ -146,6 +150,15 @@ class Machines:
         with reporting.sweeping(worker):
             worker.run()
         world.note(process.name, "has stopped")
+
+    def _with_second_cluster(self, home: MemoryBus, process: Process, processor: type[ps.Processor]) -> Bus:
+        """Return a bus that also contains the processor's outputs on the second cluster."""
+        placement = placement_of(processor.outputs())
+        if not placement:
+            return home
+        world = self._world
+        network = SimulatedNetwork(self._scheduler, process, world.second_brokers, world.injector.strike)
+        return Clusters(home, {SECOND_CLUSTER: MemoryBus(cluster=world.second_cluster, network=network)}, placement)
 
     def _archive(self, bus: MemoryBus) -> None:
         world = self._world

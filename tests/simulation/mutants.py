@@ -63,6 +63,18 @@ MUTANTS: dict[str, Mutant] = {
     "schemas come later": Mutant(
         "Messages of a dead worker contain an unknown schema.", "avro", 100, repaired_faults.schemas_come_later
     ),
+    "schemas count before they are written": Mutant(
+        "Messages after an outage contain an unknown schema.",
+        "clusters",
+        100,
+        repaired_faults.schemas_count_before_they_are_written,
+    ),
+    "other clusters are not flushed": Mutant(
+        "Outputs on another cluster are lost with the process that wrote them.",
+        "clusters",
+        60,
+        repaired_faults.other_clusters_are_not_flushed,
+    ),
     "promises before their events": Mutant(
         "Downstream of two processors, windows complete before their events are read.",
         "long",

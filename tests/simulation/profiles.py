@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from support.subjects import EXACT, MOST
+from support.subjects import EXACT, LEAST, MOST
 
 from penstock.processors.declare.semantics import Semantics
 
@@ -53,6 +53,7 @@ class Profile:
         deletes: the probability of deleted rows in tables.
         sweeps: whether workers report, and abort transactions of workers that no longer report.
         snapshots: whether snapshots of the whole app are taken.
+        elsewhere: the probability that the last processor writes to a second cluster. Its outputs are not exactly once then.
     """
 
     name: str
@@ -75,6 +76,7 @@ class Profile:
     deletes: float = 0.0
     sweeps: bool = False
     snapshots: bool = False
+    elsewhere: float = 0.0
 
 
 _DEATHS = (FaultKind.KILL, FaultKind.KILL, FaultKind.STOP, FaultKind.POWER, FaultKind.DISK)
@@ -263,6 +265,15 @@ PROFILES = {
             buckets=(1, 2, 3),
             round_intervals_s=(0.2, 1.0, 2.0),
             snapshots=True,
+        ),
+        Profile(
+            "clusters",
+            (single, single, with_upstream, chain),
+            (FaultKind.SECOND, FaultKind.SECOND, FaultKind.SECOND, *_DEATHS, *_STALLS, FaultKind.BROKERS),
+            kinds=("stateless", "stateful", "unsure", "aggregator", "timers", "closing"),
+            outputs=(LEAST, MOST),
+            avro=0.3,
+            elsewhere=1.0,
         ),
     )
 }

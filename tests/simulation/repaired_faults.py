@@ -33,6 +33,8 @@ from penstock.processors.time.idleness import IdleDetector
 from penstock.processors.time.shard_time import ShardTime
 from penstock.state.remote.protocols import ShardVersion, Write
 from penstock.transport import category_rows
+from penstock.transport.clusters import _ClustersWriter
+from penstock.transport.codecs.avro import AvroCodec, fingerprint_with_logical_types, schema_of
 from penstock.transport.internal_topics import create_missing_categories
 from penstock.transport.memory.writers import MemoryTransactionalWriter
 from penstock.transport.messages import Outgoing
@@ -226,6 +228,26 @@ def schemas_come_later() -> AbstractContextManager[object]:
             self._cached[fingerprint] = schema
 
     return patch.object(Schemas, "add", add)
+
+
+def schemas_count_before_they_are_written() -> AbstractContextManager[object]:
+    """Take a schema for published although the bus did not answer."""
+    publish = AvroCodec._publish
+
+    def faulty_publish(self: AvroCodec) -> bytes:
+        self._fingerprint = fingerprint_with_logical_types(schema_of(self._record))
+        return publish(self)
+
+    return patch.object(AvroCodec, "_publish", faulty_publish)
+
+
+def other_clusters_are_not_flushed() -> AbstractContextManager[object]:
+    """Save positions before the outputs on another cluster are durable."""
+
+    def flush(self: _ClustersWriter) -> None:
+        self._home.flush()
+
+    return patch.object(_ClustersWriter, "flush", flush)
 
 
 def promises_before_their_events() -> AbstractContextManager[object]:

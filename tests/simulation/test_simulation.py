@@ -22,7 +22,7 @@ def test_every_guarantee_holds_despite_random_faults(profile: str) -> None:
     assert found.returncode == 0, found.stdout + found.stderr[-2_000:]
 
 
-@pytest.mark.parametrize("profile", ["mixed", "markers", "deletions", "archive"])
+@pytest.mark.parametrize("profile", ["mixed", "markers", "deletions", "archive", "clusters"])
 def test_a_seed_repeats_its_run_exactly(profile: str) -> None:
     """All messages and times are equal, also in another process with other hashes."""
     runs = [simulate("--profile", profile, "--seed", "3", "--no-shrink", hash_seed=seed) for seed in ("1", "2")]

@@ -79,6 +79,8 @@ class World:
         self.cluster = Cluster(self.clock.now_ms)
         self.brokers = Brokers(self.scheduler, self.cluster.transactions)
         self.bus = MemoryBus(cluster=self.cluster)
+        self.second_cluster = Cluster(self.clock.now_ms)
+        self.second_brokers = Brokers(self.scheduler, self.second_cluster.transactions)
         self.history: list[str] = []
         self.processors = {node: node.make(scenario.category_settings) for node in scenario.nodes}
         self.backup_store = SimulatedBackupStore()
@@ -92,7 +94,15 @@ class World:
         self.snapshots = SnapshotTaker(self)
         self._archive_checked_ms = 0.0
         self.scheduler.interfere = self.injector.interfere
-        self.scheduler.pass_time = self.cluster.tick
+        self.scheduler.pass_time = self._tick
+
+    def _tick(self) -> None:
+        self.cluster.tick()
+        self.second_cluster.tick()
+
+    def cluster_of(self, category: str) -> Cluster:
+        """Return the cluster that contains a category."""
+        return self.second_cluster if category in self.scenario.category_settings.elsewhere else self.cluster
 
     def note(self, process: str, text: str) -> None:
         """Add to the history."""
@@ -125,8 +135,8 @@ class World:
             for category in processor.side_inputs():
                 self.bus.create(CategorySpec.of(category))
         for category in {category.name: category for category in categories}.values():
-            self.bus.create(CategorySpec.of(category))
-            self.cluster.topic(category.name).uses_arrival_time = (
+            self.cluster_of(category.name).add(CategorySpec.of(category))
+            self.cluster_of(category.name).topic(category.name).uses_arrival_time = (
                 category.name not in self.scenario.category_settings.stamped
             )
         create_missing_categories(self.bus, WATERMARKS)

@@ -205,6 +205,26 @@ def test_a_table_of_a_command_overrides_settings_of_all_commands() -> None:
         ('[kafka-settings]\nx = 1\ngroup.id = "mine"', 3, ("group.id cannot be set", "group has the processor's name")),
         ('[kafka-settings]\n"acks" = 1', 2, ("acks cannot be set",)),
         ('[kafka-settings]\nsasl.password = ["hunter2"]', 2, ("sasl.password must be a string",)),
+        ("clusters = 3", 1, ("Write [clusters] on a line of its own",)),
+        ("[clusters]\norders = 3", 2, ("orders in [clusters] must be a table", "Write [clusters.orders]")),
+        ("[clusters.orders]", 1, ("[clusters.orders] needs the address of the cluster", 'kafka = "HOST:PORT"')),
+        ("[clusters.orders]\nkafka = 3", 1, ("[clusters.orders] needs the address",)),
+        ('[clusters."a b"]\nkafka = "x:1"', 1, ("the name of cluster 'a b' is invalid",)),
+        (
+            '[clusters.orders]\nkafka = "x:1"\nkafka-setings = 1',
+            3,
+            ("unknown setting kafka-setings in [clusters.orders]", "Did you mean `kafka-settings`?"),
+        ),
+        (
+            '[clusters.orders]\nkafka = "x:1"\nkafka-settings = 1',
+            3,
+            ("Write [clusters.orders.kafka-settings] on a line of its own",),
+        ),
+        (
+            '[clusters.orders]\nkafka = "x:1"\n[clusters.orders.kafka-settings]\nbootstrap.servers = "y:1"',
+            4,
+            ("bootstrap.servers cannot be set", "the setting kafka in [clusters.orders] replaces it"),
+        ),
         ('config = "x"', 1, ("unknown setting config",)),
         ('store = "${NOT_SET}"', 1, ("NOT_SET", "is not set")),
         ('store = "${}"', 1, ("is not a valid variable",)),
@@ -271,6 +291,25 @@ def test_an_unknown_kafka_setting_is_an_error_with_a_suggestion() -> None:
     assert SECRET not in message
 
 
+def test_a_command_connects_to_a_cluster_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wrong setting is reported with its line in the cluster's own table, and a wrong name with the most similar one."""
+    monkeypatch.setenv("KAFKA_PASSWORD", SECRET)
+    text = (
+        'kafka = "127.0.0.1:1"\n[clusters.orders]\nkafka = "127.0.0.1:2"\n[clusters.orders.kafka-settings]\n'
+        'security.protocol = "SASL_SSL"\nsasl.pasword = "${KAFKA_PASSWORD}"\n'
+    )
+    message = error_of(text, penstock_app, "category", "list", "--cluster", "orders")
+    assert "penstock.toml, line 6" in message
+    assert "Did you mean `sasl.password`?" in message
+    assert SECRET not in message
+
+    message = error_of(text, penstock_app, "category", "list", "--cluster", "order")
+    assert (
+        "--cluster names cluster order, and penstock.toml has no table [clusters.order]. Did you mean `orders`?"
+        in message
+    )
+
+
 def test_the_file_sets_environment_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     """Existing variables are kept. A variable that depends on an unset one is not set."""
     for name in ("NEW", "EXISTING", "DEPENDENT"):
@@ -329,6 +368,7 @@ def test_config_show_prints_settings_and_sources(paging: None, monkeypatch: pyte
         f'kafka = "broker:9093"\nstore = "postgresql://me:{SECRET}@db/x"\ndir = "here"\n'
         '[kafka-settings]\nsasl.password = "${KAFKA_PASSWORD}"\nsasl.username = "me"\nssl.key.pem = "${UNSET}"\n'
         f'[run]\nuntil-end = true\n[[paging.rules]]\nlag-s = 1\nwebhook = "https://{SECRET}"\n'
+        '[clusters.orders]\nkafka = "other:9093"\n[clusters.orders.kafka-settings]\nsasl.password = "${KAFKA_PASSWORD}"\n'
     )
     settings = {
         each["setting"]: (each["value"], each["source"])
@@ -343,6 +383,8 @@ def test_config_show_prints_settings_and_sources(paging: None, monkeypatch: pyte
         "kafka-settings: sasl.password": ("***", "penstock.toml, line 5: ${KAFKA_PASSWORD}"),
         "kafka-settings: sasl.username": ("me", "penstock.toml, line 6"),
         "kafka-settings: ssl.key.pem": (None, "penstock.toml, line 7: ${UNSET}, not set"),
+        "clusters.orders: kafka": ("other:9093", "penstock.toml, line 14"),
+        "clusters.orders.kafka-settings: sasl.password": ("***", "penstock.toml, line 16: ${KAFKA_PASSWORD}"),
         "run: until-end": (True, "penstock.toml, line 9"),
         "paging: rules": ([{"lag-s": 1, "webhook": "***"}], "penstock.toml, line 10"),
     }

@@ -15,8 +15,9 @@ from ...processors.declare.keys import InvalidKey
 from ...processors.declare.metadata import metadata_of, payload_of
 from ...processors.declare.tombstones import Tombstone
 from ..bus import Bus
+from ..clusters import cluster_of, placed_on
 from ..messages import Outgoing, outgoing
-from ..tables.schemas import Schemas
+from ..tables.schemas import SCHEMAS, Schemas
 from .avro import AvroCodec
 from .dead_letters import DeadLetterCodec
 from .json_codec import JsonCodec
@@ -25,11 +26,11 @@ from .validated import validated
 
 
 class Codecs:
-    """Codecs by category, which share a cache of the schemas on one bus."""
+    """Codecs by category, which share a cache of the schemas on each cluster of a bus."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
-        self._schemas = Schemas(bus)
+        self._schemas: dict[str | None, Schemas] = {}
         self._codecs: dict[str, Codec] = {}
 
     def open(self, categories: Iterable[AnyCategory]) -> None:
@@ -62,7 +63,7 @@ class Codecs:
             return DeadLetterCodec(lambda: self._bus.catalog.message_limit(category.name))
         event_time = category.times.field
         key = category.key if isinstance(category.key, str) else None
-        codec = self._opened(category.codec, payload_of(category.name, category.record, event_time, key))
+        codec = self._opened(category, payload_of(category.name, category.record, event_time, key))
         whole = (
             MessageFieldsCodec(category.record_types[0], event_time, codec, category.decode_key)
             if metadata_of(category.record_types[0])
@@ -70,10 +71,18 @@ class Codecs:
         )
         return validated(whole, category)
 
-    def _opened(self, codec: CodecName | CodecSpec, payload: Payload) -> Codec:
+    def _opened(self, category: AnyCategory, payload: Payload) -> Codec:
+        codec: CodecName | CodecSpec = category.codec
         if codec == "avro":
-            return AvroCodec(payload, self._schemas)
+            return AvroCodec(payload, self._schemas_beside(category))
         return JsonCodec(payload) if isinstance(codec, str) else codec.open(payload)
+
+    def _schemas_beside(self, category: AnyCategory) -> Schemas:
+        """Return the schemas on the cluster of a category, where its other readers find them."""
+        cluster = cluster_of(self._bus, category.name)
+        if cluster not in self._schemas:
+            self._schemas[cluster] = Schemas(placed_on(self._bus, SCHEMAS.name, cluster))
+        return self._schemas[cluster]
 
 
 def whole_record_json(category: AnyCategory) -> Codec:
