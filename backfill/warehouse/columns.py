@@ -315,9 +315,20 @@ def _lowered(shape: Any, values: Sequence[Any]) -> Sequence[Any]:
     """Return a field's values in the form that Arrow accepts."""
     if _is_native(shape):
         return values
-    return [
-        _with_pairs(shape, value) for value in msgspec.to_builtins(values, builtin_types=_NATIVE, enc_hook=encode_model)
-    ]
+    lowered: Sequence[Any] = msgspec.to_builtins(values, builtin_types=_NATIVE, enc_hook=encode_model)
+    return [_with_pairs(shape, value) for value in lowered] if _differs_from_builtins(shape) else lowered
+
+
+def _differs_from_builtins(declared: Any) -> bool:
+    """Return whether Arrow needs another form than msgspec's: pairs of a map, the JSON of any value, or fields that msgspec omits."""
+    shape, _ = without_null(declared)
+    match shape:
+        case shapes.ListType() | shapes.VarTupleType():
+            return _differs_from_builtins(shape.item_type)
+        case shapes.StructType() | shapes.DataclassType():
+            omits = isinstance(shape, shapes.StructType) and shape.cls.__struct_config__.omit_defaults
+            return omits or any(_differs_from_builtins(field.type) for field in shape.fields)
+    return isinstance(shape, (shapes.DictType, shapes.AnyType))
 
 
 def _is_native(declared: Any) -> bool:

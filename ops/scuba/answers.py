@@ -23,7 +23,7 @@ class TableInfo(msgspec.Struct, frozen=True):
     """A table, and how far it is behind.
 
     Args:
-        table: its name, which is the name of the category.
+        table: the name of its category.
         columns: its columns.
         rows: the number of rows.
         size_bytes: their estimated size.

@@ -98,21 +98,21 @@ class QueryCompiler:
         where = self._where(query)
         time = quoted(query.time)
         start = f"{time} - (({time} % {every_ms}) + {every_ms}) % {every_ms} AS start"
-        parameters: list[Any] = []
-        series = "0"
-        condition = where.text
+        source, series, parameters = quoted(query.table), "0", list[Any]()
         if query.group_by:
-            cases = []
-            for at, group in enumerate(groups):
-                same = " AND ".join(f"{self._column(name)} IS NOT DISTINCT FROM ?" for name in query.group_by)
-                cases.append(f"WHEN {same} THEN {at}")
-                parameters += group
-            series = f"CASE {' '.join(cases)} END"
-        values = self._values(query)
-        source = f"(SELECT *, {series} AS penstock_series FROM {quoted(query.table)} {condition})"
+            width = len(query.group_by)
+            keys = [f"penstock_key{at}" for at in range(width)]
+            shown = ", ".join(f"({', '.join([str(at), *['?'] * width])})" for at in range(len(groups)))
+            same = [
+                f"{self._column(name)} IS NOT DISTINCT FROM {key}"
+                for name, key in zip(query.group_by, keys, strict=True)
+            ]
+            series = "penstock_series"
+            source += f" JOIN (VALUES {shown}) AS shown({series}, {', '.join(keys)}) ON {' AND '.join(same)}"
+            parameters = [value for group in groups for value in group]
         text = (
-            f"SELECT {start}, penstock_series, {', '.join(values)} FROM {source} WHERE penstock_series IS NOT NULL "
-            f"GROUP BY ALL ORDER BY 1, 2 LIMIT {MAX_POINTS + 1}"
+            f"SELECT {start}, {series}, {', '.join(self._values(query))} FROM {source} {where.text} GROUP BY ALL "
+            f"ORDER BY 1, 2 LIMIT {MAX_POINTS + 1}"
         )
         return Sql(text, [*parameters, *where.parameters])
 
@@ -238,7 +238,7 @@ class QueryCompiler:
 
     @staticmethod
     def _sampled_mean(column: str) -> tuple[str, str]:
-        """Return the ratio of two estimates; the variance is the one of its linear approximation."""
+        """Return the ratio of two estimates; the variance comes from its linear approximation."""
         value, has_value = f"{column}::DOUBLE", f"FILTER (WHERE {column} IS NOT NULL)"
         total = f"(sum({_WEIGHT}) {has_value})"
         mean = f"(sum({value} * {_WEIGHT}) / {total})"

@@ -163,7 +163,6 @@ class Ingester:
         while not self._closed.is_set():
             try:
                 self.run_once(READ_WAIT_S)
-                self.problem = ""
             except PenstockError as error:
                 self.problem = str(error)
                 if limiter.is_due():
@@ -206,6 +205,7 @@ class Ingester:
         if now_s - self._checked_s >= CHECK_EVERY_S:
             self._checked_s = now_s
             self._check()
+        self.problem = ""
 
     def _opened_scanner(self) -> Scanner:
         """Begin where each bucket was read to; in a new topic, at the oldest event that is kept."""

@@ -9,7 +9,7 @@ import msgspec
 from ..serving.parameters import BadQuery, TimeSpan, parse_span_ms, parse_time_ms
 
 DEFAULT_SERIES = 7
-"""The number of groups in an answer. More lines in one plot are hard to distinguish."""
+"""The number of groups in an answer. A plot with more lines is hard to read."""
 
 Function = Literal["count", "sum", "avg", "min", "max", "p50", "p95", "p99", "distinct"]
 Operator = Literal["=", "!=", "<", "<=", ">", ">=", "in", "not in", "contains", "starts with", "is null", "is not null"]

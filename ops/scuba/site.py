@@ -1,5 +1,6 @@
 """The HTTP interface of Scuba.
 
+GET  /           the page; its files are in page/, and shared ones in ops/dashboard/page/
 GET  /tables     the tables, their columns, and how far they are behind
 POST /query      aggregates by group and time: an `ExploreQuery`
 POST /samples    rows as they are: a `SampleQuery`
@@ -10,6 +11,7 @@ GET  /health     whether it runs
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
@@ -17,16 +19,19 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
+from starlette.responses import FileResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
 
 from ...processors.errors import PenstockError
 from ..dashboard.access import Access, AccessMiddleware, GuardedSite
+from ..dashboard.site import PAGE as DASHBOARD_PAGE
 from ..serving.parameters import BadQuery
 from .explorer import Busy, Explorer
 from .queries import ExploreQuery, SampleQuery, SqlQuery
 
 SCUBA = GuardedSite("Scuba server", "the content of events", "penstock scuba serve", "PENSTOCK_SCUBA_TOKEN")
+PAGE = Path(__file__).parent / "page"
 MAX_BODY = 1 << 20
 """The largest body of a request, in bytes."""
 _encode = msgspec.json.Encoder(enc_hook=str).encode
@@ -45,6 +50,9 @@ def create_site(explorer: Explorer, access: Access) -> Starlette:
         access: the access rules.
     """
     routes = [
+        Route("/", lambda _: FileResponse(PAGE / "index.html")),
+        Mount("/page", StaticFiles(directory=PAGE, follow_symlink=True)),
+        Mount("/shared", StaticFiles(directory=DASHBOARD_PAGE, follow_symlink=True)),
         Route("/tables", _answering(lambda _: explorer.tables())),
         Route("/health", _answering(lambda _: {"status": "running"})),
         Route("/query", _asking(ExploreQuery, explorer.explore), methods=["POST"]),

@@ -25,7 +25,6 @@ from penstock.transport.messages import Outgoing
 
 START_MS = 1_790_000_000_000
 KEEP = timedelta(hours=2)
-MEMORY = 1 << 28
 
 
 class Device(ps.Record, frozen=True):
@@ -123,6 +122,7 @@ def scuba_on(
     file: Path | None = None,
     rate: float = ALL,
     max_bytes: int = 1 << 30,
+    memory: int = 1 << 28,
     limits: QueryLimits | None = None,
     categories: Sequence[AnyCategory] = (hits,),
 ) -> Iterator[Scuba]:
@@ -130,7 +130,7 @@ def scuba_on(
     tables = {category.name: (category, FlatColumns(category)) for category in categories}
     schemas = {name: columns.schema for name, (_, columns) in tables.items()}
     options = IngestOptions(KEEP, SampleRate(rate), max_bytes)
-    store = ScubaStore(schemas, file, MEMORY, options.rate)
+    store = ScubaStore(schemas, file, memory, options.rate)
     try:
         yield Scuba(bus, clock, store, tables, options, limits)
     finally:

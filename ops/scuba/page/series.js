@@ -1,0 +1,52 @@
+// A time series as SVG: one line for each group. A line ends where an interval has no events.
+
+import { el, svg } from "../shared/dom.js";
+import { short, time } from "../shared/format.js";
+
+const [LEFT, RIGHT, TOP, BOTTOM] = [56, 10, 8, 22];
+const LABEL_WIDTH = 150;
+
+export function series(answer, names, everyMs) {
+  const picture = svg("svg", { role: "img", "aria-label": `${answer.aggregates[0]} over time, ${names.length} lines` });
+  const observer = new ResizeObserver(() => draw(picture, answer, everyMs));
+  observer.observe(picture);
+  return { element: el("figure", { class: "card series" }, picture), close: () => observer.disconnect() };
+}
+
+function draw(picture, answer, everyMs) {
+  const { width, height } = picture.getBoundingClientRect();
+  const points = answer.points.filter((point) => point.values[0].value !== null);
+  if (!width || !points.length) return;
+  const values = points.map((point) => Number(point.values[0].value));
+  const [low, high] = [Math.min(0, ...values), Math.max(...values)];
+  const [from, to] = [points[0].start_ms, Math.max(points[points.length - 1].start_ms, points[0].start_ms + everyMs)];
+  const x = (ms) => LEFT + ((width - LEFT - RIGHT) * (ms - from)) / (to - from);
+  const y = (value) => TOP + (height - TOP - BOTTOM) * (1 - (value - low) / (high - low || 1));
+  picture.setAttribute("viewBox", `0 0 ${width} ${height}`);
+  picture.replaceChildren(...axes(width, height, { low, high, from, to }, x, y),
+    ...answer.rows.flatMap((_, at) => line(points.filter((point) => point.series === at), at, everyMs, x, y)));
+}
+
+function axes(width, height, { low, high, from, to }, x, y) {
+  const rules = [low, (low + high) / 2, high].flatMap((value) => [
+    svg("line", { class: "rule", x1: LEFT, x2: width - RIGHT, y1: y(value), y2: y(value) }),
+    svg("text", { x: LEFT - 7, y: y(value) + 4, "text-anchor": "end" }, short(value)),
+  ]);
+  const labels = Math.max(2, Math.floor((width - LEFT) / LABEL_WIDTH));
+  const ticks = Array.from({ length: labels }, (_, at) => from + ((to - from) * at) / (labels - 1));
+  return [...rules, ...ticks.map((ms, at) =>
+    svg("text", { x: x(ms), y: height - 6, "text-anchor": at === 0 ? "start" : at === labels - 1 ? "end" : "middle" }, time(Math.round(ms)).slice(5)))];
+}
+
+function line(points, at, everyMs, x, y) {
+  const runs = [];
+  points.forEach((point, index) => {
+    if (!index || point.start_ms - points[index - 1].start_ms > everyMs) runs.push([]);
+    runs[runs.length - 1].push(`${x(point.start_ms).toFixed(1)},${y(Number(point.values[0].value)).toFixed(1)}`);
+  });
+  return runs.map((run) => {
+    if (run.length > 1) return svg("polyline", { class: `s${at + 1}`, points: run.join(" ") });
+    const [cx, cy] = run[0].split(",");
+    return svg("circle", { class: `s${at + 1}`, cx, cy, r: 2.2 });
+  });
+}
