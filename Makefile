@@ -8,7 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help docs demo day test test-gaps check simulate soak soak-killer bench bench-semantics bench-remote bench-dag bench-timers bench-standstill bench-backfill lock format clean
+.PHONY: help docs demo day test test-gaps check simulate soak soak-killer bench bench-semantics bench-remote bench-dag bench-timers bench-scuba bench-standstill bench-backfill lock format clean
 
 help:
 	@echo "make demo    run the flights example on a local Kafka, then the same processors in Spark, and compare"
@@ -25,6 +25,7 @@ help:
 	@echo "make bench-remote     ways of writing to PostgreSQL and Redis, by the time between checkpoints (5 minutes; likewise)"
 	@echo "make bench-dag        latency and watermark lag through one to four processors (5 minutes; likewise)"
 	@echo "make bench-timers     memory for ten million pending timers (5 minutes)"
+	@echo "make bench-scuba      rows per second and query times of Scuba over 10 million rows (10 minutes; likewise)"
 	@echo "make bench-standstill how long outputs pause while a deployment is operated (15 minutes; likewise)"
 	@echo "make bench-backfill   50 million events archived, and gone through in Spark beside the same by hand (an hour; likewise)"
 	@echo "make lock    update requirements.lock from pyproject.toml"
@@ -91,6 +92,9 @@ bench-dag: $(READY)
 
 bench-timers: $(READY)
 	$(BIN)/python benchmarks/pending_timers.py
+
+bench-scuba: $(READY)
+	$(BIN)/python -m benchmarks.scuba
 
 bench-standstill: $(READY)
 	$(BIN)/python benchmarks/standing_still.py

@@ -205,6 +205,8 @@ def tail(
     if condition is not None and condition.mismatched:
         records = counted(condition.mismatched, "record")
         note(f"The condition does not fit the types of the fields of {records} of {read:,}.")
+    elif not count:
+        note(f"No record was shown; {counted(read, 'record')} read.")
 
 
 def _described(place: Bucket, message: Message, value: Any, *, headers: bool) -> dict[str, Any]:

@@ -191,9 +191,10 @@ class BatchProcessor:
             shard.reach(bucket.category, end)
 
     def _stop(self, shard: OpenShard, batch: RawBatch, event: RejectedEvent) -> StopAtEvent:
+        name = type(self._processor).__name__
+        suspects = name if event.cause is not None else f"{name} or the producer of these events"
         remedy = event.remedy or (
-            f"Fix {type(self._processor).__name__} or the producer of these events, or send them to "
-            f"{dead_letters_of(type(self._processor)).name} (`{event.setting}`)."
+            f"Fix {suspects}, or send such events to {dead_letters_of(type(self._processor)).name} (`{event.setting}`)."
         )
         return self._stop_at(shard, batch, event.at, f"{event.reason}.", remedy)
 

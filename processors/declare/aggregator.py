@@ -171,7 +171,12 @@ class Aggregator(KeyedProcessor, Generic[Event, Value, Output]):
         super().check()
         check_methods(cls, _METHODS)
         expect_pair(f"Aggregator {cls.__name__}", cls.state_semantics, cls.output_semantics)
-        if not isinstance(getattr(cls, "monoid", None), Monoid):
+        monoid: object = getattr(cls, "monoid", None)
+        if isinstance(monoid, type) and issubclass(monoid, Monoid):
+            raise DeclarationError(
+                f"Aggregator {cls.__name__} declares the class {monoid.__name__}, not a monoid. Nothing was read. Create one: `monoid = {monoid.__name__}(…)`."
+            )
+        if not isinstance(monoid, Monoid):
             raise DeclarationError(
                 f"Aggregator {cls.__name__} has no monoid. Declare `monoid = …`, such as `penstock.monoids.Count()`."
             )

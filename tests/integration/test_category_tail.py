@@ -50,6 +50,14 @@ def test_only_matching_records_are_shown(cli: Cli, orders: str, options: tuple[s
     assert ("does not fit the types of the fields of 1 record of 14" in done.stderr) == ("amount" in str(options))
 
 
+def test_a_filter_without_a_match_says_so(cli: Cli, orders: str) -> None:
+    """With the number of records that it was compared with."""
+    done = cli("category", "tail", orders, "--from", "0", "--no-follow", "--key", "nobody")
+
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "No record was shown; 14 records read." in done.stderr
+
+
 def test_headers_are_shown_without_their_control_characters(cli: Cli, orders: str) -> None:
     """In JSON they are escaped, too."""
     shown = cli.ok("category", "tail", orders, "--from", "0", "--limit", "1", "--headers")

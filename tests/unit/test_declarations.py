@@ -100,6 +100,10 @@ def stateful(**attributes: Any) -> Any:
         (lambda: stateful(state=int, checkpoint=5).check(), "such as penstock.CheckpointInterval"),
         (lambda: type("A", (ps.Aggregator,), {"reads": events}).check(), "Declare `monoid"),  # type: ignore[attr-defined]
         (
+            lambda: type("A", (ps.Aggregator,), {"reads": events, "monoid": ps.monoids.Sum}).check(),  # type: ignore[attr-defined]
+            "declares the class Sum, not a monoid",
+        ),
+        (
             lambda: type(
                 "A", (ps.Aggregator,), {"reads": events, "writes": others, "monoid": ps.monoids.Count()}
             ).check(),  # type: ignore[attr-defined]

@@ -77,6 +77,23 @@ def test_a_stream_of_another_codec_does_not_become_dead_letters() -> None:
     assert driver.bus.committed("keeping", "clicks") == {0: 99}
 
 
+class Stopping(Keeping):
+    """Stops at each bad event."""
+
+    on_error = on_undecodable = ps.ErrorPolicy.STOP
+
+
+def test_an_exception_is_not_blamed_on_the_producer() -> None:
+    """The message of an exception names the processor; of a malformed event, also its producer."""
+    with pytest.raises(EventRejected) as raised:
+        Driver(Stopping).send(clicks, [RAISES])
+    with pytest.raises(EventRejected) as malformed:
+        Driver(Stopping).send(clicks, [BROKEN])
+
+    assert "Fix Stopping, or send such events to" in str(raised.value)
+    assert "Fix Stopping or the producer of these events, or send such events to" in str(malformed.value)
+
+
 def test_a_few_bad_events_become_dead_letters() -> None:
     """A topic with fewer events than the limit may contain only bad events."""
     driver = Driver(Keeping)
