@@ -51,7 +51,7 @@ def expect_compatible(
     progress: Progress,
     maintenance: MaintenanceOperation | None = None,
 ) -> None:
-    """Check that the saved state matches a processor's declaration.
+    """Check that the saved state matches a processor's declaration. A changed query with the same state is reported.
 
     Args:
         processor: the processor to deploy.
@@ -75,6 +75,12 @@ def expect_compatible(
         raise IncompatibleState(
             f"{processor.__name__} was not deployed, and running workers continue. {incompatibilities[0].message} "
             f"{_alternatives(processor, target, conversion)}"
+        )
+    if last is not None and last.shape.state is not None and last.shape.query != Shape.of(processor).query:
+        progress(
+            f"The query of {processor.name} has changed since {last.label}, and its saved state still fits: it is kept, and contains what the "
+            f"old query made of earlier events. To recompute it from the archive: `penstock undeploy {processor.name}`, `penstock bootstrap {target} "
+            "--overwrite`, and deploy again."
         )
 
 

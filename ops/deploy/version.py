@@ -74,16 +74,18 @@ class Shape(msgspec.Struct, frozen=True):
     Args:
         state: the type and layout of the saved state; None without state.
         inputs: the number of buckets by category.
+        query: the SQL query that the processor works for; empty for a processor in Python. A changed query may keep the state.
     """
 
     state: str | None
     inputs: dict[str, int]
+    query: str = ""
 
     @staticmethod
     def of(processor: type[Processor]) -> Shape:
         """Return the shape of a declared processor."""
         inputs = {category.name: category.buckets for category in processor.inputs()}
-        return Shape(processor.state_shape(), inputs)
+        return Shape(processor.state_shape(), inputs, " ".join(processor.sql_query.split()))
 
     @property
     def buckets(self) -> int:

@@ -131,7 +131,7 @@ def _plan(compiled: SqlApp, processor: type[Processor]) -> ProcessorPlan:
         late=timing.late,
         state=processor.state_semantics.value if is_keyed else None,
         output=processor.output_semantics.value,
-        query=processor.__doc__ or "",
+        query=processor.sql_query,
     )
 
 

@@ -104,6 +104,7 @@ class Processor(ABC):
             incomplete window. Watermarks of downstream processors stay behind by this time.
         trace_context: whether an output has the trace context (the headers `traceparent` and `tracestate`) of the event whose processing
             returned it. For stateless and stateful processors without `ordered`.
+        sql_query: the SQL query that the processor works for, as written; empty for a processor in Python.
 
     Class attributes of processors with state:
         state_semantics: how often each event counts in the state after a failure.
@@ -134,6 +135,7 @@ class Processor(ABC):
     idle_after: ClassVar[timedelta | None] = timedelta(minutes=1)
     max_output_delay: ClassVar[timedelta] = timedelta()
     trace_context: ClassVar[bool] = False
+    sql_query: ClassVar[str] = ""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

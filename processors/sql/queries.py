@@ -181,7 +181,7 @@ class Query:
         """Return a processor with the name of its output table."""
         declared: dict[str, Any] = {
             "__module__": self.module,
-            "__doc__": self.statement.words,
+            "sql_query": self.statement.words,
             "name": output.name,
             "writes": output.category,
             **members,

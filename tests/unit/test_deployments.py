@@ -192,6 +192,18 @@ def test_an_incompatible_declaration_is_rejected_with_alternatives(tmp_path: Pat
     assert (f"`penstock undeploy totals`, {command}" in message) == (change == "another state type")
 
 
+def test_a_changed_query_with_the_same_state_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The state is kept, so the report says what it contains and how to recompute it. Spaces do not count."""
+    old = changed(Hours, sql_query="SELECT count(*)\n  FROM readings")
+    check(old, tmp_path, Shape.of(changed(Hours, sql_query="SELECT count(*) FROM readings")))
+    assert capsys.readouterr().out == ""
+    check(changed(Hours, sql_query="SELECT count(*) FROM readings WHERE value > 5"), tmp_path, Shape.of(old))
+
+    reported = capsys.readouterr().out
+    assert "The query of hours has changed since hours@1, and its saved state still fits" in reported
+    assert "`penstock bootstrap app.py:Hours --overwrite`" in reported
+
+
 def test_after_a_migration_the_old_version_is_compatible(tmp_path: Path) -> None:
     """Only if the saved state has the declared type."""
     new, old = changed(Totals, state=float), Shape.of(Totals)
