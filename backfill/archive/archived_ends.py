@@ -1,4 +1,4 @@
-"""The archiver's consumer group, and the offsets up to which a category is archived while archivers may be running."""
+"""The offsets up to which a category is archived while archivers may be running."""
 
 from __future__ import annotations
 
@@ -7,11 +7,7 @@ from ...transport.messages import Bucket
 from ..errors import BackfillRefused
 from ..warehouse.owners import bucket_notes
 from ..warehouse.warehouse import Warehouse
-
-
-def group_of(category: str) -> str:
-    """Return the consumer group that archives a category."""
-    return f"archiver.{category}"
+from .consumer_group import group_of
 
 
 def archived_ends(bus: Bus, warehouse: Warehouse, category: str) -> dict[int, int]:

@@ -29,8 +29,8 @@ from ..warehouse.notes import BucketNote, bucket_note, claim_note, epochs_among,
 from ..warehouse.owners import Owners, claim, note_of
 from ..warehouse.warehouse import WRITERS, Warehouse
 from .archive_options import ArchiveMetrics, ArchiveOptions
-from .archived_ends import group_of
 from .completeness import BucketDays, CompleteDays
+from .consumer_group import group_of
 from .segments import LateAdditions, Segment, UnwrittenSegment
 
 _LOG = logging.getLogger("penstock.archiver")

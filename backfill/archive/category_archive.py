@@ -32,10 +32,10 @@ from ..warehouse.notes import BucketNote, bucket_note, write_note
 from ..warehouse.owners import Owners, final_notes
 from ..warehouse.warehouse import Warehouse
 from .archive_options import ArchiveMetrics, ArchiveOptions
-from .archived_ends import group_of
 from .archived_rows import ArchivedRows
 from .bucket_opener import BucketOpener, OpenBucket
 from .completeness import CompleteDays, day_passed
+from .consumer_group import group_of
 from .idle_buckets import IdleBuckets
 from .segments import write_changed
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from ...transport.bus import Bus
 from ...transport.messages import Bucket
 from ...transport.offset_range import OffsetRange
-from ..archive.archived_ends import group_of
+from ..archive.consumer_group import group_of
 from ..errors import BackfillRefused
 from ..warehouse.archive_settings import settings_of
 from ..warehouse.listing import Listing

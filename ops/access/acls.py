@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from ...backfill.archive.archived_ends import group_of
+from ...backfill.archive.consumer_group import group_of
 from ...processors.declare.dead_letters import dead_letters_of
 from ...processors.declare.processor import Processor
 from ...processors.shard.checkpoints import Step, steps_of

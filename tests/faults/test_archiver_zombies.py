@@ -15,7 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 from support.archivers import Reading, readings_of, start
 
-from penstock.backfill.archive.archived_ends import archived_ends, group_of
+from penstock.backfill.archive.archived_ends import archived_ends
+from penstock.backfill.archive.consumer_group import group_of
 from penstock.backfill.warehouse.layout import DAY_MS, Note, Stored, StoredFile
 from penstock.backfill.warehouse.listing import Listing
 from penstock.backfill.warehouse.warehouse import open_warehouse

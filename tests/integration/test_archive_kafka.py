@@ -9,8 +9,8 @@ import msgspec
 import pyarrow.parquet as pq
 
 import penstock as ps
-from penstock.backfill.archive.archived_ends import group_of
 from penstock.backfill.archive.archiver import Archiver
+from penstock.backfill.archive.consumer_group import group_of
 from penstock.backfill.warehouse.listing import Listing
 from penstock.backfill.warehouse.warehouse import Warehouse, open_warehouse
 from penstock.transport.category_spec import CategorySpec

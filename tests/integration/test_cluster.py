@@ -18,8 +18,8 @@ from pyspark.sql import SparkSession
 from support.cli import Cli
 from support.spark_cluster import SETTINGS, SparkCluster, running_cluster
 
-from penstock.backfill.archive.archived_ends import group_of
 from penstock.backfill.archive.archiver import Archiver
+from penstock.backfill.archive.consumer_group import group_of
 from penstock.backfill.run.backfill import NodeResult, run_backfill
 from penstock.backfill.run.bootstrap import BootstrapTarget, bootstrap
 from penstock.backfill.warehouse.warehouse import Warehouse, open_warehouse

@@ -11,9 +11,10 @@ import pytest
 from support.warehouses import MemoryWarehouse
 
 import penstock as ps
-from penstock.backfill.archive.archived_ends import archived_ends, group_of
+from penstock.backfill.archive.archived_ends import archived_ends
 from penstock.backfill.archive.archiver import Archiver
 from penstock.backfill.archive.category_archive import FENCED_PAUSE_S
+from penstock.backfill.archive.consumer_group import group_of
 from penstock.backfill.warehouse.listing import Listing
 from penstock.backfill.warehouse.schema_evolution import table_of
 from penstock.transport.category_spec import CategorySpec

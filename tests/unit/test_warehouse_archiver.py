@@ -16,8 +16,8 @@ from support.warehouses import Killed, MemoryWarehouse, dying_warehouse
 
 import penstock as ps
 from penstock.backfill.archive import bucket_opener, segments
-from penstock.backfill.archive.archived_ends import group_of
 from penstock.backfill.archive.archiver import Archiver
+from penstock.backfill.archive.consumer_group import group_of
 from penstock.backfill.errors import ArchiveGap, ArchiveRefused
 from penstock.backfill.warehouse.layout import DAY_MS, StoredFile
 from penstock.backfill.warehouse.listing import Listing

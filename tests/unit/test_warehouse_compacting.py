@@ -9,10 +9,10 @@ import pytest
 from support.warehouses import Killed, MemoryWarehouse, dying_warehouse
 
 import penstock as ps
-from penstock.backfill.archive.archived_ends import group_of
 from penstock.backfill.archive.archiver import Archiver
 from penstock.backfill.archive.compaction import compact
 from penstock.backfill.archive.completeness import LatenessAllowance
+from penstock.backfill.archive.consumer_group import group_of
 from penstock.backfill.errors import ArchiveRefused
 from penstock.backfill.warehouse.layout import DAY_MS, day_of
 from penstock.backfill.warehouse.listing import Listing

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from support.warehouses import Killed, MemoryWarehouse, dying_warehouse
 
 import penstock as ps
-from penstock.backfill.archive.archived_ends import group_of
 from penstock.backfill.archive.archiver import Archiver
+from penstock.backfill.archive.consumer_group import group_of
 from penstock.backfill.errors import ArchiveRefused, WarehouseError
 from penstock.backfill.warehouse.columns import Columns
 from penstock.backfill.warehouse.layout import Note

@@ -15,11 +15,12 @@ from support.warehouses import MemoryWarehouse
 
 import penstock as ps
 from penstock.backfill.archive import bucket_opener, segments
-from penstock.backfill.archive.archived_ends import archived_ends, group_of
+from penstock.backfill.archive.archived_ends import archived_ends
 from penstock.backfill.archive.archiver import Archiver
 from penstock.backfill.archive.category_archive import FENCED_PAUSE_S
 from penstock.backfill.archive.compaction import compact
 from penstock.backfill.archive.completeness import LatenessAllowance
+from penstock.backfill.archive.consumer_group import group_of
 from penstock.backfill.warehouse.layout import DAY_MS, Note, day_of
 from penstock.backfill.warehouse.listing import Listing, read_events
 from penstock.backfill.warehouse.notes import SUCCESS, Late, Success, epochs_among, late_note, read_note
