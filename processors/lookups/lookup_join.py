@@ -192,6 +192,11 @@ class LookupJoin(Stateless[Event, Output], Generic[Event, Row, Output]):
     @classmethod
     def check(cls) -> None:
         """Also check the source, `key_of`, `join` and the options."""
+        if not callable(getattr(getattr(cls, "source", None), "open", None)):
+            raise DeclarationError(
+                f"LookupJoin {cls.__name__}: no source of rows. Declare `source = …`: a CategoryTable, CsvTable, ParquetTable, PostgresTable, "
+                "RedisTable or MemoryTable, or any LookupSource."
+            )
         super().check()
         check_methods(
             cls,
@@ -200,11 +205,6 @@ class LookupJoin(Stateless[Event, Output], Generic[Event, Row, Output]):
                 "join": Method(("event", "row"), "[…]", may_yield=True, instead=_SOURCE_INSTEAD),
             },
         )
-        if not callable(getattr(getattr(cls, "source", None), "open", None)):
-            raise DeclarationError(
-                f"LookupJoin {cls.__name__}: no source of rows. Declare `source = …`: a CategoryTable, CsvTable, ParquetTable, PostgresTable, "
-                "RedisTable or MemoryTable, or any LookupSource."
-            )
         if cls.key_of is LookupJoin.key_of:
             raise DeclarationError(
                 f"LookupJoin {cls.__name__}: no lookup key. Define `key_of(self, event)`; it returns the key of the event's row."
