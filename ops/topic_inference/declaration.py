@@ -106,7 +106,13 @@ class _Module:
         arguments = [_Argument(f'"{topic}"'), _Argument(record), *self._arguments(types)]
         category = "\n".join(map(str, arguments))
         classes = "\n\n\n".join("\n".join(lines) for lines in self.classes.values())
-        head = f'"""The topic {topic}, inferred from {counted(len(self.sample.messages), "message")}. Check types, key and event time."""'
+        others = self.topic.others
+        rest = (
+            f" {others:,} of them {'has' if others == 1 else 'have'} another format and will not decode (`on_undecodable`)."
+            if others
+            else ""
+        )
+        head = f'"""The topic {topic}, inferred from {counted(len(self.sample.messages), "message")}.{rest} Check types, key and event time."""'
         self.imports.update(self.topic.format.imports)
         standard = "\n".join(_import_lines(self.imports - {"import msgspec"}))
         third = "\n".join([*sorted(self.imports & {"import msgspec"}), "import penstock as ps"])

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import csv
 from codecs import BOM_UTF8
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from io import BytesIO
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from fastavro import schemaless_reader
@@ -31,6 +32,10 @@ from .shape import Shape, merged
 from .topic_sample import TopicSample
 
 Content = Mapping[str, Any]
+Before = TypeVar("Before")
+After = TypeVar("After")
+MIN_SHARE = 0.9
+"""A topic has a format if at least this part of its messages have it. The declaration counts the others."""
 SEPARATORS = (",", ";", "\t", "|")
 SOURCE_TIME = "__source_ts_ms"
 """The field with the time of a change in its database, as `codecs.Debezium` names it."""
@@ -73,6 +78,7 @@ class RecognisedTopic:
         shape: the shape of the contents.
         time_path: the place of the event time, if the format determines it.
         registry: the registry of the schemas, if there is one.
+        others: the number of messages of another format, which the codec cannot decode.
     """
 
     name: str
@@ -82,6 +88,7 @@ class RecognisedTopic:
     shape: Shape
     time_path: tuple[str, ...] | None = None
     registry: NamedRegistry | None = field(default=None, repr=False)
+    others: int = 0
 
 
 def recognise(sample: TopicSample, registry: NamedRegistry | None) -> RecognisedTopic:
@@ -96,35 +103,49 @@ def recognise(sample: TopicSample, registry: NamedRegistry | None) -> Recognised
         RegistryUnreachable: the registry does not answer.
     """
     name = sample.spec.name
-    messages = [message for message in sample.messages if message.value()]
-    if not messages:
+    values = [(message, value) for message in sample.messages if (value := message.value())]
+    if not values:
         raise TopicNotInferable(
             f"{name} contains no message with a value, so nothing can be inferred. Try again when it has some."
         )
-    framed = _framed(messages)
-    if framed is not None:
-        return _with_changes(_of_registry(name, messages, framed, registry))
-    for decode in (_json_objects, _json_arrays, _message_pack, _lines):
-        found = decode(name, messages)
-        if found is not None:
-            return found
+    framed = _most(values, _framed)
+    found = (
+        _of_registry(name, framed, registry)
+        if framed
+        else next(
+            filter(
+                None,
+                (of_format(name, values) for of_format in (_json_objects, _json_arrays, _message_pack, _csv, _texts)),
+            ),
+            None,
+        )
+    )
+    if found is not None:
+        return _with_changes(replace(found, others=len(values) - len(found.messages)))
     raise TopicNotInferable(
-        f"The messages of {name} have no format that can be recognised: the first begins with {(messages[0].value() or b'')[:40]!r}. Nothing was "
+        f"The messages of {name} have no format that can be recognised: the first begins with {values[0][1][:40]!r}. Nothing was "
         "inferred. Declare the record and a codec of penstock.codecs, such as Protobuf or one of your own."
     )
 
 
-def _framed(messages: Sequence[Message]) -> list[Framed] | None:
-    """Return the schema id of each message; None if a message has none."""
+def _most(
+    pairs: Sequence[tuple[Message, Before]], decode: Callable[[Message, Before], After | None]
+) -> list[tuple[Message, After]]:
+    """Return the messages whose content decodes, with the result; empty if they are less than `MIN_SHARE` of all."""
+    decoded = [(message, after) for message, before in pairs if (after := decode(message, before)) is not None]
+    return decoded if len(decoded) >= MIN_SHARE * len(pairs) else []
+
+
+def _framed(message: Message, _value: bytes) -> Framed | None:
+    """Return the schema id and the value of a message; None without an id."""
     try:
-        return [unframed(message) for message in messages]
+        return unframed(message)
     except UndecodableValue:
         return None
 
 
-def _of_registry(
-    name: str, messages: Sequence[Message], framed: Sequence[Framed], named: NamedRegistry | None
-) -> RecognisedTopic:
+def _of_registry(name: str, pairs: Sequence[tuple[Message, Framed]], named: NamedRegistry | None) -> RecognisedTopic:
+    messages, framed = [message for message, _ in pairs], [one for _, one in pairs]
     ids = sorted({one.schema_id for one in framed}, key=str)
     if named is None:
         raise TopicNotInferable(
@@ -199,40 +220,47 @@ def _json(value: bytes) -> Any:
         return None
 
 
-def _json_objects(name: str, messages: Sequence[Message]) -> RecognisedTopic | None:
-    """Return JSON objects, and CloudEvents and changes of Debezium in JSON; messages that are no objects are omitted."""
-    pairs = [(message, content) for message in messages if isinstance(content := _json(message.value() or b""), dict)]
-    if not pairs:
+def _json_objects(name: str, values: Sequence[tuple[Message, bytes]]) -> RecognisedTopic | None:
+    """Return JSON objects, however few, and CloudEvents in JSON."""
+    objects: Sequence[tuple[Message, Content]] = [
+        (message, content) for message, value in values if isinstance(content := _json(value), dict)
+    ]
+    if not objects:
         return None
-    found, contents = [message for message, _ in pairs], [content for _, content in pairs]
-    if all(_is_cloud_event(message, content) for message, content in pairs):
-        return _cloud_events(name, found, contents)
-    if all(content.keys() == {"schema", "payload"} for content in contents):
-        payloads = [content["payload"] for content in contents]
+    events = _most(objects, _event)
+    if events:
+        return _cloud_events(name, events)
+    wrapped = _most(objects, _wrapped)
+    if wrapped:
+        payloads = [(message, content["payload"]) for message, content in wrapped]
         # The schemas of Kafka Connect are left out: a record names the fields that it needs of the payload.
-        contents = payloads if all(map(_is_change, payloads)) else [{"payload": payload} for payload in payloads]
-    return _with_changes(RecognisedTopic(name, Format(), found, contents, _shape_of(contents)))
+        objects = _most(payloads, _change) or [(message, {"payload": payload}) for message, payload in payloads]
+    return _topic(name, Format(), objects)
 
 
-def _json_arrays(name: str, messages: Sequence[Message]) -> RecognisedTopic | None:
-    """Return JSON arrays as records with one list field."""
-    decoded = [(message, _json(message.value() or b"")) for message in messages]
-    pairs = [(message, {"rows": content}) for message, content in decoded if isinstance(content, list)]
-    if not pairs:
-        return None
-    contents = [content for _, content in pairs]
+def _json_arrays(name: str, values: Sequence[tuple[Message, bytes]]) -> RecognisedTopic | None:
+    """Return JSON arrays, however few, as records with one list field."""
+    arrays = [(message, {"rows": content}) for message, value in values if isinstance(content := _json(value), list)]
     declared = Format("ps.codecs.JsonArray()", "let a ps.Stateless yield the elements of `rows`")
+    return _topic(name, declared, arrays) if arrays else None
+
+
+def _topic(name: str, declared: Format, pairs: Sequence[tuple[Message, Content]]) -> RecognisedTopic:
+    contents = [content for _, content in pairs]
     return RecognisedTopic(name, declared, [message for message, _ in pairs], contents, _shape_of(contents))
 
 
 def _with_changes(topic: RecognisedTopic) -> RecognisedTopic:
-    """Return the rows of changes that Debezium wrote; other topics as they are."""
-    if not all(map(_is_change, topic.contents)):
+    """Return the rows of changes that Debezium wrote in JSON or with a registry; other topics as they are."""
+    if topic.format.codec and topic.registry is None:
+        return topic
+    changes = _most(list(zip(topic.messages, topic.contents, strict=True)), _change)
+    if not changes:
         return topic
     rows = [
-        (message, {**content["after"], **_source_time(content)})
-        for message, content in zip(topic.messages, topic.contents, strict=True)
-        if content["after"] is not None
+        (message, {**change["after"], **_source_time(change)})
+        for message, change in changes
+        if change["after"] is not None
     ]
     if not rows:
         raise TopicNotInferable(
@@ -255,35 +283,28 @@ def _with_changes(topic: RecognisedTopic) -> RecognisedTopic:
         contents=contents,
         shape=shape,
         time_path=(SOURCE_TIME,),
+        others=topic.others + len(topic.messages) - len(changes),
     )
 
 
-def _is_change(content: Any) -> bool:
-    """Return whether Debezium wrote a value for a change of a row. Connectors of document databases write documents as text, which are no rows."""
-    return (
+def _wrapped(_message: Message, content: Content) -> Content | None:
+    """Return the content if Kafka Connect wrote its schema beside it."""
+    return content if content.keys() == {"schema", "payload"} else None
+
+
+def _change(_message: Message, content: Content | None) -> Content | None:
+    """Return a change of a row that Debezium wrote. Connectors of document databases write documents as text, which are no rows."""
+    is_change = (
         isinstance(content, dict)
         and {"op", "after", "source"} <= content.keys()
         and isinstance(content["after"], (dict, type(None)))
     )
+    return content if is_change else None
 
 
 def _source_time(change: Content) -> Content:
     source = change["source"]
     return {SOURCE_TIME: source["ts_ms"]} if isinstance(source, dict) and "ts_ms" in source else {}
-
-
-def _is_cloud_event(message: Message, content: Content) -> bool:
-    return (isinstance(content.get("data"), dict) and "specversion" in content) or "ce_specversion" in _attributes(
-        message
-    )
-
-
-def _attributes(message: Message) -> dict[str, str]:
-    return {
-        name: (value or b"").decode(errors="replace")
-        for name, value in message.headers() or ()
-        if name.startswith("ce_")
-    }
 
 
 _FIELDS = {
@@ -296,84 +317,100 @@ _FIELDS = {
 """The fields of a record for the attributes of an event."""
 
 
-def _cloud_events(name: str, messages: Sequence[Message], contents: Sequence[Content]) -> RecognisedTopic:
-    events = [_event(message, content) for message, content in zip(messages, contents, strict=True)]
-    kept = {name for name in ("source", "type") if len({attributes.get(name) for attributes, _ in events}) == 1}
+def _cloud_events(name: str, events: Sequence[tuple[Message, _CloudEvent]]) -> RecognisedTopic:
+    found = [event for _, event in events]
+    kept = {name for name in ("source", "type") if len({event.attributes.get(name) for event in found}) == 1}
     mapped = {
         own: attribute
         for own, attribute in _FIELDS.items()
-        if attribute not in kept and all(attribute in attributes and own not in data for attributes, data in events)
+        if attribute not in kept and all(attribute in event.attributes and own not in event.data for event in found)
     }
     fields = ", ".join(f'"{own}": "{attribute}"' for own, attribute in mapped.items())
-    constants = [f'{attribute}="{events[0][0].get(attribute)}"' for attribute in sorted(kept)]
+    constants = [f'{attribute}="{found[0].attributes.get(attribute)}"' for attribute in sorted(kept)]
+    declared = Format(f"ps.codecs.CloudEvents({', '.join([f'{{{fields}}}', *constants])})")
     rows = [
-        {**{own: attributes[attribute] for own, attribute in mapped.items()}, **data} for attributes, data in events
+        (message, {**{own: event.attributes[attribute] for own, attribute in mapped.items()}, **event.data})
+        for message, event in events
     ]
-    return RecognisedTopic(
-        name,
-        Format(f"ps.codecs.CloudEvents({', '.join([f'{{{fields}}}', *constants])})"),
-        messages,
-        rows,
-        _shape_of(rows),
-        ("event_time",) if "event_time" in mapped else None,
-    )
+    return replace(_topic(name, declared, rows), time_path=("event_time",) if "event_time" in mapped else None)
 
 
-def _event(message: Message, content: Content) -> tuple[Content, Content]:
-    """Return the attributes and the data of an event."""
-    headers = _attributes(message)
-    if headers:
-        return {name.removeprefix("ce_"): value for name, value in headers.items()}, content
-    return {name: value for name, value in content.items() if name != "data"}, content["data"]
+@dataclass(frozen=True)
+class _CloudEvent:
+    attributes: Content
+    data: Content
 
 
-def _message_pack(name: str, messages: Sequence[Message]) -> RecognisedTopic | None:
-    contents = []
-    for message in messages:
-        try:
-            content = msgspec.msgpack.decode(message.value() or b"")
-        except MALFORMED:
-            return None
-        if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
-            return None
-        contents.append(content)
-    return RecognisedTopic(name, Format("ps.codecs.MessagePack()"), messages, contents, _shape_of(contents))
+def _event(message: Message, content: Content) -> _CloudEvent | None:
+    """Return the attributes and the data of an event, whose attributes are headers, or beside the data."""
+    headers = {
+        name.removeprefix("ce_"): (value or b"").decode(errors="replace")
+        for name, value in message.headers() or ()
+        if name.startswith("ce_")
+    }
+    if "specversion" in headers:
+        return _CloudEvent(headers, content)
+    if "specversion" in content and isinstance(content.get("data"), dict):
+        return _CloudEvent({name: value for name, value in content.items() if name != "data"}, content["data"])
+    return None
 
 
-def _lines(name: str, messages: Sequence[Message]) -> RecognisedTopic | None:
-    """Return lines of CSV, or texts."""
+def _message_pack(name: str, values: Sequence[tuple[Message, bytes]]) -> RecognisedTopic | None:
+    maps = _most(values, _map)
+    return _topic(name, Format("ps.codecs.MessagePack()"), maps) if maps else None
+
+
+def _map(_message: Message, value: bytes) -> Content | None:
+    """Return a map of MessagePack whose keys are names."""
     try:
-        texts = [(message.value() or b"").decode() for message in messages]
-    except UnicodeDecodeError:
+        content = msgspec.msgpack.decode(value)
+    except MALFORMED:
         return None
-    if any(character < " " and character not in "\t\r\n" for text in texts for character in text):
-        return None
+    return content if isinstance(content, dict) and all(isinstance(key, str) for key in content) else None
+
+
+def _csv(name: str, values: Sequence[tuple[Message, bytes]]) -> RecognisedTopic | None:
+    """Return lines of CSV."""
+    texts = _most(values, _text)
     for separator in SEPARATORS:
         rows = _rows(texts, separator)
         if rows:
-            return _csv(name, messages, rows, separator)
-    contents = [{"text": text} for text in texts]
-    return RecognisedTopic(name, Format("ps.codecs.Text()"), messages, contents, _texts(contents))
+            return _columns(name, rows, separator)
+    return None
 
 
-def _rows(texts: Sequence[str], separator: str) -> list[list[str]]:
-    """Return the values of each line; empty if a text is no line of CSV, or if the lines differ in their number of values."""
+def _rows(texts: Sequence[tuple[Message, str]], separator: str) -> Sequence[tuple[Message, Sequence[str]]]:
+    """Return the values of lines of CSV; empty if too many lines differ in their number of values, or have only one."""
+    lines = _most(texts, lambda _message, text: _row(text, separator))
+    [(width, _)] = Counter(len(row) for _, row in lines).most_common(1) or [(1, 0)]
+    return _most(lines, lambda _message, row: row if len(row) == width else None) if width > 1 else []
+
+
+def _text(_message: Message, value: bytes) -> str | None:
+    """Return a text; None if the value is something else."""
     try:
-        lines = [list(csv.reader([text], delimiter=separator, strict=True)) for text in texts]
+        text = value.decode()
+    except UnicodeDecodeError:
+        return None
+    return None if any(character < " " and character not in "\t\r\n" for character in text) else text
+
+
+def _row(text: str, separator: str) -> Sequence[str] | None:
+    """Return the values of a line of CSV; None if a text is none."""
+    try:
+        rows = list(csv.reader([text], delimiter=separator, strict=True))
     except csv.Error:
-        return []
-    rows = [row for [row] in lines] if all(len(rows) == 1 for rows in lines) else []
-    widths = set(map(len, rows))
-    return rows if len(widths) == 1 and max(widths) > 1 else []
+        return None
+    return rows[0] if len(rows) == 1 else None
 
 
-def _csv(name: str, messages: Sequence[Message], rows: Sequence[Sequence[str]], separator: str) -> RecognisedTopic:
-    columns = [_column(values) for values in zip(*rows, strict=True)]
+def _columns(name: str, rows: Sequence[tuple[Message, Sequence[str]]], separator: str) -> RecognisedTopic:
+    columns = [_column(values) for values in zip(*(row for _, row in rows), strict=True)]
     names = [f"column{number}" for number in range(1, len(columns) + 1)]
     contents = [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
     option = "" if separator == "," else f"separator={separator!r}".replace("'", '"')
     declared = Format(f"ps.codecs.Csv({option})", "rename the columns; their order matters")
-    return RecognisedTopic(name, declared, messages, contents, _shape_of(contents))
+    return _topic(name, declared, [(message, content) for (message, _), content in zip(rows, contents, strict=True)])
 
 
 def _column(texts: Sequence[str]) -> Sequence[Any]:
@@ -389,11 +426,14 @@ def _column(texts: Sequence[str]) -> Sequence[Any]:
 _CONVERSIONS: tuple[Callable[[str], Any], ...] = (int, float)
 
 
-def _texts(contents: Sequence[Content]) -> Shape:
-    """Return the shape of records whose only field is a text, also if all texts look like times."""
-    return Shape(
-        len(contents), {"object": len(contents)}, fields={"text": Shape(len(contents), {"str": len(contents)})}
-    )
+def _texts(name: str, values: Sequence[tuple[Message, bytes]]) -> RecognisedTopic | None:
+    texts = [(message, {"text": text}) for message, text in _most(values, _text)]
+    if not texts:
+        return None
+    count = len(texts)
+    # A text has this type also if all texts look like times.
+    shape = Shape(count, {"object": count}, fields={"text": Shape(count, {"str": count})})
+    return replace(_topic(name, Format("ps.codecs.Text()"), texts), shape=shape)
 
 
 def _shape_of(contents: Sequence[Content]) -> Shape:

@@ -28,7 +28,7 @@ class TopicSample:
 
 
 def read_sample(bus: Bus, topic: str, size: int) -> TopicSample:
-    """Return the latest messages of a topic: equally many of each bucket, as far as there are so many.
+    """Return the latest messages of a topic: equally many of each bucket, and more of the others where a bucket contains fewer.
 
     Args:
         bus: contains the topic.
@@ -40,7 +40,7 @@ def read_sample(bus: Bus, topic: str, size: int) -> TopicSample:
     """
     state = bus.catalog.describe(topic)
     ends = bus.catalog.stable_ends(topic)
-    of_each = -(-size // state.spec.buckets)
+    of_each = _of_each([ends[number] - state.starts[number] for number in ends], size)
     ranges = [
         OffsetRange(Bucket(topic, number), max(state.starts[number], end - of_each), end)
         for number, end in sorted(ends.items())
@@ -52,3 +52,19 @@ def read_sample(bus: Bus, topic: str, size: int) -> TopicSample:
         for batch in read_offset_range(bus, part, silence_limit_s=SILENCE_LIMIT_S)
     )
     return TopicSample(state.spec, [message for batch in batches for message in batch.messages])
+
+
+def _of_each(available: Sequence[int], size: int) -> int:
+    """Return the greatest number of messages of a bucket such that the sample has at least `size`, if there are so many.
+
+    Args:
+        available: the number of offsets in each bucket.
+        size: the number of messages of all buckets together.
+    """
+    missing = size
+    for bucket, count in enumerate(sorted(available)):
+        others = len(available) - bucket
+        if count * others >= missing:
+            return -(-missing // others)
+        missing -= count
+    return max(available, default=0)

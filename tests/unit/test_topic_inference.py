@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
@@ -249,7 +250,24 @@ def test_a_sample_has_the_latest_messages_of_each_bucket() -> None:
 
     sample = read_sample(bus, "t", 6)
 
-    assert sorted(msgspec.json.decode(one.value() or b"")["n"] for one in sample.messages) == [7, 8, 9, 99]
+    assert sorted(msgspec.json.decode(one.value() or b"")["n"] for one in sample.messages) == [5, 6, 7, 8, 9, 99]
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=30), st.integers(1, 100))
+def test_a_sample_of_uneven_buckets_has_its_size(counts: list[int], size: int) -> None:
+    """Or the whole topic; it has at most one message more of each bucket, and equally many of all buckets that have enough."""
+    bus = MemoryBus()
+    bus.catalog.create(CategorySpec("t", len(counts)))
+    writer = bus.writer()
+    for bucket, count in enumerate(counts):
+        writer.send("t", [Outgoing(None, b"1", bucket)] * count)
+    writer.flush()
+
+    found = Counter(one.partition() for one in read_sample(bus, "t", size).messages)
+
+    assert min(size, sum(counts)) <= found.total() < size + len(counts)
+    most = max(found.values(), default=0)
+    assert all(found[bucket] == min(count, most) for bucket, count in enumerate(counts))
 
 
 def test_the_code_is_formatted_for_people(tmp_path: Path) -> None:
@@ -377,6 +395,44 @@ def test_texts_are_recognised() -> None:
     assert [one.text for one in events] == ["GET /", "a, b", "one\ntwo", "2026-05-28T20:26:40Z"]
     assert category.keys_of(events) == ["host1"] * 4
     assert category.event_times_of(events) == [ARRIVED_MS] * 4
+
+
+@pytest.mark.parametrize(
+    ("values", "odd", "codec"),
+    [
+        ([msgspec.msgpack.encode({"user": f"u{n}"}) for n in range(19)], b"\xc1", "codecs.MessagePack"),
+        ([f"u{n},{n}".encode() for n in range(19)], b"u19,19,more", "codecs.Csv"),
+        ([b"GET /"] * 19, b"\xff\xfe", "codecs.Text"),
+        (
+            [json.dumps({"op": "c", "after": {"user": "ann"}, "source": {}}).encode()] * 19,
+            b'{"ts_ms": 1}',
+            "codecs.Debezium",
+        ),
+        (
+            [json.dumps({"specversion": "1.0", "data": {"user": "ann"}}).encode()] * 19,
+            b'{"user": "ann"}',
+            "codecs.CloudEvents",
+        ),
+        ([json.dumps({"user": "ann"}).encode()] * 19, b"{", "Category"),
+    ],
+)
+def test_a_few_messages_of_another_format_are_counted(values: Sequence[bytes], odd: bytes, codec: str) -> None:
+    """A heartbeat, or the line of a broken producer, neither hides the format of a topic nor stays unmentioned."""
+    messages = [message(value) for value in (*values[:9], odd, *values[9:])]
+    code = declaration_of(TopicSample(SPEC, messages))
+
+    assert f"ps.{codec}(" in code
+    assert "inferred from 20 messages. 1 of them has another format and will not decode (`on_undecodable`)." in code
+    category = inferred(messages)
+    assert len(Codecs(MemoryBus()).of(category).decode(messages).bad) == 1
+
+
+def test_two_equally_frequent_formats_are_refused() -> None:
+    """Neither is guessed."""
+    packed = msgspec.msgpack.encode({"user": "ann"})
+
+    with pytest.raises(TopicNotInferable, match="no format that can be recognised"):
+        declaration_of(TopicSample(SPEC, [message(value) for value in (packed, b"GET /") * 10]))
 
 
 @pytest.mark.parametrize("mode", ["binary", "structured"])
