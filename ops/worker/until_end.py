@@ -31,14 +31,14 @@ class UntilEnd:
         self._asked_s = 0.0
 
     def __call__(self, worker: Worker) -> bool:
-        """Return whether the input is processed. The group's positions are requested rarely, after the worker has saved its share."""
+        """Return whether the input is processed and its results are saved. The group's positions are requested rarely, after the worker's share is saved."""
         if not (worker.owns_nothing or worker.has_reached(self._targets)):
             return False
         if time.monotonic() - self._asked_s < ASK_GROUP_EVERY_S:
             return False
         self._asked_s = time.monotonic()
-        worker.save()
-        return self._group_has_reached()
+        # What is not saved is processed again, although the group's positions may be at the end: results of time have no position.
+        return worker.save() and self._group_has_reached()
 
     def _group_has_reached(self) -> bool:
         try:

@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
+import pytest
 from support.machines import write
 
 import penstock as ps
@@ -16,9 +17,13 @@ from penstock.ops.worker.preflight import ends_of
 from penstock.ops.worker.until_end import UntilEnd
 from penstock.ops.worker.worker import Worker, WorkerConfig
 from penstock.state.protocols import MemoryStateFolder
+from penstock.transport.errors import BusUnreachable
+from penstock.transport.memory import MemoryBus
+from penstock.transport.memory.network import REQUEST_LIMIT_S, Network
 from penstock.transport.tables.upstream_watermarks import watermarks_on
 from penstock.transport.watermark_writer import WatermarkWriter
 
+Answer = TypeVar("Answer")
 MINUTE = 60_000
 NOW_MS = 4_102_444_800_000
 
@@ -79,8 +84,8 @@ def worker_of(processor: type[ps.Processor], driver: Driver, states: MemoryState
     )
 
 
-def run_to_end(worker: Worker, processor: type[ps.Processor], driver: Driver) -> None:
-    """Run a worker until it stops."""
+def run_to_end(worker: Worker, processor: type[ps.Processor], driver: Driver, turn_s: float = 0.0) -> None:
+    """Run a worker until it stops. Each turn of its loop takes `turn_s`."""
     at_end, deadline = (
         UntilEnd(ends_of(processor.inputs(), driver.bus), processor.name, driver.bus),
         time.monotonic() + 30,
@@ -88,6 +93,7 @@ def run_to_end(worker: Worker, processor: type[ps.Processor], driver: Driver) ->
 
     def finished(worker: Worker) -> bool:
         assert time.monotonic() < deadline, "it does not end"
+        driver.clock.advance(turn_s)
         return at_end(worker)
 
     worker.run(finished)
@@ -134,6 +140,47 @@ def test_a_worker_without_buckets_stops() -> None:
 
     assert not knew
     assert sorted(other.owned for other in others) == [(0,), (1,)]
+
+
+class ExactMinutes(Minutes):
+    """Writes its counts in transactions."""
+
+    output_semantics = ps.Semantics.EXACTLY_ONCE
+
+
+class LosesCommits(Network):
+    """Loses the next requests to commit.
+
+    Args:
+        losses: how many.
+    """
+
+    def __init__(self, losses: int) -> None:
+        self.losses = losses
+
+    def request(self, what: str, effect: Callable[[], Answer], limit_s: float = REQUEST_LIMIT_S) -> Answer:
+        """Perform every request but the lost ones."""
+        if what.startswith("commit") and self.losses:
+            self.losses -= 1
+            raise BusUnreachable(f"{what} was lost.")
+        return super().request(what, effect, limit_s)
+
+
+@pytest.mark.parametrize("processor", [Minutes, ExactMinutes])
+@pytest.mark.parametrize("losses", [1, 2, 3])
+def test_a_worker_ends_after_its_last_results_are_saved(processor: type[ps.Processor], losses: int) -> None:
+    """The positions of the group do not show that: they were at the end before the worker started."""
+    driver, states = begun(processor)
+    with WatermarkWriter(driver.bus, "visits") as injector:
+        injector.advance(MINUTE)
+    network = LosesCommits(losses)
+    config = WorkerConfig(MemoryBus(cluster=driver.bus.cluster, network=network), states, "one")
+    worker = Worker(processor(), config, InlineExecutor(), InlineExecutor(), clock=driver.clock)
+    run_to_end(worker, processor, driver, turn_s=0.1)
+
+    assert network.losses == 0
+    assert worker.is_saved
+    assert {one.page for one in driver.read(counts)} == set("abcdefgh")
 
 
 class Copy(ps.Stateless[Visit, Visit]):
