@@ -8,7 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help docs demo day test test-gaps check simulate soak soak-killer bench bench-semantics bench-remote bench-dag bench-timers bench-scuba bench-standstill bench-backfill lock format clean
+.PHONY: help docs demo day test test-gaps check simulate simulate-mutants soak soak-killer bench bench-semantics bench-remote bench-dag bench-timers bench-scuba bench-standstill bench-backfill lock format clean
 
 help:
 	@echo "make demo    run the flights example on a local Kafka, then the same processors in Spark, and compare"
@@ -17,6 +17,7 @@ help:
 	@echo "make docs    build the documentation with the API reference into artifacts/site; links are checked"
 	@echo "make check   lint, types, the rule of imports, and the word list"
 	@echo "make simulate  SEEDS=1000 runs of random apps in a simulation with failing brokers, machines and stores; SEED=n repeats one and reduces it"
+	@echo "make simulate-mutants  bring each repaired fault back, and let the simulation find it (15 minutes)"
 	@echo "make test-gaps  kill every kind of processor in every gap of a checkpoint on a real Kafka (20 minutes)"
 	@echo "make soak    three workers under random failures for SECONDS=600; prints the seed"
 	@echo "make soak-killer  an app with default settings for SECONDS=600: killed and paused workers, lost disks, broker outages; results checked against the input; OUTAGE=330: one outage only"
@@ -50,7 +51,7 @@ day: $(READY)
 # The order of files is kept: slow files are among the first.
 # A test that hangs fails with the stack of each thread.
 test: $(READY)
-	$(BIN)/python -m pytest --timeout 1200 $(or $(TESTS),--durations 25 -n 3 --dist loadfile --no-loadscope-reorder tests --ignore=tests/faults --ignore=tests/soak)
+	$(BIN)/python -m pytest --timeout 1200 $(or $(TESTS),--durations 25 -n 3 --dist loadfile --no-loadscope-reorder tests --ignore=tests/faults --ignore=tests/soak --ignore=tests/simulation/test_mutants.py)
 	$(if $(TESTS),,$(BIN)/python -m pytest --timeout 1200 -n 4 tests/faults)
 
 # Every kind in every gap of every row on a real Kafka; `make test` runs a part that covers each gap and each kind.
@@ -61,6 +62,10 @@ SECONDS ?= 600
 SEEDS ?= 1000
 simulate: $(READY)
 	PYTHONPATH=$(CURDIR):$(CURDIR)/tests $(BIN)/python -m simulation $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(if $(PROFILE),--profile $(PROFILE))
+
+# The test of the simulation itself; run it after a change there.
+simulate-mutants: $(READY)
+	$(BIN)/python -m pytest --timeout 1200 -v -n 2 tests/simulation/test_mutants.py
 
 soak: $(READY)
 	SECONDS=$(SECONDS) $(BIN)/python -m pytest -s tests/faults/test_random.py
