@@ -10,7 +10,7 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing import synchronize
@@ -18,6 +18,7 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 import pytest
+from support.kinds import KINDS
 from support.subjects import EXACT, Subject, events
 from support.trials import Source, create_job, expect_guarantees
 from support.victims import Job, exit_code_of, shared_event
@@ -68,12 +69,15 @@ class FaultInjector:
     Args:
         jobs: the jobs of the workers.
         rng: the source of choices.
-        restart_broker: stops the broker and starts it again.
+        bus: contains the outputs.
+        services: the broker.
     """
 
-    def __init__(self, jobs: Sequence[Job], rng: random.Random, restart_broker: Callable[[], None]) -> None:
+    def __init__(self, jobs: Sequence[Job], rng: random.Random, bus: KafkaBus, services: LocalServices) -> None:
         self._rng = rng
-        self._restart_broker = restart_broker
+        self._bus = bus
+        self._services = services
+        self._outputs = [f"{job.prefix}.{KINDS[job.subject.kind].writes}" for job in jobs]
         self._up: dict[ForkServerProcess, synchronize.Event] = {}
         self._workers = [(job, self._started(job)) for job in jobs for _ in range(WORKERS)]
         self.log: list[str] = []
@@ -107,7 +111,20 @@ class FaultInjector:
     def _restart(self) -> None:
         for _, worker in self._workers:  # a worker that is starting ends without a broker
             assert self._up[worker].wait(END_LIMIT_S)
-        self._restart_broker()
+        # Kafka 4.3 with one replica forgets markers of a transaction that it is ending when it stops: a committed transaction then counts in a
+        # part of its buckets only. So the workers are paused until their transactions have ended; the outage begins before they continue.
+        self._signal_all(signal.SIGSTOP)
+        deadline = time.monotonic() + END_LIMIT_S
+        while any(self._bus.catalog.stable_ends(name) != self._bus.catalog.ends(name) for name in self._outputs):
+            assert time.monotonic() < deadline, "the transactions of paused workers do not end"
+            time.sleep(0.1)
+        self._services.down(["kafka"], progress=print)
+        self._signal_all(signal.SIGCONT)
+        self._services.up(["kafka"], progress=print)
+
+    def _signal_all(self, number: signal.Signals) -> None:
+        for _, worker in self._workers:
+            _signal(worker, number)
 
     def _pause(self) -> None:
         _, worker = self._rng.choice(self._workers)
@@ -142,14 +159,10 @@ def test_random_faults_keep_results_exactly_once(kinds: tuple[str, str], prefix:
     services = LocalServices(tmp_path / "own")
     kafka = services.up(["kafka"], progress=print)["kafka"].endpoints["bootstrap"]
 
-    def restart_broker() -> None:
-        services.down(["kafka"], progress=print)
-        services.up(["kafka"], progress=print)
-
     try:
         bus = KafkaBus(KafkaSettings(kafka))
         trials = trials_of(kinds, prefix, bus, tmp_path)
-        faults = FaultInjector([job for job, _ in trials], rng, restart_broker)
+        faults = FaultInjector([job for job, _ in trials], rng, bus, services)
         try:
             deadline = time.monotonic() + SECONDS / len(TOGETHER)
             with Load([source for job, source in trials if job.subject.kind != "downstream"]).running():
