@@ -35,7 +35,7 @@ Content = Mapping[str, Any]
 Before = TypeVar("Before")
 After = TypeVar("After")
 MIN_SHARE = 0.9
-"""A topic has a format if at least this part of its messages have it. The declaration counts the others."""
+"""A topic has a format other than plain JSON if at least this part of its messages have it. The declaration counts the others."""
 SEPARATORS = (",", ";", "\t", "|")
 SOURCE_TIME = "__source_ts_ms"
 """The field with the time of a change in its database, as `codecs.Debezium` names it."""
@@ -109,23 +109,22 @@ def recognise(sample: TopicSample, registry: NamedRegistry | None) -> Recognised
             f"{name} contains no message with a value, so nothing can be inferred. Try again when it has some."
         )
     framed = _most(values, _framed)
-    found = (
-        _of_registry(name, framed, registry)
-        if framed
-        else next(
-            filter(
-                None,
-                (of_format(name, values) for of_format in (_json_objects, _json_arrays, _message_pack, _csv, _texts)),
-            ),
-            None,
-        )
-    )
+    found = _of_registry(name, framed, registry) if framed else _of_values(name, values)
     if found is not None:
         return _with_changes(replace(found, others=len(values) - len(found.messages)))
     raise TopicNotInferable(
         f"The messages of {name} have no format that can be recognised: the first begins with {values[0][1][:40]!r}. Nothing was "
         "inferred. Declare the record and a codec of penstock.codecs, such as Protobuf or one of your own."
     )
+
+
+def _of_values(name: str, values: Sequence[tuple[Message, bytes]]) -> RecognisedTopic | None:
+    """Return the topic in the first format that fits values without schema ids; None without one."""
+    for of_format in (_json_objects, _json_arrays, _message_pack, _csv, _texts):
+        found = of_format(name, values)
+        if found is not None:
+            return found
+    return None
 
 
 def _most(
@@ -145,8 +144,7 @@ def _framed(message: Message, _value: bytes) -> Framed | None:
 
 
 def _of_registry(name: str, pairs: Sequence[tuple[Message, Framed]], named: NamedRegistry | None) -> RecognisedTopic:
-    messages, framed = [message for message, _ in pairs], [one for _, one in pairs]
-    ids = sorted({one.schema_id for one in framed}, key=str)
+    ids = sorted({one.schema_id for _, one in pairs}, key=str)
     if named is None:
         raise TopicNotInferable(
             f"The messages of {name} have the format of a schema registry (schema {ids[0]}). Nothing was inferred, because their fields are in the "
@@ -155,9 +153,9 @@ def _of_registry(name: str, pairs: Sequence[tuple[Message, Framed]], named: Name
     client = RegistryClient(named.registry, AVRO)
     languages = {client.language_of(schema_id) for schema_id in ids}
     if languages == {"AVRO"}:
-        return _avro(name, messages, framed, named, client)
+        return _avro(name, pairs, named, client)
     if languages == {"JSON"}:
-        return _registry_json(name, messages, framed, named, client)
+        return _registry_json(name, pairs, named, client)
     raise TopicNotInferable(
         f"The messages of {name} have schemas in {' and '.join(sorted(languages))}. Nothing was inferred. For Protobuf, generate the message class with "
         "protoc, declare a record with the fields that you need, and the codec penstock.codecs.ConfluentProtobuf(MESSAGE, registry): types that "
@@ -170,37 +168,33 @@ def _registry_format(codec: str, named: NamedRegistry) -> Format:
 
 
 def _avro(
-    name: str, messages: Sequence[Message], framed: Sequence[Framed], named: NamedRegistry, client: RegistryClient
+    name: str, pairs: Sequence[tuple[Message, Framed]], named: NamedRegistry, client: RegistryClient
 ) -> RecognisedTopic:
-    schemas: dict[int | str, Any] = {one.schema_id: parsed_schema(client.find(one.schema_id)) for one in framed}
-    contents: list[Any] = [schemaless_reader(BytesIO(one.value), schemas[one.schema_id], None) for one in framed]
-    if not all(isinstance(content, dict) for content in contents):
+    schemas: dict[int | str, Any] = {one.schema_id: parsed_schema(client.find(one.schema_id)) for _, one in pairs}
+    records: list[tuple[Message, Any]] = [
+        (message, schemaless_reader(BytesIO(one.value), schemas[one.schema_id], None)) for message, one in pairs
+    ]
+    if not all(isinstance(record, dict) for _, record in records):
         raise TopicNotInferable(
             f"The Avro values of {name} are not records. Nothing was inferred. Declare a codec of your own."
         )
     shape = reduce(merged, map(shape_of_schema, schemas.values()))
     found = _registry_format("ps.codecs.ConfluentAvro(registry)", named)
-    return RecognisedTopic(name, found, messages, contents, shape, registry=named)
+    return replace(_topic(name, found, records, shape), registry=named)
 
 
 def _registry_json(
-    name: str, messages: Sequence[Message], framed: Sequence[Framed], named: NamedRegistry, client: RegistryClient
+    name: str, pairs: Sequence[tuple[Message, Framed]], named: NamedRegistry, client: RegistryClient
 ) -> RecognisedTopic:
-    decoded = [(message, _json(one.value)) for message, one in zip(messages, framed, strict=True)]
-    pairs: list[tuple[Message, Content]] = [
-        (message, content) for message, content in decoded if isinstance(content, dict)
-    ]
-    if not pairs:
+    objects = [(message, content) for message, one in pairs if isinstance(content := _json(one.value), dict)]
+    if not objects:
         raise TopicNotInferable(
             f"The JSON values of {name} are not objects. Nothing was inferred. Declare a codec of your own."
         )
-    shape = _shape_of([content for _, content in pairs])
-    for schema_id in {one.schema_id for one in framed}:
-        _let_miss(shape, msgspec.json.decode(client.find(schema_id).text))
-    found = _registry_format("ps.codecs.ConfluentJson(registry)", named)
-    return RecognisedTopic(
-        name, found, [message for message, _ in pairs], [content for _, content in pairs], shape, registry=named
-    )
+    topic = _topic(name, _registry_format("ps.codecs.ConfluentJson(registry)", named), objects)
+    for schema_id in {one.schema_id for _, one in pairs}:
+        _let_miss(topic.shape, msgspec.json.decode(client.find(schema_id).text))
+    return replace(topic, registry=named)
 
 
 def _let_miss(shape: Shape, schema: Any) -> None:
@@ -245,9 +239,12 @@ def _json_arrays(name: str, values: Sequence[tuple[Message, bytes]]) -> Recognis
     return _topic(name, declared, arrays) if arrays else None
 
 
-def _topic(name: str, declared: Format, pairs: Sequence[tuple[Message, Content]]) -> RecognisedTopic:
+def _topic(
+    name: str, declared: Format, pairs: Sequence[tuple[Message, Content]], shape: Shape | None = None
+) -> RecognisedTopic:
+    """Return the topic; by default, its shape is inferred from the contents."""
     contents = [content for _, content in pairs]
-    return RecognisedTopic(name, declared, [message for message, _ in pairs], contents, _shape_of(contents))
+    return RecognisedTopic(name, declared, [message for message, _ in pairs], contents, shape or _shape_of(contents))
 
 
 def _with_changes(topic: RecognisedTopic) -> RecognisedTopic:
@@ -371,19 +368,18 @@ def _map(_message: Message, value: bytes) -> Content | None:
 
 def _csv(name: str, values: Sequence[tuple[Message, bytes]]) -> RecognisedTopic | None:
     """Return lines of CSV."""
-    texts = _most(values, _text)
     for separator in SEPARATORS:
-        rows = _rows(texts, separator)
+        rows = _rows(values, separator)
         if rows:
             return _columns(name, rows, separator)
     return None
 
 
-def _rows(texts: Sequence[tuple[Message, str]], separator: str) -> Sequence[tuple[Message, Sequence[str]]]:
-    """Return the values of lines of CSV; empty if too many lines differ in their number of values, or have only one."""
-    lines = _most(texts, lambda _message, text: _row(text, separator))
-    [(width, _)] = Counter(len(row) for _, row in lines).most_common(1) or [(1, 0)]
-    return _most(lines, lambda _message, row: row if len(row) == width else None) if width > 1 else []
+def _rows(values: Sequence[tuple[Message, bytes]], separator: str) -> Sequence[tuple[Message, Sequence[str]]]:
+    """Return the values of lines of CSV that have the most frequent number of values; empty if this is one, or of too few lines."""
+    lines = [(message, _row(message, value, separator)) for message, value in values]
+    [(width, _)] = Counter(len(row) for _, row in lines if row is not None).most_common(1) or [(1, 0)]
+    return _most(lines, lambda _, row: row if row is not None and len(row) == width else None) if width > 1 else []
 
 
 def _text(_message: Message, value: bytes) -> str | None:
@@ -395,8 +391,11 @@ def _text(_message: Message, value: bytes) -> str | None:
     return None if any(character < " " and character not in "\t\r\n" for character in text) else text
 
 
-def _row(text: str, separator: str) -> Sequence[str] | None:
-    """Return the values of a line of CSV; None if a text is none."""
+def _row(message: Message, value: bytes, separator: str) -> Sequence[str] | None:
+    """Return the values of a line of CSV; None if a value is none."""
+    text = _text(message, value)
+    if text is None:
+        return None
     try:
         rows = list(csv.reader([text], delimiter=separator, strict=True))
     except csv.Error:
@@ -433,7 +432,7 @@ def _texts(name: str, values: Sequence[tuple[Message, bytes]]) -> RecognisedTopi
     count = len(texts)
     # A text has this type also if all texts look like times.
     shape = Shape(count, {"object": count}, fields={"text": Shape(count, {"str": count})})
-    return replace(_topic(name, Format("ps.codecs.Text()"), texts), shape=shape)
+    return _topic(name, Format("ps.codecs.Text()"), texts, shape)
 
 
 def _shape_of(contents: Sequence[Content]) -> Shape:

@@ -427,6 +427,13 @@ def test_a_few_messages_of_another_format_are_counted(values: Sequence[bytes], o
     assert len(Codecs(MemoryBus()).of(category).decode(messages).bad) == 1
 
 
+def test_lines_of_csv_are_nine_tenths_of_all_messages_not_of_the_texts() -> None:
+    """Otherwise, each step would let a tenth go."""
+    values = [b"ann,1"] * 22 + [b"a, b, c"] * 2 + [b"\xff\xfe"]
+
+    assert "ps.codecs.Text()" in declaration_of(TopicSample(SPEC, [message(value) for value in values]))
+
+
 def test_two_equally_frequent_formats_are_refused() -> None:
     """Neither is guessed."""
     packed = msgspec.msgpack.encode({"user": "ann"})
