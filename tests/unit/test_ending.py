@@ -77,11 +77,16 @@ class Later(ps.Stateful):
 VISITS = [Visit(page, 0) for page in "abcdefgh"]
 
 
-def worker_of(processor: type[ps.Processor], driver: Driver, states: MemoryStateFolder, name: str = "one") -> Worker:
-    """Return a worker that joins its group in its first iteration."""
-    return Worker(
-        processor(), WorkerConfig(driver.bus, states, name), InlineExecutor(), InlineExecutor(), clock=driver.clock
-    )
+def worker_of(
+    processor: type[ps.Processor],
+    driver: Driver,
+    states: MemoryStateFolder,
+    name: str = "one",
+    bus: MemoryBus | None = None,
+) -> Worker:
+    """Return a worker that joins its group in its first iteration; by default, on the driver's bus."""
+    config = WorkerConfig(bus or driver.bus, states, name)
+    return Worker(processor(), config, InlineExecutor(), InlineExecutor(), clock=driver.clock)
 
 
 def run_to_end(worker: Worker, processor: type[ps.Processor], driver: Driver, turn_s: float = 0.0) -> None:
@@ -174,8 +179,7 @@ def test_a_worker_ends_after_its_last_results_are_saved(processor: type[ps.Proce
     with WatermarkWriter(driver.bus, "visits") as injector:
         injector.advance(MINUTE)
     network = LosesCommits(losses)
-    config = WorkerConfig(MemoryBus(cluster=driver.bus.cluster, network=network), states, "one")
-    worker = Worker(processor(), config, InlineExecutor(), InlineExecutor(), clock=driver.clock)
+    worker = worker_of(processor, driver, states, bus=MemoryBus(cluster=driver.bus.cluster, network=network))
     run_to_end(worker, processor, driver, turn_s=0.1)
 
     assert network.losses == 0
