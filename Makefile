@@ -7,6 +7,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# Workers and commands are processes of their own: without bytecode on disk, each spends two seconds compiling the library.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help docs demo day test test-gaps check simulate simulate-mutants soak soak-killer bench bench-semantics bench-remote bench-dag bench-timers bench-scuba bench-standstill bench-backfill lock format clean
 
