@@ -5,11 +5,14 @@ from __future__ import annotations
 import signal
 import sys
 
+from .start import uncollected
+
 
 def main() -> None:
     """Run the command `penstock`. Ctrl-C ends it silently, also while its code is still being imported."""
     try:
-        from .command_line import main as run_command  # noqa: PLC0415 - takes most of the time of a start
+        with uncollected():
+            from .command_line import main as run_command  # noqa: PLC0415 - takes most of the time of a start
 
         run_command()
     except KeyboardInterrupt:

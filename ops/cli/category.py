@@ -19,7 +19,6 @@ from ...processors.declare.codecs import Message
 from ...processors.declare.dead_letters import dead_letters_of
 from ...processors.declare.tombstones import Tombstone
 from ...processors.errors import PenstockError
-from ...processors.sql.conditions import JsonCondition
 from ...processors.time.timestamp_validation import nearest_datetime
 from ...transport.bus import Bus
 from ...transport.category_spec import CategorySpec, CategoryState
@@ -29,7 +28,6 @@ from ...transport.errors import BucketMismatch, CategoryExists
 from ...transport.messages import Bucket, MessageCopy, Position
 from ...transport.tables.schemas import Schemas
 from ..humanize import counted
-from ..topic_inference import declaration_of, read_sample
 from .audited import audited
 from .category_resize import resize
 from .options import DEFAULT_FOLDER, AsJson, Cluster, Folder, Kafka, connect, connect_to, with_clusters
@@ -187,6 +185,8 @@ def tail(
 
     Example: penstock category tail orders --from 0 --no-follow --where "amount > 100 AND city LIKE 'K%'"
     """
+    from ...processors.sql.conditions import JsonCondition  # noqa: PLC0415 - an SQL parser is slow to import
+
     condition = None if where is None else JsonCondition("--where", where)
     bus = connect_to(cluster, kafka, folder)
     schemas = Schemas(bus)
@@ -342,6 +342,8 @@ def infer(
 
     Example: penstock category infer orders --registry http://localhost:8081 > orders.py
     """
+    from ..topic_inference import declaration_of, read_sample  # noqa: PLC0415 - only for this command
+
     named = named_registry(registry, registry_user, registry_ca)
     out.out(declaration_of(read_sample(connect_to(cluster, kafka, folder), name, sample), named), highlight=False)
 

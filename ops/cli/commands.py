@@ -8,6 +8,8 @@ from typing import Any
 
 import typer
 
+from .start import uncollected
+
 _MODULES = {
     "new": "new:new",
     "dev": "dev:app",
@@ -58,7 +60,8 @@ class LazyCommands(MutableMapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         if self._commands[name] is None:
             module, _, attribute = _MODULES[name].partition(":")
-            self._commands[name] = _command(name, getattr(import_module(f".{module}", __package__), attribute))
+            with uncollected():
+                self._commands[name] = _command(name, getattr(import_module(f".{module}", __package__), attribute))
         return self._commands[name]
 
     def __setitem__(self, name: str, command: Any) -> None:

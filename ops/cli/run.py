@@ -28,6 +28,7 @@ from ..worker.app_processes import HANDED_OVER, end_with_parent, levels_of, pens
 from ..worker.assembly import Environment, assemble_worker, backups_of, tune_gc
 from ..worker.health import Address, LoopMonitor, serve_health
 from ..worker.identity import HAND_OVER
+from ..worker.last_backup import LastBackup
 from ..worker.preflight import ends_of, prepare
 from ..worker.stall_watch import stalls_logged
 from ..worker.until_end import UntilEnd
@@ -102,7 +103,8 @@ def run(
             "--stop-within",
             metavar="SECONDS",
             min=1.0,
-            help="After a stop, end within this time even if the last checkpoint cannot be saved; its events are then processed again.",
+            help="After a stop, end within this time even if the last checkpoint cannot be saved; its events are then processed again. "
+            "With --until-end and --backup: the time for a backup store that fails.",
         ),
     ] = STOP_WITHIN_S,
     backup: Backup = None,
@@ -205,6 +207,7 @@ def run_one(
     """Run one processor in this process until it is stopped or at the end of its inputs, and print its metrics."""
     end_with_parent()
     backups, ages, monitor = backups_of(environment), BackupAges({}, 0.0), LoopMonitor()
+    last_backup = None if backups is None else LastBackup(backups, stop_options.stop_within_s)
     handed_over = Event()
     wait = BrokerWait(fail_fast=stop_options.fail_fast)
     with (
@@ -240,12 +243,14 @@ def run_one(
             bars.update(
                 bar,
                 completed=worker.metrics.events_in,
-                description=f"{processor.__name__}{waiting}{_late_backups(ages)}",
+                description=f"{processor.__name__}{waiting}{_late_backups(ages)}{_awaited(last_backup)}",
             )
-            return stop_options.until_end and at_end(worker)
+            return stop_options.until_end and at_end(worker) and (last_backup is None or last_backup())
 
         worker.run(finished, keep_place=stop_options.keep_place)
     _report(processor, worker, ages, json=json)
+    if last_backup is not None and environment.backups is not None:
+        _expect_backups(processor, last_backup, len(ages.by_shard), environment.backups.location)
     if handed_over.is_set():
         raise typer.Exit(HANDED_OVER)
 
@@ -279,6 +284,24 @@ def _report(processor: type[Processor], worker: Worker, ages: BackupAges, *, jso
     if not worker.is_saved:
         print_error(f"{processor.__name__} stopped and could not save its last checkpoint. {NOT_SAVED_EFFECT}")
         raise typer.Exit(NOT_SAVED)
+
+
+def _awaited(last: LastBackup | None) -> str:
+    return (
+        ""
+        if last is None or not last.is_awaited
+        else f", at the end, backs up {counted(len(last.missing), 'last state')}"
+    )
+
+
+def _expect_backups(processor: type[Processor], last: LastBackup, shards: int, place: str) -> None:
+    """Exit with an error if final states were not backed up."""
+    if last.missing:
+        print_error(
+            f"{processor.__name__} has processed its input and saved its results and positions, but {len(last.missing)} of {counted(shards, 'shard')} "
+            f"have no backup of their final state at {place}. It exists only on this machine. Repair the backup store, and run the command again."
+        )
+        raise typer.Exit(1)
 
 
 def _late_backups(ages: BackupAges) -> str:

@@ -141,6 +141,15 @@ class WorkerBackups:
         """Return the age of each open state's newest backup. Any thread may call."""
         return self._scheduler.ages()
 
+    @property
+    def is_failing(self) -> bool:
+        """Whether the last attempt to back some open state up has failed."""
+        return self._scheduler.is_failing
+
+    def back_up_now(self) -> None:
+        """Begin to back up all open states; return at once."""
+        self._scheduler.back_up_now()
+
     def adopt(self, identity: ShardIdentity, state: ShardState) -> None:
         """Back an open state up from now on."""
         if isinstance(state, RocksShardState):

@@ -51,6 +51,10 @@ class BackupAges:
         """Return the ages in seconds of late backups, and of shards that have waited too long for their first one."""
         return {shard: age.seconds for shard, age in self.by_shard.items() if is_late(age.seconds, self.interval_s)}
 
+    def older_than(self, age_s: float) -> list[ShardIdentity]:
+        """Return the shards whose state has not equalled their newest backup for longer than a time in seconds."""
+        return [shard for shard, age in self.by_shard.items() if age.seconds > age_s]
+
 
 def is_late(age_s: float, interval_s: float) -> bool:
     """Return whether a backup is older than regular backups allow."""

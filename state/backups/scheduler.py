@@ -60,6 +60,19 @@ class BackupScheduler:
                 self._thread.start()
             self._changed.notify()
 
+    def back_up_now(self) -> None:
+        """Begin to back up all adopted shards; return at once. Shards whose state equals their newest backup need none."""
+        with self._changed:
+            for shard in self._shards.values():
+                shard.due_s = min(shard.due_s, time.monotonic())
+            self._changed.notify()
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether the last attempt to back some adopted shard up has failed."""
+        with self._changed:
+            return any(shard.has_failed for shard in self._shards.values())
+
     def copy(self, identity: ShardIdentity, pin: str) -> Future[BackupId]:
         """Copy an adopted state as it is now, and begin to store the copy as a backup that is kept until it is unpinned.
 
@@ -141,13 +154,17 @@ class BackupScheduler:
             _LOG.warning("%s", error)
             self._forget(shard)
         except FileStoreUnreachable as error:
+            shard.has_failed = True
             self._record_outage(shard, error)
             return
         except StateError as error:
+            shard.has_failed = True
             _LOG.warning("%s was not backed up: %s The next attempt is in %.0f s.", shard, error, self._interval_s)
         except Exception:  # noqa: BLE001 - no error may end the worker or the backups of other shards
+            shard.has_failed = True
             _LOG.exception("%s was not backed up. The next attempt is in %.0f s.", shard, self._interval_s)
         else:
+            shard.has_failed = False
             if shard.is_waited_for:  # since this backup began
                 return
         self._plan(shard)

@@ -81,6 +81,8 @@ class AdoptedShard:
     ) -> None:
         self.identity = identity
         self.due_s = due_s
+        self.has_failed = False
+        """Whether the last attempt failed."""
         self._interval_s = interval_s
         self._state: OpenState | None = state
         self._folder = state.folder

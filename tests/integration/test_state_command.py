@@ -590,6 +590,25 @@ def test_a_run_shows_late_backups(cli: Cli, app: Path, prefix: str) -> None:
     assert (summary["backup_age_s"], summary["shards_without_backup"]) == (None, 4)
 
 
+def test_a_run_to_the_end_backs_up_its_final_state(cli: Cli, app: Path, prefix: str) -> None:
+    """Although no regular backup is due. If the store is unreachable, the run fails, says so, and has saved its results."""
+    cli.ok("category", "create", str(app))
+    cli.ok("category", "send", f"{prefix}.large", "--app", str(app), stdin=readings(100))
+    target = f"{app}:Totals"
+    cli.ok("run", target, "--until-end", "--backup", "place")
+    listed = json.loads(cli.ok("state", "list", f"{prefix}.totals", "--backup", "place", "--json"))
+    cli.ok("category", "send", f"{prefix}.large", "--app", str(app), stdin=readings(100))
+    (cli.folder / "file").touch()
+    failed = cli("run", target, "--until-end", "--backup", "file/place", "--stop-within", "1")
+    again = cli("run", target, "--until-end", "--json", "--backup", "place")
+
+    assert [shard["local"]["position"] for shard in listed] == [shard["backups"]["position"] for shard in listed]
+    assert len(listed) == 4
+    assert failed.returncode == 1
+    assert f"4 of 4 shards have no backup of their final state at {cli.folder / 'file/place'}" in failed.stderr
+    assert (again.returncode, json.loads(again.stdout)["events_in"]) == (0, 0)
+
+
 def read_until(screen: int, pattern: bytes) -> bool:
     """Read a terminal's output up to the given text; return whether the text came before the terminal's end."""
     seen = b""
