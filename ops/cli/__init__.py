@@ -13,6 +13,9 @@ def main() -> None:
     try:
         with uncollected():
             from .command_line import main as run_command  # noqa: PLC0415 - takes most of the time of a start
+            from .commands import import_command  # noqa: PLC0415 - as above
+
+            import_command(sys.argv[1:])
 
         run_command()
     except KeyboardInterrupt:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, MutableMapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
 import typer
-
-from .start import uncollected
 
 _MODULES = {
     "new": "new:new",
@@ -51,6 +50,20 @@ _MODULES = {
 """By name, in the order of the help: the module, and its function or group of commands."""
 
 
+def import_command(arguments: Sequence[str]) -> None:
+    """Import the module of the command that a command line names, if it names one."""
+    name = next((argument for argument in arguments if argument in _MODULES), None)
+    if name is not None:
+        with suppress(ImportError):  # reported when the command is run
+            _declared(name)
+
+
+def _declared(name: str) -> Any:
+    """Return the function or group of a command."""
+    module, _, attribute = _MODULES[name].partition(":")
+    return getattr(import_module(f".{module}", __package__), attribute)
+
+
 class LazyCommands(MutableMapping[str, Any]):
     """The commands by name. The first access to a command imports it; the names need no import."""
 
@@ -59,9 +72,7 @@ class LazyCommands(MutableMapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         if self._commands[name] is None:
-            module, _, attribute = _MODULES[name].partition(":")
-            with uncollected():
-                self._commands[name] = _command(name, getattr(import_module(f".{module}", __package__), attribute))
+            self._commands[name] = _command(name, _declared(name))
         return self._commands[name]
 
     def __setitem__(self, name: str, command: Any) -> None:
