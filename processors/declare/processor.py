@@ -75,7 +75,32 @@ class CheckpointInterval:
             raise DeclarationError(f"{self}: checkpoint limits must be greater than zero.")
 
 
-_WINDOWS = (GlobalWindow, Tumbling, Hopping, Session, Sliding)
+class _Elsewhere(NamedTuple):
+    """An option that only some kinds of processors have.
+
+    Args:
+        types: the types of its values; a user's own attribute of the same name rarely has one.
+        effect: what its absence means.
+        kinds: the kinds that have it.
+    """
+
+    types: tuple[type, ...]
+    effect: str
+    kinds: str
+
+
+_OPTIONS_OF_KINDS = {
+    "window": _Elsewhere(
+        (GlobalWindow, Tumbling, Hopping, Session, Sliding),
+        "its kind has no windows: the state of a key would never end",
+        "penstock.Windowed or penstock.Aggregator",
+    ),
+    "concurrency": _Elsewhere(
+        (int,), "its kind processes one event after the other", "penstock.Stateless with an `async def process`"
+    ),
+    "ordered": _Elsewhere((bool,), "its kind processes events as they arrive", "penstock.Stateful"),
+    "state": _Elsewhere((type,), "its kind keeps no state of this type", "penstock.Stateful"),
+}
 _LONGEST_NAME = MAX_NAME - len(".dead_letter_marks")
 """The longest name of a processor: its categories have longer ones."""
 
@@ -228,15 +253,7 @@ class Processor(ABC):
                 f"Processor {cls.__name__}: its name {cls.name!r} cannot be part of the names of topics and folders. Nothing was read. Declare "
                 f"`name = \"…\"` with only letters, digits, '.', '_' and '-', at most {_LONGEST_NAME}."
             )
-        if isinstance(vars(cls).get("window"), _WINDOWS) and not any(
-            "window" in each.__annotations__
-            for each in cls.__mro__
-            if issubclass(each, Processor) and is_library_class(each)
-        ):
-            raise DeclarationError(
-                f"Processor {cls.__name__} declares a `window`, but its kind has no windows: the state of a key would never end. Nothing was read. Derive it "
-                "from penstock.Windowed or penstock.Aggregator, or remove the window."
-            )
+        _expect_no_option_of_other_kinds(cls)
         if not hasattr(cls, "reads") or not cls.inputs():
             raise DeclarationError(
                 f"Processor {cls.__name__} has no input. Declare `reads = some_category` on the class."
@@ -401,3 +418,19 @@ def expect_category(owner: type[Processor], value: object) -> None:
         raise DeclarationError(
             f"Processor {owner.__name__}: {value!r} is not a category. Declare a penstock.Category.{several}"
         )
+
+
+def _expect_no_option_of_other_kinds(cls: type[Processor]) -> None:
+    """Raise DeclarationError for an option that this kind of processor would ignore."""
+    options: set[str] = {
+        name
+        for base in cls.__mro__
+        if issubclass(base, Processor) and is_library_class(base)
+        for name in base.__annotations__
+    }
+    for name, option in _OPTIONS_OF_KINDS.items():
+        if name not in options and isinstance(getattr(cls, name, None), option.types):
+            raise DeclarationError(
+                f"Processor {cls.__name__} declares `{name}`, but {option.effect}. Nothing was read. Derive it from {option.kinds}, or remove "
+                f"the `{name}`."
+            )

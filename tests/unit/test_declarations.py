@@ -83,6 +83,15 @@ def stateful(**attributes: Any) -> Any:
             lambda: stateful(state=int, window=ps.windows.Tumbling(timedelta(hours=1))).check(),
             "its kind has no windows",
         ),
+        (
+            lambda: stateful(state=int, concurrency=4).check(),
+            "`concurrency`, but its kind processes one event after the other",
+        ),
+        (lambda: stateless(reads=events, state=int).check(), "`state`, but its kind keeps no state"),
+        (
+            lambda: stateless(reads=events, ordered=True).check(),
+            "`ordered`, but its kind processes events as they arrive",
+        ),
         (lambda: stateless(reads="events").check(), "'events' is not a category"),
         (lambda: stateless(reads=(events, category("more", buckets=3))).check(), "events has 8, more has 3 buckets"),
         (lambda: stateless(reads=events, writes=(category("a"), category("a"))).check(), "an output category twice"),
