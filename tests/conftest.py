@@ -18,7 +18,7 @@ from penstock.transport.kafka import KafkaBus, KafkaSettings
 
 __all__ = ["postgres", "redis_cluster", "redis_server"]  # fixtures of all suites
 
-WAIT_LIMIT_S = 90.0
+WAIT_LIMIT_S = 240.0
 # An example that takes long on a busy machine breaks no promise.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")

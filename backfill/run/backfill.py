@@ -24,7 +24,7 @@ from ...transport.kafka import KafkaBus
 from ..errors import BackfillRefused
 from ..outputs.output_folder import OutputFolder
 from ..sources.bus_part import BusPart
-from ..sources.coverage import ALL_DAYS, WantedDays, check_coverage, joined_notes
+from ..sources.coverage import ALL_DAYS, WantedDays, check_coverage, expect_archived, joined_notes
 from ..sources.external_inputs import ExternalInputs, external_input_notes, external_inputs
 from ..sources.source import Source
 from ..spark.counts import Counters, total_events_in
@@ -119,6 +119,9 @@ def run_backfill(
     }
     tolerant = allow_missing or until_now is not None  # the bus has the days that are not archived yet
     notes = _checked_inputs(_wanted(app, orders, chain, days), warehouse, elsewhere, allow_missing=tolerant)
+    if until_now is None:
+        for processor in app.processors:
+            expect_archived(processor, _archived_inputs(processor, chain), warehouse, _OF_AN_APP)
     target = open_warehouse(output).location
     with spark_session(master) as spark:
         with translated_errors("Sending the app to Spark"):
@@ -130,7 +133,6 @@ def run_backfill(
             archived = [category for category in _read(app.processors) if category.name not in made]
             bus = BusPart.of(spark, until_now, shipped, warehouse, archived) if until_now else None
             source = Source(spark, warehouse, made, bus)
-            _refuse_missing(app, source)
             folder.begin(category.name for category in _written(app.processors))
         run = _Run(shipped, source, days, chain, folder, notes)
         try:
@@ -186,6 +188,18 @@ class Chain:
         return [category for category in read if category.name not in self.made]
 
 
+_OF_AN_APP = (
+    "Archive it first, run processors one by one (path/app.py:Processor), or, if a processor of the same app writes it, use its output of "
+    "this run (`--chained`)."
+)
+
+
+def _archived_inputs(processor: type[Processor], chain: Chain) -> list[AnyCategory]:
+    """Return the inputs of a processor that come from the archive; none if it does not run."""
+    outside = chain.made | chain.elsewhere
+    return [category for category in _read([processor]) if category.name not in outside]
+
+
 def _read(processors: Sequence[type[Processor]]) -> list[AnyCategory]:
     """Return the inputs of processors with outputs; the others do not run."""
     return [category for processor in processors if processor.outputs() for category in processor.inputs()]
@@ -206,19 +220,6 @@ def _wanted(app: App, orders: Orders, chain: Chain, days: Days) -> list[WantedDa
                 both = Days(min(read.first, other.first), max(read.last, other.last))
                 wanted[category.name] = WantedDays(category, both, days)
     return list(wanted.values())
-
-
-def _refuse_missing(app: App, source: Source) -> None:
-    archive = Folders(source.spark, source.location)
-    for processor in app.processors:
-        names = [category.name for category in processor.inputs() if category.name not in source.made]
-        missing = [name for name in names if not (source.bus or archive.has(name))]
-        if missing and processor.outputs():
-            raise BackfillRefused(
-                f"{processor.__name__} reads {', '.join(missing)}, which is not in the warehouse {source.location}. "
-                "Nothing was started. Archive it first, run processors one by one (path/app.py:Processor), or, if a "
-                "processor of the same app writes it, use its output of this run (`--chained`)."
-            )
 
 
 @dataclass(frozen=True)

@@ -32,12 +32,11 @@ from ...transport.tables.maintenance_log import Bootstrap, newest_maintenance
 from ...transport.tables.registrations import registration_of, topic_ids_of
 from ..errors import BackfillRefused
 from ..sources.bus_part import BusPart
-from ..sources.coverage import WantedDays, check_coverage
+from ..sources.coverage import WantedDays, check_coverage, expect_archived
 from ..sources.handoff_offsets import HandoffOffsets, handoff_offsets
 from ..sources.source import Source, spark_schema
 from ..spark.counts import Counters, OriginCounts, total_events_in
 from ..spark.failures import translated_errors
-from ..spark.hadoop import Folders
 from ..spark.progress import Progress, no_progress, reported_progress
 from ..spark.session import spark_session
 from ..spark.shipped_app import ShippedApp
@@ -149,6 +148,8 @@ def bootstrap(
     check_coverage(
         warehouse, [WantedDays(category, read, read) for category in processor.inputs()], allow_missing=tolerant
     )
+    if until_now is None:
+        expect_archived(processor, processor.inputs(), warehouse)
     began_s, topic_ids = time.monotonic(), topic_ids_of(destination.bus, processor)
     with spark_session(master) as spark:
         with translated_errors("Sending the app to Spark"):
@@ -196,7 +197,6 @@ class _StateBuild:
 
     @staticmethod
     def of(app: ShippedApp, processor: type[Processor], source: Source) -> _StateBuild:
-        refuse_unarchived(processor, source)
         context = source.spark.sparkContext
         origins = source.bus.origins(source.spark, processor.inputs()) if source.bus else {}
         steps = [
@@ -285,17 +285,6 @@ def refuse_if_started(processor: type[Processor], bus: Bus) -> None:
             f"{processor.__name__} has run already: its group {processor.name} is at {committed}. Nothing was started. Give the processor "
             "another name to run both side by side; or pass `--overwrite` to replace its state and positions, including the state on its "
             "workers' disks."
-        )
-
-
-def refuse_unarchived(processor: type[Processor], source: Source) -> None:
-    """Raise BackfillRefused if the warehouse lacks an input of a processor."""
-    archive = Folders(source.spark, source.location)
-    missing = [category.name for category in processor.inputs() if not (source.bus or archive.has(category.name))]
-    if missing:
-        raise BackfillRefused(
-            f"{processor.__name__} reads {', '.join(missing)}, which is not in the warehouse {source.location}. Nothing was started. "
-            "Archive it first."
         )
 
 

@@ -32,7 +32,7 @@ from ...transport.tables.maintenance_protocol import operation_to_replace, requi
 from ...transport.tables.registrations import register_positions
 from ..archive.archived_ends import archived_ends
 from ..errors import BackfillRefused
-from ..sources.coverage import ALL_DAYS, WantedDays, check_coverage, joined_notes
+from ..sources.coverage import ALL_DAYS, WantedDays, check_coverage, expect_archived, joined_notes
 from ..sources.source import Source, in_days, spark_schema
 from ..spark.counts import Counters, total_events_in
 from ..spark.failures import translated_errors
@@ -44,7 +44,7 @@ from ..steps.store_loader import LOADED, SHARD_PARTIALS, StoreLoad, empty_shard_
 from ..warehouse.columns import Columns
 from ..warehouse.layout import Days
 from ..warehouse.warehouse import Warehouse
-from .bootstrap import refuse_if_started, refuse_unarchived, single_processor
+from .bootstrap import refuse_if_started, single_processor
 from .plans import days_read, in_bus_order
 
 
@@ -285,9 +285,9 @@ class _StoreBackfill:
     def run(self, warehouse: Warehouse, master: str, progress: Progress) -> StoreBackfillResult:
         """Compute the values in Spark and write them."""
         began_s, name = time.monotonic(), self.processor.__name__
+        expect_archived(self.processor, self.processor.inputs(), warehouse)
         with spark_session(master) as spark:
             source = Source(spark, warehouse)
-            refuse_unarchived(self.processor, source)
             with translated_errors("Sending the app to Spark"):
                 app = ship(spark.sparkContext, self.app_name, [self.processor])
             steps = [

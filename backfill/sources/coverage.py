@@ -19,6 +19,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from ...processors.declare.categories import AnyCategory
+from ...processors.declare.processor import Processor
 from ..errors import BackfillRefused
 from ..warehouse.archive_settings import settings_of
 from ..warehouse.footers import footer_of, offsets_of
@@ -132,6 +133,17 @@ def check_coverage(warehouse: Warehouse, wanted: Sequence[WantedDays], *, allow_
         _refuse_unarchived(checked)
     notes = {input_days.category.name: _note(found.coverage, input_days) for input_days, found in checked}
     return {name: note for name, note in notes.items() if note}
+
+
+def expect_archived(
+    processor: type[Processor], inputs: Iterable[AnyCategory], warehouse: Warehouse, advice: str = "Archive it first."
+) -> None:
+    """Raise BackfillRefused if the warehouse lacks an input of a processor."""
+    missing = [category.name for category in inputs if not warehouse.has(category.name)]
+    if missing:
+        raise BackfillRefused(
+            f"{processor.__name__} reads {', '.join(missing)}, which is not in the warehouse {warehouse.location}. Nothing was started. {advice}"
+        )
 
 
 @dataclass(frozen=True)

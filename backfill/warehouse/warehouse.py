@@ -12,7 +12,7 @@ from pathlib import Path
 from ...state.errors import BadStoreAddress, FileMissing, FileStoreUnreachable
 from ...state.files.file_store import FileStore, open_file_store
 from ..errors import WarehouseError, WarehouseFileMissing
-from .layout import Stored
+from .layout import Stored, folder_of
 
 WRITERS = 8
 """The number of files that are read or written at a time."""
@@ -57,6 +57,10 @@ class Warehouse:
         """Delete a file, if it exists."""
         with _translated_errors():
             self.files.delete(file.path)
+
+    def has(self, category: str) -> bool:
+        """Return whether a category is in the warehouse, with or without events."""
+        return bool(self.list_folder(folder_of(category)))
 
     def list_folder(self, folder: str) -> dict[str, int | None]:
         """Return the size in bytes of each file in a folder by name, and None for each subfolder. A missing folder is empty."""

@@ -74,6 +74,11 @@ def list_(
     if json:
         print_json(msgspec.to_builtins(found))
         return
+    if backup and not any(shard.backups and shard.backups.count for shard in found):
+        note(f"There are no backups at {backup}.")
+    if not found:
+        note(f"There are no states in {folder / 'state'}.")
+        return
     columns = ["processor", "bucket", "position", "size", "keys", "used by"]
     print_table([*columns, "backups", "stored", "newest", "age", "backup position"], [_row(shard) for shard in found])
     for problem in filter(None, (shard.problem for shard in found)):

@@ -232,6 +232,17 @@ def test_list_shows_the_age_of_backups(command: Cli, root: Path, place: LocalFil
     assert [shard["backups"]["age_s"] for shard in found[2:]] == [None, None]
 
 
+def test_list_says_what_it_has_not_found(command: Cli, root: Path) -> None:
+    """Neither backups at a place, nor states in a folder."""
+    empty = command("state", "list", "--backup", "nosuch")
+    fill_totals(root, declared(command.folder, "Totals"))
+    local = command("state", "list", "--backup", "nosuch")
+
+    assert empty.stderr == "There are no backups at nosuch.\nThere are no states in .penstock/state.\n"
+    assert local.stderr.startswith("There are no backups at nosuch.\n")
+    assert local.stdout.splitlines()[1].startswith("totals")
+
+
 def test_a_backup_without_an_interval_is_not_reported_as_late(command: Cli, root: Path, place: LocalFileStore) -> None:
     """Its age is shown."""
     totals = declared(command.folder, "Totals")

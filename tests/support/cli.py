@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-LIMIT_S = 120.0
+LIMIT_S = 300.0
 
 
 class Cli:
