@@ -27,7 +27,7 @@ from ..deploy.deployments import (
     stop_deployment,
 )
 from ..deploy.dry_run import dry_run_text
-from ..deploy.environment import STORE, required_variables
+from ..deploy.environment import STORE, opentelemetry_variables, required_variables
 from ..deploy.manifests import prerequisites
 from ..deploy.purge import PurgePlan, plan_purge, purge
 from ..deploy.readiness import READY_LIMIT_S
@@ -35,11 +35,24 @@ from ..deploy.registry import Deployment, DeploymentFiles, all_deployments, depl
 from ..deploy.version import DeploymentSettings, PodSettings, Target, Version
 from .audited import audited
 from .category import create_missing
-from .options import DEFAULT_FOLDER, AsJson, Backup, BackupEvery, Folder, Kafka, Store, WebHdfs, connect, with_clusters
+from .options import (
+    DEFAULT_FOLDER,
+    AsJson,
+    Backup,
+    BackupEvery,
+    Folder,
+    Kafka,
+    Store,
+    Traces,
+    WebHdfs,
+    connect,
+    with_clusters,
+)
 from .options import Target as AppTarget
 from .output import note, out, print_error, print_json, print_table
 from .root import configuration_of
 from .signals import interruptible
+from .traces import expect_traces_installed
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The processor's name in `penstock deployments`.")]
 Patience = Annotated[
@@ -92,6 +105,7 @@ def deploy(
     webhdfs: WebHdfs = None,
     backup_every: BackupEvery = 60.0,
     store: Store = None,
+    traces: Traces = False,
     kafka: Kafka = None,
     folder: Folder = DEFAULT_FOLDER,
     json: AsJson = False,
@@ -105,6 +119,7 @@ def deploy(
     name = AppName.parse(target)
     app, bus = name.load(), connect(kafka, folder)
     everywhere = with_clusters(bus, kafka, app.categories())  # before anything is deployed that could not start
+    expect_traces_installed(traces=traces and where is not Target.KUBERNETES)  # pods have packages of their own
     file = configuration_of(context).file
     if create and not dry_run:
         create_missing(everywhere, name)
@@ -119,12 +134,15 @@ def deploy(
         backup_every_s=backup_every,
         target=where,
         pods=_pods(where, image, namespace, cpu, memory, disk),
+        traces=traces,
     )
     environment = {**os.environ, **({STORE: store} if store else {})}
-    in_file = {variable for variable in variables_in(file.values) if variable in environment}
+    names = {variable for variable in variables_in(file.values) if variable in environment}
+    if traces:
+        names |= opentelemetry_variables(environment)
     requests = [
         DeploymentRequest(
-            name.path.resolve(), processor, _with_variables(settings, processor, in_file), workers, take_over
+            name.path.resolve(), processor, _with_variables(settings, processor, names), workers, take_over
         )
         for processor in app.processors
     ]
@@ -140,9 +158,9 @@ def deploy(
     _show([deployment_status(folder, find_deployment(folder, plan.version.name)) for plan in plans], json=json)
 
 
-def _with_variables(settings: DeploymentSettings, processor: type[Processor], in_file: set[str]) -> DeploymentSettings:
-    """Return the settings with the variables of a processor and of the configuration file."""
-    variables = tuple(sorted({*required_variables(processor), *in_file}))
+def _with_variables(settings: DeploymentSettings, processor: type[Processor], names: set[str]) -> DeploymentSettings:
+    """Return the settings with the variables of a processor and others."""
+    variables = tuple(sorted({*required_variables(processor), *names}))
     return msgspec.structs.replace(settings, variables=variables)
 
 

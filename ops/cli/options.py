@@ -99,6 +99,15 @@ Store = Annotated[
         "The store for remote state: postgresql://… or redis://… . Set a URL with a password in the configuration or the variable.",
     ),
 ]
+Traces = Annotated[
+    bool,
+    _setting(
+        "traces",
+        None,
+        "Export a span for each sampled event to OpenTelemetry (OTLP over HTTP). OTEL_EXPORTER_OTLP_ENDPOINT and the other variables "
+        "of OpenTelemetry configure it.",
+    ),
+]
 Target = Annotated[
     str, typer.Argument(metavar="APP[:PROCESSOR]", help="An app, as a file or module, or one processor in it.")
 ]

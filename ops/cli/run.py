@@ -34,10 +34,23 @@ from ..worker.stall_watch import stalls_logged
 from ..worker.until_end import UntilEnd
 from ..worker.worker import Worker
 from .category import create_missing
-from .options import DEFAULT_FOLDER, AsJson, Backup, BackupEvery, Folder, Kafka, Store, WebHdfs, connect, with_clusters
+from .options import (
+    DEFAULT_FOLDER,
+    AsJson,
+    Backup,
+    BackupEvery,
+    Folder,
+    Kafka,
+    Store,
+    Traces,
+    WebHdfs,
+    connect,
+    with_clusters,
+)
 from .output import note, print_error, print_json, progress
 from .root import forwarded_options
 from .signals import NOT_SAVED, exit_within, interrupt, stop_on_signals
+from .traces import event_tracer, expect_traces_installed
 from .waiting import BrokerWait, BucketWait, FailFast
 
 STOP_WITHIN_S = 30.0
@@ -130,6 +143,7 @@ def run(
         ),
     ] = None,
     create: Annotated[bool, typer.Option("--create", help="Create the app's missing categories.")] = False,
+    traces: Traces = False,
     kafka: Kafka = None,
     folder: Folder = DEFAULT_FOLDER,
     json: AsJson = False,
@@ -145,6 +159,7 @@ def run(
     name = AppName.parse(target)
     app = name.load()
     _expect_store_is_used(context, app)
+    expect_traces_installed(traces=traces)
     home = connect(kafka, folder)
     bus = with_clusters(home, kafka, app.categories())
     stop_options = StopOptions(until_end, keep_place, from_earliest, fail_fast, stop_within, number)
@@ -161,6 +176,7 @@ def run(
             home.settings.session_timeout_s,
             None if health is None else Address.parse(health),
             json=json,
+            traces=traces,
         )
         return
     for option, value in (("--health", health), ("--number", number)):
@@ -170,7 +186,7 @@ def run(
             )
     options = [*forwarded_options(context), "--kafka", home.settings.bootstrap, "--dir", str(folder)]
     options += [*_option("--backup", backup), *_option("--webhdfs", webhdfs), "--backup-every", str(backup_every)]
-    options += stop_options.words() + ["--json"] * json
+    options += stop_options.words() + ["--traces"] * traces + ["--json"] * json
     if store:
         os.environ["PENSTOCK_STORE"] = (
             store  # not on the command lines of the workers, which all users of the machine can read
@@ -203,6 +219,7 @@ def run_one(
     health: Address | None,
     *,
     json: bool,
+    traces: bool = False,
 ) -> None:
     """Run one processor in this process until it is stopped or at the end of its inputs, and print its metrics."""
     end_with_parent()
@@ -211,6 +228,8 @@ def run_one(
     handed_over = Event()
     wait = BrokerWait(fail_fast=stop_options.fail_fast)
     with (
+        # Outside of the limit on the end of the worker: whether its events are saved does not depend on the export of its spans.
+        event_tracer(processor, traces=traces) as tracer,
         exit_within(stop_options.stop_within_s, NOT_SAVED_EFFECT),
         serve_health(health, monitor),
         ending(wait(lambda: prepare(processor, bus))) as opened,
@@ -222,6 +241,7 @@ def run_one(
             from_earliest=stop_options.from_earliest,
             backups=backups,
             call_bus=wait,
+            tracer=tracer,
         ) as worker,
         stop_on_signals(worker.stop, _pauses(worker, handed_over)),
         stalls_logged(monitor),

@@ -28,6 +28,11 @@ def required_variables(processor: type[Processor]) -> tuple[str, ...]:
     return tuple(sorted(name for name in names if "://" not in name))
 
 
+def opentelemetry_variables(environment: Mapping[str, str]) -> set[str]:
+    """Return the names of the variables that configure OpenTelemetry, which may contain the keys of a receiver."""
+    return {name for name, value in environment.items() if name.startswith("OTEL_") and value}
+
+
 def variable_values(names: Iterable[str], environment: Mapping[str, str], processor: str) -> dict[str, str]:
     """Return the values of variables.
 

@@ -53,6 +53,7 @@ class DeploymentSettings(msgspec.Struct, frozen=True):
         variables: the names of the workers' environment variables.
         target: the supervisor of the workers.
         pods: the settings of the pods; None except on Kubernetes.
+        traces: whether the workers export spans.
     """
 
     kafka: str
@@ -66,6 +67,7 @@ class DeploymentSettings(msgspec.Struct, frozen=True):
     variables: tuple[str, ...] = ()
     target: Target = Target.LOCAL
     pods: PodSettings | None = None
+    traces: bool = False
 
 
 class Shape(msgspec.Struct, frozen=True):

@@ -28,4 +28,5 @@ def run_arguments(version: Version, code: Path | str, health: str, number: str |
         "--number": number,
     }
     arguments = [part for name, value in options.items() if value is not None for part in (name, value)]
+    arguments += ["--traces"] * settings.traces
     return ["run", f"{code}/{version.app_file}:{version.processor}", *arguments]

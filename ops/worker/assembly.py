@@ -27,6 +27,7 @@ from .backups import WorkerBackups
 from .identity import worker_identity
 from .revocation_note import leave_group
 from .status_reports import StatusReporter
+from .trace_context import CONTEXT_FORWARDER, EventTracer
 from .transaction_sweeper import sweeping
 from .worker import Worker, WorkerConfig
 
@@ -66,6 +67,7 @@ def assemble_worker(
     at_gap: Callable[[Gap], None] = lambda _: None,
     backups: WorkerBackups | None = None,
     call_bus: Callable[[Callable[[], None]], None] = lambda call: call(),
+    tracer: EventTracer = CONTEXT_FORWARDER,
 ) -> Iterator[Worker]:
     """Yield a worker of this machine, ready to run.
 
@@ -78,6 +80,7 @@ def assemble_worker(
         at_gap: called in each gap of a checkpoint.
         backups: the result of `backups_of` for this environment, if the caller needs it, too.
         call_bus: calls the bus at the start; may repeat the call while no broker answers. By default it calls once.
+        tracer: traces the events; the caller closes it.
     """
     with (
         worker_identity(environment.state, processor.name, number) as identity,
@@ -93,7 +96,13 @@ def assemble_worker(
             call_bus(lambda: leave_group(type(processor), bus, identity.name))
             identity.revocations.end()
         config = WorkerConfig(
-            bus, states, identity.name, backups or NoBackups(), identity.revocations, takes_snapshots=True
+            bus,
+            states,
+            identity.name,
+            backups or NoBackups(),
+            identity.revocations,
+            takes_snapshots=True,
+            tracer=tracer,
         )
         with closing(StatusReporter(type(processor), bus, identity, environment.state, backups)) as reporter:
             worker = Worker(

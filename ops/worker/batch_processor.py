@@ -30,7 +30,7 @@ from .dead_letter_guard import DeadLetterGuard
 from .metrics import Metrics
 from .open_shard import OpenShard
 from .output_writer import OutputWriter
-from .trace_context import trace_contexts
+from .trace_context import EventTracer, ProcessedBatch
 from .watermark_tracker import WatermarkTracker
 
 
@@ -68,6 +68,7 @@ class BatchProcessor:
         checkpoints: counts the work for the next checkpoint.
         metrics: counts it.
         clock: returns the time.
+        tracer: traces the events.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class BatchProcessor:
         checkpoints: CheckpointScheduler,
         metrics: Metrics,
         clock: Clock,
+        tracer: EventTracer,
     ) -> None:
         self._processor = processor
         self._inputs = {category.name: category for category in processor.inputs()}
@@ -91,6 +93,7 @@ class BatchProcessor:
         self._checkpoints = checkpoints
         self._metrics = metrics
         self._clock = clock
+        self._tracer = tracer
         self._keys = KeyCheck(type(processor))
         self.sizer = BatchSizer(MOST_EVENTS, processor.min_batch())
 
@@ -118,9 +121,13 @@ class BatchProcessor:
         accepted = self._accepted(shard, batch, category)
         if not state_only:
             accepted = self._guard.cut(batch, accepted)
+        began_s = self._clock.monotonic_s()
         result, rejected = self._fed(shard, batch, category, accepted)
+        took_s = self._clock.monotonic_s() - began_s
+        self.sizer.record(len(accepted.events), took_s)
         if not state_only:
-            self._outputs.send(shard, result.outputs, trace_contexts(batch, accepted, result.causes))
+            processed = ProcessedBatch(batch, accepted, rejected, result.causes, took_s)
+            self._outputs.send(shard, result.outputs, self._tracer.trace(processed))
         for event in rejected:
             if event.stops:
                 raise self._stop(shard, batch, event) from event.cause
@@ -152,15 +159,12 @@ class BatchProcessor:
     def _fed(
         self, shard: OpenShard, batch: RawBatch, category: AnyCategory, accepted: AcceptedBatch
     ) -> tuple[StepResult, list[RejectedEvent]]:
-        began_s = self._clock.monotonic_s()
         try:
             with event_fields(batch, accepted, category):
-                fed = shard.feed(category, accepted)
+                return shard.feed(category, accepted)
         except Halted as error:
             # At the first message, since no earlier event of the batch was rejected yet.
             raise self._stop_at(shard, batch, 0, str(error)) from error
-        self.sizer.record(len(accepted.events), self._clock.monotonic_s() - began_s)
-        return fed
 
     def _count(self, shard: OpenShard, batch: RawBatch, result: StepResult) -> None:
         self._time.record_events(batch.bucket)

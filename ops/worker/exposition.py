@@ -23,6 +23,14 @@ COUNTERS = {
 }
 """The counters of a worker by their attributes, with descriptions."""
 
+SPAN_COUNTERS = {
+    "ended": "spans of processed events",
+    "exported": "spans that the receiver has accepted",
+    "failed": "spans whose export failed",
+    "dropped": "spans without a place in the queue",
+}
+"""The counters of `SpanMetrics` by their attributes, with descriptions."""
+
 
 class WorkerCollector(Collector):
     """Collects the metrics of a worker.
@@ -41,16 +49,23 @@ class WorkerCollector(Collector):
             return
         processor, metrics = found
         for name, description in COUNTERS.items():
-            family = CounterMetricFamily(
-                f"penstock_worker_{name}", f"{description}, since the start of the worker", labels=["processor"]
-            )
-            family.add_metric([processor], getattr(metrics, name))
-            yield family
+            yield _counter(name, description, processor, getattr(metrics, name))
+        for name, description in SPAN_COUNTERS.items() if metrics.spans is not None else ():
+            yield _counter(f"spans_{name}", description, processor, getattr(metrics.spans, name))
         saving = GaugeMetricFamily(
             "penstock_worker_checkpoint_seconds", "duration of the last checkpoint in seconds", labels=["processor"]
         )
         saving.add_metric([processor], metrics.saving_s)
         yield saving
+
+
+def _counter(name: str, description: str, processor: str, value: float) -> CounterMetricFamily:
+    """Return a counter since the start of the worker."""
+    family = CounterMetricFamily(
+        f"penstock_worker_{name}", f"{description}, since the start of the worker", labels=["processor"]
+    )
+    family.add_metric([processor], value)
+    return family
 
 
 def exposition(worker: WorkerCollector) -> bytes:

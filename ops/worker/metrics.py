@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ...processors.lookups import LookupMetrics
 from ..humanize import counted
+from .trace_context import SpanMetrics
 
 
 @dataclass
@@ -25,6 +26,7 @@ class Metrics:
         saved_ms: when the last checkpoint was completed (milliseconds since 1970, UTC); None before the first.
         saving_s: how long it took.
         lookups: the metrics of lookups, for a lookup join.
+        spans: the spans of the events; None without spans.
     """
 
     events_in: int = 0
@@ -39,10 +41,17 @@ class Metrics:
     saved_ms: int | None = None
     saving_s: float = 0.0
     lookups: LookupMetrics | None = None
+    spans: SpanMetrics | None = None
 
     def __str__(self) -> str:
         text = (
             f"{counted(self.events_in, 'event')} in, {self.events_out:,} out, {self.late:,} late, {self.dropped:,} too late, "
             f"{counted(self.dead_letters, 'dead letter')}, {counted(self.checkpoints, 'checkpoint')}"
         )
-        return text if self.lookups is None else f"{text}; {self.unmatched:,} dropped without a row, {self.lookups}"
+        if self.lookups is not None:
+            text += f"; {self.unmatched:,} dropped without a row, {self.lookups}"
+        return (
+            text
+            if self.spans is None
+            else f"{text}; {counted(self.spans.ended, 'span')}, {self.spans.lost:,} not exported"
+        )

@@ -1,37 +1,102 @@
-"""The trace context of outputs: the headers of W3C Trace Context, forwarded unchanged from the event that caused an output."""
+"""The trace context of outputs: the headers of W3C Trace Context, from the event that caused an output.
+
+processed batch --EventTracer--> a trace context for each output --with_trace_contexts--> messages
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 from ...processors.declare.codecs import Headers
 from ...processors.operators.base import NO_EVENT
-from ...processors.shard.batches import AcceptedBatch
+from ...processors.shard.batches import AcceptedBatch, RejectedEvent
 from ...transport.messages import Outgoing, RawBatch
 
 TRACE_PARENT = "traceparent"
 TRACE_HEADERS = frozenset({TRACE_PARENT, "tracestate"})
 
 
-def trace_contexts(
-    batch: RawBatch, accepted: AcceptedBatch, causes: Sequence[int] | None
-) -> Sequence[Headers | None] | None:
-    """Return the trace context of each output.
+class ProcessedBatch(NamedTuple):
+    """A batch that a processor has just processed.
 
     Args:
         batch: the messages.
         accepted: the events of the batch.
+        rejected: the rejected events in order; if the worker stops at one, it is the last, and later events were not processed.
         causes: for each output, the index of its event or `NO_EVENT`; None if the processor declares no `trace_context`.
-
-    Returns:
-        The trace headers of each output's event, None for an output without a trace context; or None if no output has one.
+        took_s: the duration of the processing.
     """
-    if not causes:
-        return None
-    contexts = [_trace_context(headers) for headers in batch.headers()]
-    if not any(contexts):
-        return None
-    return [None if cause == NO_EVENT else contexts[accepted.at[cause]] for cause in causes]
+
+    batch: RawBatch
+    accepted: AcceptedBatch
+    rejected: Sequence[RejectedEvent]
+    causes: Sequence[int] | None
+    took_s: float
+
+    def contexts_of_outputs(self, contexts: Sequence[Headers | None]) -> Sequence[Headers | None] | None:
+        """Return the trace context of each output, from those of the messages; None if no output has one."""
+        if not self.causes or not any(contexts):
+            return None
+        at = self.accepted.at
+        return [None if cause == NO_EVENT else contexts[at[cause]] for cause in self.causes]
+
+
+@dataclass
+class SpanMetrics:
+    """The spans of a worker since its start. Each count has a single writing thread.
+
+    Args:
+        ended: spans of processed events.
+        exported: spans that the receiver has accepted.
+        failed: spans whose export failed.
+        dropped: spans without a place in the queue; at the end of the worker, also spans that were still in it.
+    """
+
+    ended: int = 0
+    exported: int = 0
+    failed: int = 0
+    dropped: int = 0
+
+    @property
+    def lost(self) -> int:
+        """The number of spans that no receiver has."""
+        return self.failed + self.dropped
+
+    @property
+    def pending(self) -> int:
+        """The number of spans in the queue."""
+        return self.ended - self.exported - self.lost
+
+
+class EventTracer(Protocol):
+    """Traces the events of one worker. Called for each processed batch whose outputs count, in one thread."""
+
+    @property
+    def metrics(self) -> SpanMetrics | None:
+        """The worker's spans; None for a tracer without spans."""
+        ...
+
+    def trace(self, processed: ProcessedBatch) -> Sequence[Headers | None] | None:
+        """Return the trace context of each output, None for an output without one; or None if no output has one."""
+        ...
+
+
+class ContextForwarder:
+    """Forwards the trace headers of an event unchanged to its outputs, and creates no spans."""
+
+    metrics: SpanMetrics | None = None
+
+    def trace(self, processed: ProcessedBatch) -> Sequence[Headers | None] | None:
+        """Return the trace headers of each output's event."""
+        if not processed.causes:
+            return None
+        return processed.contexts_of_outputs([trace_context(headers) for headers in processed.batch.headers()])
+
+
+CONTEXT_FORWARDER = ContextForwarder()
+"""The tracer of workers without spans."""
 
 
 def with_trace_contexts(messages: Iterable[Outgoing], contexts: Iterable[Headers | None]) -> Iterator[Outgoing]:
@@ -44,7 +109,7 @@ def with_trace_contexts(messages: Iterable[Outgoing], contexts: Iterable[Headers
             yield message._replace(headers=[*own, *context])
 
 
-def _trace_context(headers: Headers | None) -> Headers | None:
+def trace_context(headers: Headers | None) -> Headers | None:
     """Return the trace headers of a message; None without a `traceparent`, since a `tracestate` alone has no meaning."""
     found = [header for header in headers or () if header[0] in TRACE_HEADERS]
     return found if any(name == TRACE_PARENT for name, _ in found) else None

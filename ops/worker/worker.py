@@ -39,6 +39,7 @@ from .shard_loader import ShardLoader
 from .shard_opener import LoadedShard
 from .snapshot_participant import SnapshotParticipant
 from .topic_watch import TopicWatch
+from .trace_context import CONTEXT_FORWARDER, EventTracer
 from .transaction_sweeper import TransactionSweeper
 from .watermark_tracker import WatermarkTracker
 
@@ -58,6 +59,7 @@ class WorkerConfig:
         backups: backs up the states.
         revocations: records that the worker is releasing buckets.
         takes_snapshots: whether it takes part in snapshots of its app; their category exists then.
+        tracer: traces the events.
     """
 
     bus: Bus
@@ -66,6 +68,7 @@ class WorkerConfig:
     backups: Backups = field(default_factory=NoBackups)
     revocations: RevocationNotes = field(default_factory=NoRevocationNotes)
     takes_snapshots: bool = False
+    tracer: EventTracer = CONTEXT_FORWARDER
 
 
 class Worker:
@@ -106,7 +109,9 @@ class Worker:
         self._stopping = False
         self._keeps_place = False
         self.processor_name = kind.name
-        self.metrics = Metrics(lookups=processor.metrics() if isinstance(processor, LookupJoin) else None)
+        self.metrics = Metrics(
+            lookups=processor.metrics() if isinstance(processor, LookupJoin) else None, spans=config.tracer.metrics
+        )
         codecs = Codecs(bus)
         codecs.open([*processor.inputs(), *processor.outputs()])
         codecs.prepare(processor.outputs())
@@ -167,6 +172,7 @@ class Worker:
             checkpoints=self._checkpoints,
             metrics=self.metrics,
             clock=clock,
+            tracer=config.tracer,
         )
 
     def _participant(self) -> SnapshotParticipant:

@@ -1,0 +1,40 @@
+"""Spans of a run: their tracer, and the check of the packages that they need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ...processors.declare.processor import Processor
+from ...processors.errors import PenstockError
+from ..worker.trace_context import CONTEXT_FORWARDER, EventTracer
+
+
+class TracesUnavailable(PenstockError):
+    """A package for spans is not installed."""
+
+
+def expect_traces_installed(*, traces: bool) -> None:
+    """Raise TracesUnavailable if a run with spans would lack a package."""
+    if not traces:
+        return
+    try:
+        from ..worker import span_export  # noqa: F401, PLC0415 - an extra, which only workers with spans need
+    except ModuleNotFoundError as error:
+        raise TracesUnavailable(
+            f"--traces needs the package {error.name}, which is not installed. Nothing was started. Install it with `pip install "
+            "'penstock[otel]'`, or leave --traces out."
+        ) from error
+
+
+@contextmanager
+def event_tracer(processor: type[Processor], *, traces: bool) -> Iterator[EventTracer]:
+    """Yield the tracer of a worker: with spans, which are exported until the context ends, or without."""
+    if not traces:
+        yield CONTEXT_FORWARDER
+        return
+    expect_traces_installed(traces=traces)
+    from ..worker.span_export import exported_spans  # noqa: PLC0415 - as above
+
+    with exported_spans(processor) as tracer:
+        yield tracer
