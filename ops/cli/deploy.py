@@ -116,10 +116,10 @@ def deploy(
 
     Example: penstock deploy examples/flights/app.py:Scorer --workers 2
     """
+    expect_traces_installed(traces=traces and where is not Target.KUBERNETES)  # pods have packages of their own
     name = AppName.parse(target)
     app, bus = name.load(), connect(kafka, folder)
     everywhere = with_clusters(bus, kafka, app.categories())  # before anything is deployed that could not start
-    expect_traces_installed(traces=traces and where is not Target.KUBERNETES)  # pods have packages of their own
     file = configuration_of(context).file
     if create and not dry_run:
         create_missing(everywhere, name)

@@ -75,6 +75,7 @@ def exported_spans(
             _flush(provider, counting, flush_limit_s)
             metrics.dropped += metrics.pending
             if metrics.lost:
+                log.report()
                 _LOG.warning("%d of %d spans were not exported.", metrics.lost, metrics.ended)
 
 
@@ -130,7 +131,7 @@ class ExportLog(logging.Filter):
             os.environ.get(OTEL_EXPORTER_OTLP_TRACES_ENDPOINT)
             or os.environ.get(OTEL_EXPORTER_OTLP_ENDPOINT)
             or DEFAULT_ENDPOINT,
-            (reason or self._reason or "the export failed").rstrip("."),
+            (reason or self._reason or "it did not answer").rstrip("."),
         )
 
 

@@ -128,7 +128,7 @@ class Processor(ABC):
         max_output_delay: how far the event time of an output may lie behind the low watermark, or, for an aggregator, before the first
             incomplete window. Watermarks of downstream processors stay behind by this time.
         trace_context: whether an output has the trace context (the headers `traceparent` and `tracestate`) of the event whose processing
-            returned it. For stateless and stateful processors without `ordered`.
+            returned it; with `--traces`, the context of the event's span. For stateless and stateful processors without `ordered`.
         sql_query: the SQL query that the processor works for, as written; empty for a processor in Python.
 
     Class attributes of processors with state:

@@ -1,4 +1,4 @@
-"""Spans of real workers on Kafka, as a receiver of OTLP over HTTP gets them."""
+"""Spans of real workers on Kafka, as a receiver of OTLP over HTTP gets them; and of deployed workers."""
 
 from __future__ import annotations
 
@@ -78,8 +78,23 @@ def test_a_worker_without_a_receiver_processes_its_events(cli: Cli, kafka: str, 
     assert done.returncode == 0, done.stderr
     assert f"{EVENTS} events in, {EVENTS} out" in done.stderr
     assert f"{EVENTS // 2} spans, {EVENTS // 2} not exported" in done.stderr
-    assert done.stderr.count("Transient error") <= 1
+    assert done.stderr.count(f"Spans cannot be exported to {endpoint}: Transient error") == 1
+    assert done.stderr.count("Transient error") == 1
     assert f"{EVENTS // 2} of {EVENTS // 2} spans were not exported." in done.stderr
+
+
+def test_a_deployment_passes_its_variables_and_the_flag_on(cli: Cli, prefix: str) -> None:
+    """Also if the flag is a variable. Values of variables, which may be keys, are not shown."""
+    (cli.folder / "app.py").write_text(APP.replace("{prefix}", prefix))
+    cli.ok("category", "create", "app.py")
+    variables = {"PENSTOCK_TRACES": "1", "OTEL_EXPORTER_OTLP_HEADERS": "key=secret"}
+    done = cli("deploy", "app.py:Copies", "--dry-run", **variables)
+
+    assert done.returncode == 0, done.stderr
+    assert "--traces" in done.stdout
+    assert "with the value of OTEL_EXPORTER_OTLP_HEADERS" in done.stdout
+    assert "secret" not in done.stdout + done.stderr
+    assert "OTEL" not in cli.ok("deploy", "app.py:Copies", "--dry-run")
 
 
 def produce(kafka: str, prefix: str, cli: Cli, receiver: OtlpReceiver) -> None:
