@@ -39,7 +39,8 @@ $(READY): requirements.lock pyproject.toml hatch_build.py transport/kafka/gather
 	@$(PYTHON) -c 'import sys; sys.exit("Penstock needs Python 3.10 or newer; name one: make PYTHON=python3.12") if sys.version_info < (3, 10) else None'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing into $(VENV) …"
-	@$(BIN)/python -m pip install --disable-pip-version-check --require-hashes -r requirements.lock
+	@# Most modules of the packages are never imported; Python compiles the others when they are.
+	@$(BIN)/python -m pip install --disable-pip-version-check --no-compile --require-hashes -r requirements.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@touch $(READY)
 
