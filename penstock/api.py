@@ -5,6 +5,7 @@ from .ops.cli.script import run
 from .processors.declare.aggregator import Aggregator
 from .processors.declare.alerts import Alert
 from .processors.declare.categories import Category
+from .processors.declare.composite_keys import composite_key
 from .processors.declare.context import Context
 from .processors.declare.dead_letter_limit import DeadLetterLimit
 from .processors.declare.dead_letters import DeadLetter
@@ -72,6 +73,7 @@ __all__ = [
     "Windowed",
     "WriteMode",
     "codecs",
+    "composite_key",
     "errors",
     "lookups",
     "metadata",

@@ -197,7 +197,7 @@ def estimates_of(category: AnyCategory, aggregator: type[Aggregator]) -> Mapping
     """
     if aggregator.estimates:
         return aggregator.estimates
-    own = {category.key, category.times.column}
+    own = {*category.key_fields, category.times.column}
     names = [name for name in fields_of(category.record) if name not in own]
     return dict.fromkeys(names, aggregator.monoid)
 

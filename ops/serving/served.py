@@ -134,7 +134,7 @@ class ServedProcessor:
 
     def _fields_of(self, kinds: tuple[type[shapes.Type], ...]) -> dict[str, str]:
         category = self.category
-        roles = {category.key, category.times.field, "window_start", "window_end"}
+        roles = {*category.key_fields, category.times.field, "window_start", "window_end"}
         return {
             name: field.name
             for name, field in fields_of(category.record).items()

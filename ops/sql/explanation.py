@@ -153,8 +153,9 @@ class _Timing(NamedTuple):
 
 def _use(category: AnyCategory, declared: set[str]) -> CategoryUse:
     has_key = category.partitioner is not None
-    key = category.key if isinstance(category.key, str) else category.key.__qualname__
-    return CategoryUse(category.name, key if has_key else None, category.buckets, category.name not in declared)
+    return CategoryUse(
+        category.name, category.key_name if has_key else None, category.buckets, category.name not in declared
+    )
 
 
 def _key(processor: type[Processor]) -> str:

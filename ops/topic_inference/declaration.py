@@ -127,10 +127,10 @@ class _Module:
             self.topic.format.codec in _OF_UNIONS
             and self.times
             and self.times[0].count == len(self.topic.contents)
-            and self.key.field is not None
+            and self.key.fields
         )
         types = find_record_types(self.topic.contents) if is_supported else None
-        return None if types is None or types.field in {self.key.field, self.times[0].path[0]} else types
+        return None if types is None or types.field in {*self.key.fields, self.times[0].path[0]} else types
 
     def _union(self, types: RecordTypes) -> str:
         """Add a class for each type, after the classes of their fields; return the union. Equal fields have one type in all of them."""
@@ -156,7 +156,7 @@ class _Module:
 
     def _message_fields(self) -> Iterator[str]:
         """Yield the fields that messages contain outside of their values."""
-        if self.key.field is None and self.key.keyed:
+        if not self.key.fields and self.key.keyed:
             self.imports.add(_IMPORTS["Annotated"])
             yield f"    {self._own_name(_KEY_FIELD)}: Annotated[str, ps.metadata.Key]"
         if not self.times:
@@ -178,8 +178,9 @@ class _Module:
     def _key_argument(self) -> _Argument:
         names = _identifiers(self.topic.shape.fields)
         found = f"the message key of {self.key.keyed:,} of {counted(self.key.messages, 'message')}"
-        if self.key.field is not None:
-            return _Argument(f'key="{names[self.key.field]}"', found)
+        if self.key.fields:
+            fields = ", ".join(f'"{names[name]}"' for name in self.key.fields)
+            return _Argument(f"key={fields}" if len(self.key.fields) == 1 else f"key=({fields})", found)
         if self.key.keyed:
             return _Argument(f'key="{self._own_name(_KEY_FIELD)}"', f"no field equals {found}")
         scalars = (
@@ -272,7 +273,7 @@ class _Module:
             if kind is None:
                 left_out.append(f"    # {field_name} is left out: {_mixture(inner)}")
                 continue
-            is_key = is_top and field_name == self.key.field
+            is_key = is_top and field_name in self.key.fields
             is_time = is_top and self.times and self.times[0].path == (field_name,)
             is_optional = not is_key and not is_time and (inner.count < shape.kinds["object"] or "null" in inner.kinds)
             python_name = names[field_name]

@@ -1,4 +1,4 @@
-"""The key of a topic's messages: which field it is, how its bytes represent it, and which partitioner placed the messages."""
+"""The key of a topic's messages: which field or fields it is, how its bytes represent it, and which partitioner placed the messages."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from ...processors.declare.composite_keys import CompositeJsonKeys, KeyPart, key_of_content
 from ...processors.declare.keys import InvalidKey, KeyCodec, KeyConverter, MessageKeys
 from ...processors.declare.partitioner import Partitioner, buckets_of
 from ...transport.codecs.confluent import ConfluentAvro, ConfluentJson
 from ...transport.codecs.debezium import DebeziumKeys
 from ...transport.codecs.decoded import MALFORMED, UndecodableValue
-from .formats import RecognisedTopic, key_bytes
+from ...transport.codecs.registry import AVRO, RegistryClient, SchemaRegistry, unframed_bytes
+from ...transport.codecs.registry_avro import parsed_schema
+from ...transport.codecs.registry_keys import avro_fields, json_fields, properties_of
+from .formats import Content, RecognisedTopic, key_bytes
 
 CODECS = (KeyCodec.TEXT, KeyCodec.INT64, KeyCodec.INT32, KeyCodec.JSON)
 
@@ -23,14 +27,14 @@ class KeyChoice:
     """The key of the messages.
 
     Args:
-        field: the field that is the key; None if no field is.
+        fields: the field that is the key, or the fields of a key of several; empty if no field is.
         codec: the code of the key codec; empty for text.
         partitioner: the code of the partitioner that explains the bucket of every message; empty for murmur2, None if none does.
         keyed: the number of messages with a key.
         messages: the number of messages.
     """
 
-    field: str | None
+    fields: tuple[str, ...]
     codec: str
     partitioner: str | None
     keyed: int
@@ -60,13 +64,16 @@ def choose_key(topic: RecognisedTopic, buckets: int) -> KeyChoice:
     keys, numbers = [key for key, _, _ in keyed], [message.partition() for _, message, _ in keyed]
     counts = len(keyed), len(topic.messages)
     if topic.format.is_debezium and (column := _column_of(keys)) is not None:
-        return KeyChoice(column, "", _placed_by_column(column, keys, numbers, buckets), *counts)
+        return KeyChoice((column,), "", _placed_by_column(column, keys, numbers, buckets), *counts)
     partitioner = _partitioner(keys, numbers, buckets)
     for form in _forms(topic, keys):
         for name in keyed[0][2]:
             if all(form.is_key(content.get(name), key) for key, _, content in keyed):
-                return KeyChoice(name, form.codec, partitioner, *counts)
-    return KeyChoice(None, _codec_of(keys), partitioner, *counts)
+                return KeyChoice((name,), form.codec, partitioner, *counts)
+    for composite in _composite_forms(topic, keys):
+        if all(composite.is_key(content, key) for key, _, content in keyed):
+            return KeyChoice(tuple(part.name for part in composite.parts), composite.codec, partitioner, *counts)
+    return KeyChoice((), _codec_of(keys), partitioner, *counts)
 
 
 def _forms(topic: RecognisedTopic, keys: Sequence[bytes]) -> Iterator[_KeyForm]:
@@ -84,6 +91,75 @@ def _forms(topic: RecognisedTopic, keys: Sequence[bytes]) -> Iterator[_KeyForm]:
                 yield _KeyForm(
                     code, _registry_form(spec.open_keys(topic.name, is_number=is_number), is_number=is_number)
                 )
+
+
+class _CompositeForm(NamedTuple):
+    """A way in which message keys represent several fields.
+
+    Args:
+        codec: its code, as in `KeyChoice`.
+        parts: the fields.
+        keys: converts the keys.
+    """
+
+    codec: str
+    parts: tuple[KeyPart, ...]
+    keys: KeyConverter
+
+    def is_key(self, content: Content, key: bytes) -> bool:
+        """Return whether a message key represents the fields of a content."""
+        try:
+            return self.keys.decode(key) == key_of_content(
+                {part.name: content.get(part.name) for part in self.parts}, self.parts
+            )
+        except (ValueError, RecursionError):
+            return False
+
+
+def _composite_forms(topic: RecognisedTopic, keys: Sequence[bytes]) -> Iterator[_CompositeForm]:
+    if not keys:
+        return
+    parts = _json_parts(keys)
+    if parts:
+        yield _CompositeForm("ps.KeyCodec.JSON", parts, CompositeJsonKeys(parts))
+    if topic.registry is not None and topic.format.key_codec:
+        yield from _registry_composite_forms(topic.name, topic.registry.registry, keys[0])
+
+
+def _json_parts(keys: Sequence[bytes]) -> tuple[KeyPart, ...]:
+    """Return the fields of keys that are JSON objects; empty if they are written with spaces, in several orders, or as something else."""
+    found: set[tuple[KeyPart, ...]] = set()
+    for key in keys:
+        try:
+            content = msgspec.json.decode(key, type=dict[str, str | int])
+        except MALFORMED:
+            return ()
+        if msgspec.json.encode(content) != key:
+            return ()
+        found.add(tuple(KeyPart(name, isinstance(value, int)) for name, value in content.items()))
+    [parts] = found if len(found) == 1 else [()]
+    return parts if len(parts) > 1 else ()
+
+
+def _registry_composite_forms(name: str, registry: SchemaRegistry, key: bytes) -> Iterator[_CompositeForm]:
+    """Yield the form of keys with the fields of a key's schema."""
+    client = RegistryClient(registry, AVRO)
+    try:
+        schema_id = unframed_bytes(key).schema_id
+        schema = client.find(schema_id)
+    except UndecodableValue:
+        return
+    language = client.language_of(schema_id)
+    if language == "AVRO":
+        parts = tuple(avro_fields(parsed_schema(schema, plain_types=True)))
+        code, keys = "ps.codecs.ConfluentAvro(registry)", ConfluentAvro(registry).open_composite_keys(name, parts)
+    elif language == "JSON":
+        parts = tuple(json_fields(properties_of(msgspec.json.decode(schema.text))))
+        code, keys = "ps.codecs.ConfluentJson(registry)", ConfluentJson(registry).open_composite_keys(name, parts)
+    else:
+        return
+    if len(parts) > 1:
+        yield _CompositeForm(code, parts, keys)
 
 
 def _plain_form(codec: KeyCodec) -> Callable[[Any, bytes], bool]:

@@ -208,7 +208,7 @@ def _check_columns(cls: type[Aggregator]) -> None:
     [category] = cls.inputs()
     if not isinstance(category.key, str):
         raise DeclarationError(
-            f"Aggregator {cls.__name__} defines `observe_columns`, but the key of {category.name} is a function of whole records. Remove "
+            f"Aggregator {cls.__name__} defines `observe_columns`, but the key of {category.name} is not one field. Remove "
             "`observe_columns`, or declare a field as the key."
         )
 

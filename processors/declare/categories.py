@@ -16,12 +16,13 @@ from msgspec import inspect as shapes
 from ..errors import DeclarationError
 from ..time.watermarks import Times
 from ..validation import similar_member
-from .codecs import CodecSpec, accepts_unions, is_codec_spec
+from .codecs import CodecSpec, Payload, accepts_unions, is_codec_spec
+from .composite_keys import KeyPart, composite_key, content_of_key, joined
 from .event_batch import EventBatch
 from .event_times import EventTimes, EventTimeSource, expect_source
-from .field_paths import find_field
-from .keys import AnyKeyCodec, KeyCodec, MessageKeys, is_key_codec
-from .metadata import metadata_of
+from .field_paths import FieldPath, find_field
+from .keys import COMPOSITE_CODECS, AnyKeyCodec, InvalidKey, KeyCodec, MessageKeys, is_key_codec
+from .metadata import metadata_of, payload_of
 from .partitioner import AnyPartitioner, Partitioner, bucket_of, buckets_of
 from .records import AnyRecord, RecordType, fields_of, is_union, members_of, plain, type_name
 from .tombstones import RowDeletion
@@ -29,8 +30,8 @@ from .tombstones import RowDeletion
 R = TypeVar("R", bound=AnyRecord)
 
 CodecName = Literal["json", "avro"]
-ANY_KEY = "0"
-"""A key that fits every key codec for text and numbers."""
+_ANY_KEY = "0"
+"""A key of one value that fits every key codec for text and numbers."""
 MAX_NAME = 249
 """The longest name of a category."""
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
@@ -50,7 +51,8 @@ class Category(Generic[R]):
     Args:
         name: the name on the bus: letters, digits, `.`, `_` and `-`.
         record: the type of the records: a `Record`, a standard dataclass or a pydantic model.
-        key: the key field; or a function that returns the key of a record. Events of one key are in one bucket, in order.
+        key: the key field; several fields, as a tuple of their names; or a function that returns the key of a record. Events of one key are in
+            one bucket, in order. The key of several fields is the JSON array of their values, as `composite_key` returns it.
         event_time: the field with the event time, an int (milliseconds since 1970, UTC) or a datetime with an offset; the dotted path of a
             field in a nested record; a `TimeField` for other units; or a function that returns the event time of a record.
         buckets: the number of buckets, the unit of parallelism. One worker at a time reads a bucket.
@@ -70,7 +72,7 @@ class Category(Generic[R]):
     Raises:
         DeclarationError: the name is invalid; a field is missing; the event time is no time; the key is optional or has the wrong type.
 
-    Fields have their Python name or their name on the bus. Afterwards, `key` is the name on the bus.
+    Fields have their Python name or their name on the bus. Afterwards, `key` has the names on the bus.
 
     Examples:
         >>> import penstock as ps
@@ -83,7 +85,7 @@ class Category(Generic[R]):
 
     name: str
     record: type[R]
-    key: str | Callable[[R], str]
+    key: str | tuple[str, ...] | Callable[[R], str]
     event_time: EventTimeSource
     buckets: int = 8
     retention: timedelta | None = field(default=timedelta(days=7))
@@ -102,7 +104,7 @@ class Category(Generic[R]):
             self,
             name: str,
             record: type[R] | UnionType,
-            key: str | Callable[[R], str],
+            key: str | tuple[str, ...] | Callable[[R], str],
             event_time: EventTimeSource,
             buckets: int = 8,
             retention: timedelta | None = timedelta(days=7),
@@ -148,10 +150,6 @@ class Category(Generic[R]):
                 raise DeclarationError(
                     f"Category {self.name!r}: {name}={given!r} has the wrong type. Declare {wanted}."
                 )
-        if not isinstance(self.key, str) and not callable(self.key):
-            raise DeclarationError(
-                f"Category {self.name!r}: key={self.key!r} has the wrong type. Declare the name of a field or a function of the record."
-            )
         self._check_key_types()
         self._check_topic_types()
         expect_source(self.name, self.event_time)
@@ -161,6 +159,16 @@ class Category(Generic[R]):
             )
 
     def _check_key_types(self) -> None:
+        if not isinstance(self.key, (str, tuple)) and not callable(self.key):
+            raise DeclarationError(
+                f"Category {self.name!r}: key={self.key!r} has the wrong type. Declare the name of a field, a tuple of several names, or a function "
+                "of the record."
+            )
+        if isinstance(self.key, tuple) and (len(self.key) < 2 or not all(isinstance(each, str) for each in self.key)):
+            raise DeclarationError(
+                f"Category {self.name!r}: key={self.key!r} is not a tuple of the names of several fields. Declare such as "
+                '`key=("tenant", "id")`; or for one field its name.'
+            )
         if not isinstance(self.partitioner, (Partitioner, type(None))) and not callable(self.partitioner):
             raise DeclarationError(
                 f"Category {self.name!r}: partitioner={self.partitioner!r} has the wrong type. Declare a penstock.Partitioner; a function of the "
@@ -200,20 +208,41 @@ class Category(Generic[R]):
         metadata_of(self._any_record)  # raises for a metadata field of a wrong type
         self.times  # noqa: B018 - reports an unknown field
         if isinstance(self.key, str):
-            for member in self.record_types:
-                find_field(self.name, "key", member, self.key)
-            field = find_field(self.name, "key", self._any_record, self.key)
-            if field.optional or len(field.names) > 1 or not isinstance(field.shape, (shapes.StrType, shapes.IntType)):
-                raise DeclarationError(
-                    f"Category {self.name}: the key field {self.key!r} must be a str or an int, without None. For other keys, declare "
-                    "`key` as a function of the record."
-                )
-            object.__setattr__(self, "key", field.name)  # the columns of the warehouse have this name
-            if isinstance(self.key_codec, KeyCodec) and self.key_codec.name in {"INT32", "INT64"} and self._key_is_text:
-                raise DeclarationError(
-                    f"Category {self.name}: `key_codec=KeyCodec.{self.key_codec.name}` needs an int, but the key field {self.key!r} is a str. "
-                    "Declare the field as an int, or another `key_codec`."
-                )
+            object.__setattr__(
+                self, "key", self._key_field(self.key).name
+            )  # the columns of the warehouse have this name
+        elif isinstance(self.key, tuple):
+            self._check_composite_key(self.key)
+        if isinstance(self.key, str) and self.key_codec in {KeyCodec.INT32, KeyCodec.INT64} and self._key_is_text:
+            raise DeclarationError(
+                f"Category {self.name}: `key_codec={self.key_codec}` needs an int, but the key field {self.key!r} is a str. "
+                "Declare the field as an int, or another `key_codec`."
+            )
+
+    def _check_composite_key(self, names: tuple[str, ...]) -> None:
+        fields = [self._key_field(name) for name in names]
+        found = tuple(field.name for field in fields)
+        if len(set(found)) < len(found):
+            raise DeclarationError(
+                f"Category {self.name}: `key={names!r}` names a field twice. Declare each field once."
+            )
+        if isinstance(self.key_codec, KeyCodec) and self.key_codec not in COMPOSITE_CODECS:
+            raise DeclarationError(
+                f"Category {self.name}: `key_codec={self.key_codec}` is for one value, but the key has the fields {', '.join(found)}. Declare KeyCodec.TEXT, "
+                "KeyCodec.JSON, or a codec of a schema registry."
+            )
+        object.__setattr__(self, "key", found)
+
+    def _key_field(self, name: str) -> FieldPath:
+        for member in self.record_types:
+            find_field(self.name, "key", member, name)
+        field = find_field(self.name, "key", self._any_record, name)
+        if field.optional or len(field.names) > 1 or not isinstance(field.shape, (shapes.StrType, shapes.IntType)):
+            raise DeclarationError(
+                f"Category {self.name}: the key field {name!r} must be a str or an int, without None. For other keys, declare "
+                "`key` as a function of the record."
+            )
+        return field
 
     def keys_of(self, events: Sequence[R]) -> list[str]:
         """Return the key of each event.
@@ -227,6 +256,8 @@ class Category(Generic[R]):
 
     def computed_keys_of(self, events: Sequence[R]) -> list[str]:
         """Return the same, computed in any case."""
+        if self.key_parts:
+            return list(map(joined, map(self._key_values, events)))
         if not isinstance(self.key, str):
             return [self._computed_key(event) for event in events]
         keys = list(map(attrgetter(str(self.key_attribute)), events))
@@ -247,7 +278,7 @@ class Category(Generic[R]):
             PenstockError: the registry does not answer, or does not accept the schema.
         """
         if not isinstance(self.key_codec, KeyCodec):
-            self.encode_keys([ANY_KEY])
+            self.encode_keys([self.any_key])
 
     def decode_key(self, message_key: bytes) -> str:
         """Return the key of a message key.
@@ -284,6 +315,12 @@ class Category(Generic[R]):
 
         With keys in the format of a schema registry, this also needs equal schema ids, which a worker compares when it starts.
         """
+        if self.key_parts:
+            # The names are a part of the message key, except in KeyCodec.TEXT.
+            parts = (
+                self.key_parts if self.key_codec is not KeyCodec.TEXT else [part.is_number for part in self.key_parts]
+            )
+            return (self.buckets, self.partitioner, self.key_codec, tuple(parts))
         depends_on_type = self.key_codec is KeyCodec.JSON or not isinstance(self.key_codec, KeyCodec)
         return (self.buckets, self.partitioner, self.key_codec, depends_on_type and self.key_is_number)
 
@@ -298,12 +335,50 @@ class Category(Generic[R]):
 
     @cached_property
     def _message_keys(self) -> MessageKeys:
-        return MessageKeys(self.name, self.key_codec, self.key_is_number)
+        return MessageKeys(self.name, self.key_codec, self.key_is_number, self.key_parts)
 
     @property
     def key_is_number(self) -> bool:
         """Whether the key is an int field."""
         return isinstance(self.key, str) and not self._key_is_text
+
+    @property
+    def key_fields(self) -> tuple[str, ...]:
+        """The names on the bus of the key fields; empty if the key is a function."""
+        return (self.key,) if isinstance(self.key, str) else self.key if isinstance(self.key, tuple) else ()
+
+    @property
+    def key_name(self) -> str:
+        """The name of the key: its field, its fields, or its function."""
+        return ", ".join(self.key_fields) or cast("Callable[[R], str]", self.key).__qualname__
+
+    @cached_property
+    def key_parts(self) -> tuple[KeyPart, ...]:
+        """The fields of a key of several; empty for other keys."""
+        if not isinstance(self.key, tuple):
+            return ()
+        return tuple(KeyPart(name, not self._is_text(name)) for name in self.key)
+
+    @property
+    def any_key(self) -> str:
+        """A key that fits the key codec, if any does."""
+        if not self.key_parts:
+            return _ANY_KEY
+        return composite_key(*(0 if part.is_number else _ANY_KEY for part in self.key_parts))
+
+    def key_attributes(self, key: str) -> dict[str, str | int]:
+        """Return the values of the key fields that a key determines, by their Python names; empty if the key is a function.
+
+        Raises:
+            InvalidKey: it is no key of several fields, and the category has such keys.
+        """
+        if not self.key_parts:
+            return {self.key_attribute: key} if self.key_attribute else {}
+        try:
+            content = content_of_key(key, self.key_parts)
+        except ValueError as error:
+            raise InvalidKey(f"Category {self.name}: the key {key!r} is invalid: {error}.") from error
+        return {self._attribute(name): value for name, value in content.items()}
 
     def event_times_of(self, events: Sequence[R]) -> list[int]:
         """Return the event time of each event (milliseconds since 1970, UTC).
@@ -348,10 +423,24 @@ class Category(Generic[R]):
         """The reader of event times."""
         return EventTimes(self.name, self._any_record, self.event_time)
 
+    @property
+    def payload(self) -> Payload:
+        """The values of its messages, as its codec sees them."""
+        key = self.key if isinstance(self.key, str) else None
+        return payload_of(self.name, self._any_record, self.times.field, key, self.key_parts)
+
     @cached_property
     def key_attribute(self) -> str | None:
-        """The Python name of the key field; None if the key is a function."""
-        return fields_of(self._any_record)[self.key].name if isinstance(self.key, str) else None
+        """The Python name of the key field; None if the key has several fields or is a function."""
+        return self._attribute(self.key) if isinstance(self.key, str) else None
+
+    @cached_property
+    def _key_values(self) -> attrgetter[tuple[str | int, ...]]:
+        """Returns the values of a key of several fields."""
+        return attrgetter(*map(self._attribute, self.key_fields))
+
+    def _attribute(self, name: str) -> str:
+        return fields_of(self._any_record)[name].name
 
     def _computed_key(self, event: R | RowDeletion) -> str:
         if isinstance(event, RowDeletion):
@@ -371,7 +460,10 @@ class Category(Generic[R]):
 
     @cached_property
     def _key_is_text(self) -> bool:
-        return isinstance(plain(fields_of(self._any_record)[str(self.key)].type), shapes.StrType)
+        return self._is_text(str(self.key))
+
+    def _is_text(self, name: str) -> bool:
+        return isinstance(plain(fields_of(self._any_record)[name].type), shapes.StrType)
 
     def __repr__(self) -> str:
         return f"Category({self.name!r}, {self.record_name})"

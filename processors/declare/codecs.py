@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+from .composite_keys import KeyPart
 from .records import AnyRecord
 
 Headers = Sequence[tuple[str, bytes | None]]
@@ -82,12 +83,14 @@ class Payload:
         record: the type of the values: the record type of the category without its metadata fields. A codec with `accepts_unions` may also get a union.
         event_time: the dotted path, in names on the bus, of the field with the event time; None if the values do not contain it.
         key: the name on the bus of the key field; None if the values do not contain it.
+        key_parts: the fields of a key of several; empty for other keys.
     """
 
     category: str
     record: type[AnyRecord]
     event_time: str | None
     key: str | None = None
+    key_parts: tuple[KeyPart, ...] = ()
 
 
 @runtime_checkable

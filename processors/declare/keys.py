@@ -11,6 +11,7 @@ from typing import Protocol, runtime_checkable
 import msgspec
 
 from ..errors import DeclarationError
+from .composite_keys import CompositeJsonKeys, CompositeTextKeys, KeyPart
 
 _SIZES = {"INT32": 4, "INT64": 8}
 
@@ -19,13 +20,14 @@ class KeyCodec(Enum):
     """How the bytes of a message key represent a key, which is a str in Penstock."""
 
     TEXT = "text"
-    """UTF-8. An int key is written in decimal digits."""
+    """UTF-8. An int key is written in decimal digits, and a key of several fields as a JSON array of their values."""
     INT32 = "int32"
     """Four bytes, big-endian and signed, as Kafka's `IntegerSerializer` writes them. The key is an int."""
     INT64 = "int64"
     """Eight bytes, big-endian and signed, as Kafka's `LongSerializer` writes them. The key is an int."""
     JSON = "json"
-    """A JSON string in UTF-8, or a JSON number if the key field is an int; without spaces and unnecessary escapes."""
+    """A JSON string in UTF-8, a JSON number if the key field is an int, or a JSON object with the fields of a key of several; without spaces and
+    unnecessary escapes."""
     BYTES = "bytes"
     """Any bytes. The key is their hexadecimal form, in lower case."""
 
@@ -66,8 +68,24 @@ class KeyFormat(Protocol):
         """
         ...
 
+    def open_composite_keys(self, category: str, parts: tuple[KeyPart, ...]) -> KeyConverter:
+        """Return the converter of one category's keys of several fields. Does no I/O.
+
+        Args:
+            category: the name of the category.
+            parts: the fields.
+
+        Raises:
+            DeclarationError: the format cannot represent the keys.
+        """
+        ...
+
 
 AnyKeyCodec = KeyCodec | KeyFormat
+
+
+COMPOSITE_CODECS = (KeyCodec.TEXT, KeyCodec.JSON)
+"""The key codecs without a registry that represent keys of several fields."""
 
 
 def is_key_codec(codec: object) -> bool:
@@ -87,18 +105,28 @@ class MessageKeys:
         category: the name of the category, for errors.
         codec: the declared codec.
         is_number: whether the key field is an int.
+        parts: the fields of a key of several; empty for other keys.
     """
 
     category: str
     codec: AnyKeyCodec
     is_number: bool
+    parts: tuple[KeyPart, ...] = ()
 
     @cached_property
     def converter(self) -> KeyConverter:
         """Converts single keys."""
+        if self.parts:
+            return self._composite_converter
         if isinstance(self.codec, KeyCodec):
             return _SimpleKeys(self.codec, self.is_number)
         return self.codec.open_keys(self.category, is_number=self.is_number)
+
+    @property
+    def _composite_converter(self) -> KeyConverter:
+        if not isinstance(self.codec, KeyCodec):
+            return self.codec.open_composite_keys(self.category, self.parts)
+        return CompositeJsonKeys(self.parts) if self.codec is KeyCodec.JSON else CompositeTextKeys(self.parts)
 
     def encode(self, keys: Sequence[str]) -> list[bytes]:
         """Return the message key of each key.
@@ -106,7 +134,7 @@ class MessageKeys:
         Raises:
             InvalidKey: a key has no message key.
         """
-        if self.codec is not KeyCodec.TEXT:
+        if self.codec is not KeyCodec.TEXT or self.parts:
             return [self._encoded(key) for key in keys]
         try:
             return [key.encode() for key in keys]

@@ -22,6 +22,7 @@ from msgspec import inspect as shapes
 from ..errors import DeclarationError
 from ..models.conversion import is_model
 from .codecs import Payload
+from .composite_keys import KeyPart
 from .records import (
     AnyRecord,
     Record,
@@ -164,7 +165,9 @@ def source_name(source: Source) -> str:
     return repr(source) if isinstance(source, Header) else source.value
 
 
-def payload_of(category: str, record: RecordType, event_time: str | None, key: str | None = None) -> Payload:
+def payload_of(
+    category: str, record: RecordType, event_time: str | None, key: str | None, key_parts: tuple[KeyPart, ...]
+) -> Payload:
     """Return the values of a category's messages: its records without metadata fields.
 
     Args:
@@ -172,11 +175,12 @@ def payload_of(category: str, record: RecordType, event_time: str | None, key: s
         record: the record type of the category.
         event_time: the dotted path, in names on the bus, of the field with the event time; None if no one field contains it.
         key: the name on the bus of the key field; None if no one field contains it.
+        key_parts: the fields of a key of several; empty for other keys.
     """
     values = cast("type[AnyRecord]", record) if is_union(record) else value_type(members_of(record)[0])
     fields = fields_of(values)
     has_time = event_time is not None and (event_time in fields or event_time.split(".", maxsplit=1)[0] in fields)
-    return Payload(category, values, event_time if has_time else None, key if key in fields else None)
+    return Payload(category, values, event_time if has_time else None, key if key in fields else None, key_parts)
 
 
 @lru_cache(maxsize=1_000)

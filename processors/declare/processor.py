@@ -361,8 +361,8 @@ def _expect_partitioners(cls: type[Processor]) -> None:
         if other.partitioning != first.partitioning:
             raise DeclarationError(
                 f"Processor {cls.__name__} reads {first.name} and {other.name}, which are not co-partitioned: their `partitioner` or `key_codec` "
-                "differs, or with KeyCodec.JSON or a schema registry the key is a str in one of them and an int in the other. Events of one key would be in "
-                "different buckets. Copy one of them to another category with a penstock.Repartition, and read that one."
+                "differs, or their keys have different fields, or with KeyCodec.JSON or a schema registry the key is a str in one of them and an int in "
+                "the other. Events of one key would be in different buckets. Copy one of them to another category with a penstock.Repartition, and read that one."
             )
 
 
@@ -394,8 +394,7 @@ def as_tuple(categories: AnyCategory | tuple[AnyCategory, ...]) -> tuple[AnyCate
 
 def key_name(processor: type[Processor]) -> str:
     """Return the name of the key of a processor's events."""
-    key = processor.inputs()[0].key
-    return key if isinstance(key, str) else key.__qualname__
+    return processor.inputs()[0].key_name
 
 
 def expect_lateness(owner: type[Processor], allowed: timedelta) -> None:

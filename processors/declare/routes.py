@@ -11,7 +11,7 @@ from .aggregator import Aggregator
 from .categories import AnyCategory
 from .codecs import LimitedCodec
 from .keys import InvalidKey
-from .metadata import Key, metadata_of, payload_of
+from .metadata import Key, metadata_of
 from .processor import Processor, as_tuple
 from .record_check import RecordCheck
 from .records import Record, replace_fields
@@ -70,13 +70,17 @@ class To(Record, frozen=True):
     def _with_key(self, category: AnyCategory, key: str) -> Any:
         attribute = category.key_attribute
         if attribute is None or metadata_of(category.record_types[0]).get(attribute) is not Key:
-            place = "a function of the record" if attribute is None else f"the field {category.key!r}"
+            place = f"the field {category.key_name!r}" if attribute else _place_of_key(category)
             raise TypeError(
                 f"A record for {category.name} has key={key!r}, but the key of this category is {place}, so readers would find another key "
                 f"than the message key. Set the key in the record. Or declare the key as a field with penstock.metadata.Key."
             )
         expect_key(category, key)
         return replace_fields(self.record, {attribute: int(key) if category.key_is_number else key})
+
+
+def _place_of_key(category: AnyCategory) -> str:
+    return f"the fields {category.key_name}" if category.key_parts else "a function of the record"
 
 
 def expect_tombstone(category: AnyCategory, tombstone: Tombstone) -> Tombstone:
@@ -241,6 +245,5 @@ class Routes:
 def _limited_codec(category: AnyCategory) -> LimitedCodec | None:
     if isinstance(category.codec, str):
         return None
-    key = category.key if isinstance(category.key, str) else None
-    codec = category.codec.open(payload_of(category.name, category.record, category.times.field, key))
+    codec = category.codec.open(category.payload)
     return codec if isinstance(codec, LimitedCodec) else None

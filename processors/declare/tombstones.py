@@ -20,7 +20,7 @@ class Tombstone(msgspec.Struct, frozen=True, gc=False):
     """An output with a key and without a value. Tables delete the row of the key, and compacted topics its earlier messages.
 
     Args:
-        key: the key. It gets the message key and the bucket of a record with this key.
+        key: the key. It gets the message key and the bucket of a record with this key. For a key of several fields, see `composite_key`.
 
     Examples:
         >>> import penstock as ps
@@ -68,7 +68,7 @@ def with_tombstones(process: Callable[..., Any]) -> Callable[..., Any]:
 class RowDeletion:
     """A tombstone that a processor reads. In a table, it deletes the row of its key.
 
-    It has the key and the event time under the field names of the category, and no other field.
+    It has the key, or its fields, and the event time under the field names of the category, and no other field.
 
     Args:
         category: the category of the message.
@@ -81,7 +81,9 @@ class RowDeletion:
     def __init__(self, category: AnyCategory, key: str, at_ms: int) -> None:
         self.deleted_key = key
         self.deleted_at_ms = at_ms
-        self._fields = {category.key_attribute: key, category.times.attribute: at_ms}
+        self._fields: dict[str, Any] = category.key_attributes(key)
+        if category.times.attribute is not None:
+            self._fields[category.times.attribute] = at_ms
 
     def __getattr__(self, name: str) -> Any:
         try:

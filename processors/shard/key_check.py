@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ..declare.categories import ANY_KEY, AnyCategory
+from ..declare.categories import AnyCategory
 from ..declare.keys import InvalidKey, KeyCodec
 from ..declare.processor import Processor
 from ..errors import DeclarationError
@@ -44,7 +44,7 @@ def expect_equal_message_keys(processor: type[Processor]) -> None:
         return
     first, *others = inputs
     for other in others:
-        if first.encode_keys([ANY_KEY]) != other.encode_keys([ANY_KEY]):
+        if first.encode_keys([first.any_key]) != other.encode_keys([other.any_key]):
             raise DeclarationError(
                 f"Processor {processor.__name__} reads {first.name} and {other.name}, whose keys have different schemas in the registry. Message keys "
                 "contain the schema id, so events of one key would be in different buckets. No event was read. Copy one of them to another "

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..declare.categories import AnyCategory
-from ..declare.keys import AnyKeyCodec, InvalidKey, KeyCodec, MessageKeys
+from ..declare.composite_keys import KeyPart
+from ..declare.keys import COMPOSITE_CODECS, AnyKeyCodec, InvalidKey, KeyCodec, MessageKeys
 from ..declare.partitioner import Partitioner, buckets_of
 from ..declare.processor import Processor
 from ..declare.records import fields_of
@@ -57,7 +58,8 @@ class MisplacedEvent:
 
     def _reason(self) -> str:
         written = "without a key" if self._message_key is None else f"with the key {self._message_key!r}"
-        declared = f"its {self.category.key!r}" if isinstance(self.category.key, str) else "the declared key"
+        fields = self.category.key_fields
+        declared = f"its {', '.join(map(repr, fields))}" if fields else "the declared key"
         if isinstance(self.found.expected, InvalidKey):
             place = f"which has no bucket, and the message was written {written} to bucket {self.found.bucket}. {self.found.expected}"
             return f"{declared} is {self.found.key!r}, {place}".removesuffix(".")
@@ -90,12 +92,14 @@ class MisplacedEvent:
         return finding[0].upper() + finding[1:], declared_key + declared_partitioner
 
     def _key_finding(self) -> tuple[str, list[str]]:
-        is_number = self.category.key_is_number
-        if self._message_key == self._encoded(self.category.key_codec, self.found.key, is_number=is_number):
+        is_number, parts = self.category.key_is_number, self.category.key_parts
+        if self._message_key == self._encoded(
+            self.category.key_codec, self.found.key, is_number=is_number, parts=parts
+        ):
             return "", []
-        if self._has_other_schema():
-            return "the message key is the declared key under another schema of the registry", []
-        codec = self._codec_of(self.found.key, is_number=is_number)
+        if self._has_declared_key():
+            return self._other_form(), []
+        codec = self._codec_of(self.found.key, is_number=is_number, parts=parts)
         if codec is not None:
             return "the message key is the declared key in another encoding", self._key_codec_to_declare(codec)
         for name, field in fields_of(self.category.record).items():
@@ -108,25 +112,29 @@ class MisplacedEvent:
             return "the message key may be in the format of a schema registry", ["key_codec=codecs.ConfluentAvro(…)"]
         return "the message key is not the declared key", []
 
-    def _has_other_schema(self) -> bool:
-        """Return whether the message key contains the declared key, with another schema id."""
-        if isinstance(self.category.key_codec, KeyCodec):
-            return False
+    def _has_declared_key(self) -> bool:
+        """Return whether the message key contains the declared key, in other bytes."""
         with suppress(InvalidKey):
             return self.category.decode_key(self._message_key or b"") == self.found.key
         return False
 
-    def _codec_of(self, key: str, *, is_number: bool) -> AnyKeyCodec | None:
+    def _other_form(self) -> str:
+        """Return how a message key with the declared key differs from the one that Penstock writes."""
+        if not isinstance(self.category.key_codec, KeyCodec):
+            return "the message key is the declared key under another schema of the registry, or with its fields in another order"
+        return "the message key is the declared key in another form of JSON, such as with spaces or with its fields in another order"
+
+    def _codec_of(self, key: str, *, is_number: bool, parts: tuple[KeyPart, ...] = ()) -> AnyKeyCodec | None:
         """Return the codec that encodes a key to the message key; the declared one if it does."""
-        codecs: list[AnyKeyCodec] = [self.category.key_codec, *KeyCodec]
+        codecs: list[AnyKeyCodec] = [self.category.key_codec, *(COMPOSITE_CODECS if parts else KeyCodec)]
         for codec in codecs:
-            if self._encoded(codec, key, is_number=is_number) == self._message_key:
+            if self._encoded(codec, key, is_number=is_number, parts=parts) == self._message_key:
                 return codec
         return None
 
-    def _encoded(self, codec: AnyKeyCodec, key: str, *, is_number: bool) -> bytes | None:
+    def _encoded(self, codec: AnyKeyCodec, key: str, *, is_number: bool, parts: tuple[KeyPart, ...]) -> bytes | None:
         try:
-            return MessageKeys(self.category.name, codec, is_number).encode([key])[0]
+            return MessageKeys(self.category.name, codec, is_number, parts).encode([key])[0]
         except InvalidKey:
             return None
 

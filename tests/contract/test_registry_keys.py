@@ -176,18 +176,23 @@ def test_a_refused_schema_of_an_output_stops_a_worker_before_the_first_event(par
 
 
 @pytest.mark.parametrize(
-    "schema", [{"type": "record", "name": "K", "fields": [{"name": n, "type": "int"} for n in "ab"]}, "double"]
+    ("schema", "remedy"),
+    [
+        ({"type": "record", "name": "K", "fields": [{"name": n, "type": "int"} for n in "ab"]}, r'`key=\("a", "b"\)`'),
+        ({"type": "record", "name": "K", "fields": [{"name": n, "type": "double"} for n in "ab"]}, "Repartition"),
+        ("double", "Repartition"),
+    ],
 )
-def test_keys_of_several_fields_are_refused(schema: Any) -> None:
-    """The error contains the schema and the remedy."""
+def test_a_key_schema_that_is_not_one_value_is_refused_with_the_remedy(schema: Any, remedy: str) -> None:
+    """For several texts and ints, the remedy is the declaration of all fields. The error contains the schema."""
     registry = new_registry()
     client_of(registry).register_schema("orders-key", Schema(json.dumps(schema), "AVRO"))
 
-    with pytest.raises(SchemaIncompatible, match=r"orders-key.*neither one text nor one int.*Repartition"):
+    with pytest.raises(SchemaIncompatible, match=rf"orders-key.*neither one text nor one int.*{remedy}"):
         category_of(ConfluentAvro(registry)).encode_keys(["7"])
 
 
-def test_a_message_with_several_fields_is_no_key(keys: Any) -> None:
+def test_a_message_with_several_fields_is_no_key_of_one_field(keys: Any) -> None:
     """The error names the message."""
     with pytest.raises(DeclarationError, match=r"keys\.Two cannot be the key"):
         category_of(ConfluentProtobuf(keys.Two, new_registry())).encode_keys(["7"])

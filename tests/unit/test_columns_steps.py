@@ -311,7 +311,7 @@ def test_unsupported_column_declarations_are_refused() -> None:
 
     for processor, message in [
         (Unknown, "contains colour"),
-        (Functional, "is a function of whole records"),
+        (Functional, "the key of by_items is not one field"),
         (Several, "several"),
     ]:
         with pytest.raises(DeclarationError, match=message):

@@ -533,10 +533,27 @@ def registered(subject: str, schema: Any, language: str, name: str) -> tuple[Nam
     return NamedRegistry(registry), _client_of(registry).register_schema(subject, Schema(text, language))
 
 
-def avro_message(schema: Any, schema_id: int, content: Any, key: bytes | None = None, bucket: int = 0) -> MessageCopy:
+KEYS_OF_SEVERAL_FIELDS: dict[str, Any] = {
+    "codecs.ConfluentAvro(registry)": {
+        "type": "record",
+        "name": "Key",
+        "fields": [{"name": "tenant", "type": "string"}, {"name": "id", "type": "int"}],
+    },
+    "codecs.ConfluentJson(registry)": {
+        "type": "object",
+        "properties": {"tenant": {"type": "string"}, "id": {"type": "integer"}},
+    },
+}
+
+
+def avro_bytes(schema: Any, content: Any) -> bytes:
     out = BytesIO()
     schemaless_writer(out, parse_schema(schema), content)
-    return message(prefix_of(schema_id) + out.getvalue(), key, bucket)
+    return out.getvalue()
+
+
+def avro_message(schema: Any, schema_id: int, content: Any, key: bytes | None = None, bucket: int = 0) -> MessageCopy:
+    return message(prefix_of(schema_id) + avro_bytes(schema, content), key, bucket)
 
 
 def test_avro_with_a_registry_is_recognised() -> None:
@@ -613,6 +630,52 @@ def test_changes_of_debezium_in_avro_are_recognised() -> None:
     assert category.event_times_of(events) == [ARRIVED_MS - n for n in range(1, 9)]
     assert [category.bucket_of(key) for key in category.keys_of(events)] == [one.partition() for one in messages]
     assert "email: str | None = None" in declaration_of(TopicSample(SPEC, messages), registry)
+
+
+@pytest.mark.parametrize("codec", ["KeyCodec.JSON", "codecs.ConfluentAvro(registry)", "codecs.ConfluentJson(registry)"])
+def test_a_key_of_several_fields_is_recognised(codec: str) -> None:
+    """In JSON or with a registry; its declared fields have the bytes and the buckets of the messages."""
+    contents = [{"note": "x", "id": n, "tenant": f"t{n % 3}"} for n in range(1, 9)]
+    keys = [msgspec.json.encode({"tenant": one["tenant"], "id": one["id"]}) for one in contents]
+    registry, prefix, key_schema = None, b"", KEYS_OF_SEVERAL_FIELDS.get(codec)
+    if key_schema is not None:
+        schema = {"type": "object", "properties": {"id": {"type": "integer"}, "tenant": {"type": "string"}}}
+        schema["required"] = ["id", "tenant"]
+        name = f"infer-several-{codec}"
+        registry, value_id = registered("t-value", schema, "JSON", name)
+        _, key_id = registered("user-orders-key", key_schema, "AVRO" if "Avro" in codec else "JSON", name)
+        prefix = prefix_of(value_id)
+        keys = [prefix_of(key_id) + key for key in keys]
+        if "Avro" in codec:
+            keys = [prefix_of(key_id) + avro_bytes(key_schema, one) for one in contents]
+    messages = [
+        message(prefix + json.dumps(one).encode(), key, bucket_of(key, 4))
+        for one, key in zip(contents, keys, strict=True)
+    ]
+    category = inferred(messages, registry=registry)
+    code = declaration_of(TopicSample(SPEC, messages), registry)
+
+    assert 'key=("tenant", "id"),  # the message key of 8 of 8 messages\n' in code
+    assert f"key_codec=ps.{codec}," in code
+    assert "partitioner" not in code
+    assert category.encode_keys(category.keys_of(events_of(category, messages))) == keys
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        b'{"tenant":"a","id":2}',
+        b'{"tenant": "a", "id": 1}',
+        b'{"shop":"a","id":1}',
+        b'{"id":[1],"tenant":"a"}',
+        b'{"id":1}',
+    ],
+)
+def test_a_key_with_other_values_or_in_another_form_is_no_key_of_fields(key: bytes) -> None:
+    """Penstock would write other bytes, so the key is declared as a part of the message."""
+    code = declaration_of(TopicSample(SPEC, [message(b'{"tenant":"a","id":1}', key)]))
+
+    assert 'key="message_key",  # no field equals the message key' in code
 
 
 def test_protobuf_with_a_registry_is_refused_with_the_next_step() -> None:

@@ -12,7 +12,7 @@ from ...processors.declare.categories import AnyCategory, CodecName
 from ...processors.declare.codecs import Codec, CodecSpec, Message, Payload, headers_of, prepare
 from ...processors.declare.dead_letters import DeadLetter
 from ...processors.declare.keys import InvalidKey
-from ...processors.declare.metadata import metadata_of, payload_of
+from ...processors.declare.metadata import metadata_of
 from ...processors.declare.tombstones import Tombstone
 from ..bus import Bus
 from ..clusters import cluster_of, placed_on
@@ -62,8 +62,7 @@ class Codecs:
         if category.record is DeadLetter:
             return DeadLetterCodec(lambda: self._bus.catalog.message_limit(category.name))
         event_time = category.times.field
-        key = category.key if isinstance(category.key, str) else None
-        codec = self._opened(category, payload_of(category.name, category.record, event_time, key))
+        codec = self._opened(category, category.payload)
         whole = (
             MessageFieldsCodec(category.record_types[0], event_time, codec, category.decode_key)
             if metadata_of(category.record_types[0])

@@ -14,11 +14,13 @@ from fastavro import parse_schema, schemaless_reader, schemaless_writer
 from fastavro.types import Schema as AvroSchema
 
 from ...processors.declare.codecs import Codec, Decoded, Message, Payload
+from ...processors.declare.composite_keys import KeyPart
 from ...processors.declare.keys import KeyConverter
 from ...processors.declare.records import AnyRecord, fields_of
 from ...processors.models.conversion import described
 from ..messages import MessageCopy
 from .avro import NATIVE, UNREADABLE, schema_of
+from .composite_registry_keys import KEY_RECORD, CompositeAvroKeys, CompositeObjectKeys
 from .decoded import UndecodableValue, decode_singly
 from .json_codec import JsonCodec
 from .registry import (
@@ -46,8 +48,8 @@ class ConfluentAvro:
     record type lacks are ignored, and fields that the message lacks have their defaults. Before the first record is written, the registry
     checks the schema against the compatibility setting of its subject.
 
-    As the `key_codec` of a category, it applies to keys that are one string or one int, alone or as the only field. The latest schema of
-    their subject determines which; a subject without a schema gets one (`register`).
+    As the `key_codec` of a category, it applies to keys that are one string or one int, alone or as the only field; or to records of the fields
+    that `key` names. The latest schema of their subject determines the bytes; a subject without a schema gets one (`register`).
 
     Args:
         registry: the schema registry.
@@ -76,6 +78,13 @@ class ConfluentAvro:
         client = RegistryClient(self.registry, AVRO)
         return AvroKeys(client, subject, register=self.register, is_number=is_number)
 
+    def open_composite_keys(self, category: str, parts: tuple[KeyPart, ...]) -> KeyConverter:
+        """Return the converter of the keys of a category, which have several fields."""
+        name = self.name or KEY_RECORD
+        client = RegistryClient(self.registry, AVRO)
+        subject = self.subjects.subject(category, name, "key")
+        return CompositeAvroKeys(client, subject, register=self.register, name=name, parts=parts)
+
 
 @dataclass(frozen=True)
 class ConfluentJson:
@@ -84,8 +93,8 @@ class ConfluentJson:
     The record type checks each message, not the JSON Schema of its id. Before the first record is written, the registry checks the schema
     against the compatibility setting of its subject.
 
-    As the `key_codec` of a category, it applies to keys that are one string or one int, alone or as the only field. The latest schema of
-    their subject determines which; a subject without a schema gets one (`register`).
+    As the `key_codec` of a category, it applies to keys that are one string or one int, alone or as the only field; or to objects of the fields
+    that `key` names. The latest schema of their subject determines which; a subject without a schema gets one (`register`).
 
     Args:
         registry: the schema registry.
@@ -113,6 +122,13 @@ class ConfluentJson:
         subject = self.subjects.subject(category, self.name or ("integer" if is_number else "string"), "key")
         client = RegistryClient(self.registry, JSON)
         return JsonKeys(client, subject, register=self.register, is_number=is_number)
+
+    def open_composite_keys(self, category: str, parts: tuple[KeyPart, ...]) -> KeyConverter:
+        """Return the converter of the keys of a category, which have several fields."""
+        name = self.name or KEY_RECORD
+        client = RegistryClient(self.registry, JSON)
+        subject = self.subjects.subject(category, name, "key")
+        return CompositeObjectKeys(client, subject, register=self.register, name=name, parts=parts)
 
 
 class AvroValues:

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ...processors.declare.codecs import Codec, Message, Payload
+from ...processors.declare.composite_keys import KeyPart
 from ...processors.declare.keys import KeyConverter
 from .decoded import UndecodableValue
 from .protobuf import ProtobufCodec, expect_message_class
@@ -35,7 +36,7 @@ class ConfluentProtobuf:
     before the first event. Fields that the record type lacks are ignored. Files that the message's file imports are registered, too, each
     under its name.
 
-    As the `key_codec` of a category, the message has one field: the key.
+    As the `key_codec` of a category, the message has one field, the key; or exactly the fields that `key` names.
 
     Args:
         message: the class that protoc generated, such as `Order_pb2.Order`.
@@ -72,6 +73,17 @@ class ConfluentProtobuf:
         from .protobuf_keys import ProtobufKeys  # noqa: PLC0415 - an optional dependency
 
         return ProtobufKeys(self, category)
+
+    def open_composite_keys(self, category: str, parts: tuple[KeyPart, ...]) -> KeyConverter:
+        """Return the converter of the keys of a category, which have several fields.
+
+        Raises:
+            DeclarationError: the message does not have exactly these fields.
+        """
+        expect_message_class(category, self.message)
+        from .protobuf_keys import ProtobufKeys  # noqa: PLC0415 - an optional dependency
+
+        return ProtobufKeys(self, category, parts)
 
 
 class _ConfluentProtobufCodec(ProtobufCodec):

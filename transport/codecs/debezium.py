@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from ...processors.declare.codecs import Codec, Message, Payload
+from ...processors.declare.composite_keys import key_of_content
 from ...processors.declare.partitioner import bucket_of
 from ...processors.declare.records import fields_of
 from ...processors.errors import DeclarationError
@@ -142,8 +143,10 @@ class _RowCodec(FieldsCodec):
         return {**row, **{name: content for name, content in found if content is not None}}
 
     def _key_of(self, message: Message, before: Mapping[str, Any]) -> str | None:
-        """Return the key of a deleted row: its key field in the message's key or in the row, or the only column of the message's key."""
+        """Return the key of a deleted row: its key fields in the message's key or in the row, or the only column of the message's key."""
         columns, name = self._reader.key(message), self.payload.key
+        if self.payload.key_parts:
+            return self._composite_key_of({**before, **columns} if isinstance(columns, dict) else before)
         if not isinstance(columns, dict):
             content = before.get(name, columns) if name else columns
         elif name is not None and (name in columns or name in before):
@@ -151,6 +154,13 @@ class _RowCodec(FieldsCodec):
         else:
             content = next(iter(columns.values())) if len(columns) == 1 else None
         return str(content) if isinstance(content, (str, int)) and not isinstance(content, bool) else None
+
+    def _composite_key_of(self, columns: Mapping[str, Any]) -> str | None:
+        parts = self.payload.key_parts
+        try:
+            return key_of_content({part.name: columns.get(part.name) for part in parts}, parts)
+        except ValueError:
+            return None
 
     def to_bytes(self, fields: dict[str, Any]) -> bytes:
         _expect_json(self._spec, self.payload)

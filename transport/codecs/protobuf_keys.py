@@ -1,13 +1,15 @@
-"""Message keys in Protobuf: messages with one field, which is the key."""
+"""Message keys in Protobuf: messages whose only field is the key, or whose fields are those of the key."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, EncodeError
 from google.protobuf.message import Message as ProtobufMessage
 
+from ...processors.declare.composite_keys import KeyPart, KeyValue, content_of_key, key_of_content, names_of
 from ...processors.declare.keys import canonical_int
 from ...processors.errors import DeclarationError
 from .decoded import UndecodableValue
@@ -41,15 +43,17 @@ class ProtobufKeys(RegistryKeys):
     Args:
         spec: the message class and the registry.
         category: the name of the category.
+        parts: the fields of a key of several; empty for other keys.
 
     Raises:
-        DeclarationError: the message does not have exactly one field, a string or an int as the key.
+        DeclarationError: the message does not have exactly one field, a string or an int as the key; or other fields than the key.
     """
 
-    def __init__(self, spec: ConfluentProtobuf, category: str) -> None:
+    def __init__(self, spec: ConfluentProtobuf, category: str, parts: tuple[KeyPart, ...] = ()) -> None:
         self._message = spec.message
         self._descriptor = descriptor_of(spec.message)
-        self._field = _only_field(category, spec.message)
+        self._parts = parts
+        self._fields = _fields_of(category, spec.message, parts) if parts else [_only_field(category, spec.message)]
         subject = spec.subjects.subject(category, self._descriptor.full_name, "key")
         super().__init__(RegistryClient(spec.registry, PROTOBUF), subject, register=spec.register)
 
@@ -62,50 +66,106 @@ class ProtobufKeys(RegistryKeys):
         """Return the content of keys under a schema."""
         file = file_of(schema)
         if file is None:  # a registry that returns no descriptors
-            return _ProtobufKey(self._message, self._field, indexes_of(self._descriptor))
+            return self._key_type(indexes_of(self._descriptor))
         found = find_message(file, self._descriptor.full_name)
-        field = next((each for each in found[1].field if each.name == self._field.name), None) if found else None
-        if found is None or field is None or (field.number, field.type) != (self._field.number, self._field.type):
+        stored = {field.name: (field.number, field.type) for field in found[1].field} if found else {}
+        missing = [field.name for field in self._fields if stored.get(field.name) != (field.number, field.type)]
+        if found is None or missing or (self._parts and len(stored) > len(self._fields)):
+            names = ", ".join(field.name for field in self._fields)
+            others = ", and no other" if self._parts else ""
             raise UnsupportedKey(
-                f"their schema has no message {self._descriptor.full_name} with the field {self._field.name} of the same number and type"
+                f"their schema has no message {self._descriptor.full_name} with the same number and type of {names}{others}",
+                "Declare the message class that protoc generates from this schema.",
             )
-        return _ProtobufKey(self._message, self._field, found[0])
+        return self._key_type(found[0])
+
+    def _key_type(self, indexes: tuple[int, ...]) -> KeyType:
+        messages = _KeyMessages(self._message, indexes)
+        return _FieldsKey(messages, self._parts) if self._parts else _OnlyFieldKey(messages, self._fields[0])
 
 
-class _ProtobufKey:
-    def __init__(self, message: type[ProtobufMessage], field: FieldDescriptor, indexes: tuple[int, ...]) -> None:
+class _KeyMessages:
+    """Converts messages of one class to the content of message keys and back.
+
+    Args:
+        message: the class.
+        indexes: its place within the file of its schema.
+    """
+
+    def __init__(self, message: type[ProtobufMessage], indexes: tuple[int, ...]) -> None:
         self._message = message
-        self._field = field
         self._indexes = indexes
         self._prefix = encode_indexes(indexes)
-        self._is_int = field.cpp_type != FieldDescriptor.CPPTYPE_STRING
 
-    def encode(self, key: str) -> bytes:
+    def encode(self, fields: Mapping[str, KeyValue]) -> bytes:
         try:
-            message = self._message(**{self._field.name: canonical_int(key) if self._is_int else key})
-            return self._prefix + message.SerializeToString()
+            return self._prefix + self._message(**fields).SerializeToString()
         except (TypeError, EncodeError) as error:
             raise ValueError(str(error)) from error
 
-    def decode(self, content: bytes) -> str:
+    def decode(self, content: bytes) -> ProtobufMessage:
         indexes, body = split_indexes(content)
         if indexes != self._indexes:
             raise UndecodableValue(f"it is not a message {descriptor_of(self._message).full_name}")
         try:
-            return plain_key(getattr(self._message.FromString(body), self._field.name))
+            return self._message.FromString(body)
         except DecodeError as error:
             raise UndecodableValue(f"not a message {descriptor_of(self._message).full_name}: {error}") from error
 
 
+class _OnlyFieldKey:
+    def __init__(self, messages: _KeyMessages, field: FieldDescriptor) -> None:
+        self._messages = messages
+        self._name = field.name
+        self._is_int = _is_int(field)
+
+    def encode(self, key: str) -> bytes:
+        return self._messages.encode({self._name: canonical_int(key) if self._is_int else key})
+
+    def decode(self, content: bytes) -> str:
+        return plain_key(getattr(self._messages.decode(content), self._name))
+
+
+class _FieldsKey:
+    def __init__(self, messages: _KeyMessages, parts: tuple[KeyPart, ...]) -> None:
+        self._messages = messages
+        self._parts = parts
+
+    def encode(self, key: str) -> bytes:
+        return self._messages.encode(content_of_key(key, self._parts))
+
+    def decode(self, content: bytes) -> str:
+        message = self._messages.decode(content)
+        return key_of_content({part.name: getattr(message, part.name) for part in self._parts}, self._parts)
+
+
 def _only_field(category: str, message: type[ProtobufMessage]) -> FieldDescriptor:
     fields = list(descriptor_of(message).fields)
-    if len(fields) != 1 or fields[0].is_repeated or not _is_key(fields[0]):
+    if len(fields) != 1 or not _is_key(fields[0]):
         raise DeclarationError(
             f"Category {category}: the message {descriptor_of(message).full_name} cannot be the key, because it does not have exactly one field, a string or "
-            "an int. Declare another message as `key_codec`."
+            "an int. Declare another message as `key_codec`, or all fields of the message as `key`."
         )
     return fields[0]
 
 
+def _fields_of(category: str, message: type[ProtobufMessage], parts: tuple[KeyPart, ...]) -> Sequence[FieldDescriptor]:
+    """Return the fields of a message for a key of several fields."""
+    fields = list(descriptor_of(message).fields)
+    if {KeyPart(field.name, _is_int(field)) for field in fields if _is_key(field)} != set(parts) or len(fields) > len(
+        parts
+    ):
+        found = ", ".join(field.name for field in fields)
+        raise DeclarationError(
+            f"Category {category}: the message {descriptor_of(message).full_name} with the fields {found} cannot be the key, which has the fields "
+            f"{names_of(parts)}. Declare a message with exactly these fields, each a string or an int like the field of the record."
+        )
+    return fields
+
+
+def _is_int(field: FieldDescriptor) -> bool:
+    return field.cpp_type in _INTS
+
+
 def _is_key(field: FieldDescriptor) -> bool:
-    return field.type == FieldDescriptor.TYPE_STRING or field.cpp_type in _INTS
+    return not field.is_repeated and (field.type == FieldDescriptor.TYPE_STRING or _is_int(field))

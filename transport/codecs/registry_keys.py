@@ -7,6 +7,7 @@ latest of its subject, or, if the subject has none, a schema of the key alone.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from io import BytesIO
 from typing import Any, Protocol
@@ -14,6 +15,7 @@ from typing import Any, Protocol
 import msgspec
 from fastavro import schemaless_reader, schemaless_writer
 
+from ...processors.declare.composite_keys import KeyPart
 from ...processors.declare.keys import canonical_int
 from .avro import UNREADABLE
 from .decoded import UndecodableValue
@@ -27,7 +29,11 @@ from .registry import (
 )
 from .registry_avro import parsed_schema
 
-_AVRO_INTS = {"int": range(-(2**31), 2**31), "long": range(-(2**63), 2**63)}
+AVRO_TYPES: dict[str, range | None] = {"string": None, "int": range(-(2**31), 2**31), "long": range(-(2**63), 2**63)}
+"""The types of keys in Avro, with the range of ints."""
+
+
+_JSON_TYPES = {"string", "integer"}
 
 
 class KeyType(Protocol):
@@ -67,7 +73,7 @@ class RegistryKeys(ABC):
         """Return the content of keys under a schema.
 
         Raises:
-            UnsupportedKey: the schema is not one text or one int.
+            UnsupportedKey: the schema has other fields or types than the keys.
         """
 
     @cached_property
@@ -81,8 +87,7 @@ class RegistryKeys(ABC):
             return prefix_of(schema_id), self.key_type(schema)
         except UnsupportedKey as error:
             raise SchemaIncompatible(
-                f"The keys of {self._subject} cannot be the keys of a category: {error}. No key was written. Declare `partitioner=None` and a field of "
-                "the value as `key`, and copy the events to another category with a penstock.Repartition."
+                f"The keys of {self._subject} cannot be the keys of a category: {error}. No key was written. {error.remedy}"
             ) from error
 
     def encode(self, key: str) -> bytes:
@@ -99,12 +104,33 @@ class RegistryKeys(ABC):
 
 
 class UnsupportedKey(UndecodableValue):
-    """The schema of a message key is not one text or one int."""
+    """The schema of a message key has other fields or types than the keys.
+
+    Args:
+        reason: which.
+        remedy: what to declare instead.
+    """
+
+    def __init__(self, reason: str, remedy: str) -> None:
+        super().__init__(reason)
+        self.remedy = remedy
 
 
-def unsupported(schema: RegistrySchema) -> UnsupportedKey:
-    """Return the error for a schema."""
-    return UnsupportedKey(f"their schema is neither one text nor one int, alone or as the only field: {schema.text}")
+def unsupported(schema: RegistrySchema, fields: Sequence[KeyPart] = ()) -> UnsupportedKey:
+    """Return the error for a schema that is not one text or one int.
+
+    Args:
+        schema: the schema.
+        fields: its fields, if it consists of several texts and ints.
+    """
+    reason = f"their schema is neither one text nor one int, alone or as the only field: {schema.text}"
+    if len(fields) > 1:
+        names = ", ".join(f'"{field.name}"' for field in fields)
+        return UnsupportedKey(reason, f"Declare all its fields, `key=({names})`.")
+    return UnsupportedKey(
+        reason,
+        "Declare `partitioner=None` and a field of the value as `key`, and copy the events to another category with a penstock.Repartition.",
+    )
 
 
 def plain_key(content: Any) -> str:
@@ -116,6 +142,20 @@ def plain_key(content: Any) -> str:
     if not isinstance(content, (str, int)) or isinstance(content, bool):
         raise UndecodableValue(f"the key is {content!r}, neither a text nor an int")
     return str(content)
+
+
+def avro_type(content: Any) -> Any:
+    """Return the name of a type in Avro, or a description of another type."""
+    return content.get("type") if isinstance(content, dict) else content
+
+
+def avro_fields(parsed: Any) -> Sequence[KeyPart]:
+    """Return the fields of a record in Avro if all of them are texts or ints; empty for other schemas."""
+    fields = parsed["fields"] if isinstance(parsed, dict) and parsed.get("type") == "record" else ()
+    types = [(field["name"], avro_type(field["type"])) for field in fields]
+    if not all(isinstance(kind, str) and kind in AVRO_TYPES for _, kind in types):
+        return ()
+    return [KeyPart(name, kind != "string") for name, kind in types]
 
 
 class AvroKeys(RegistryKeys):
@@ -143,10 +183,40 @@ class AvroKeys(RegistryKeys):
         field, content = None, parsed
         if isinstance(parsed, dict) and parsed.get("type") == "record" and len(parsed["fields"]) == 1:
             field, content = parsed["fields"][0]["name"], parsed["fields"][0]["type"]
-        name = content.get("type") if isinstance(content, dict) else content
-        if name not in ("string", "int", "long"):
-            raise unsupported(schema)
-        return _AvroKey(parsed, field, None if name == "string" else _AVRO_INTS[name])
+        name = avro_type(content)
+        if name not in AVRO_TYPES:
+            raise unsupported(schema, avro_fields(parsed))
+        return _AvroKey(parsed, field, AVRO_TYPES[name])
+
+
+def expect_in_range(value: str | int, ints: range | None) -> None:
+    """Raise ValueError if an int is beyond the range of its schema.
+
+    Args:
+        value: the value of a key.
+        ints: the range; None for a text.
+    """
+    if ints is not None and value not in ints:
+        raise ValueError(f"{value} is not in the range of its schema, {ints[0]} to {ints[-1]}")
+
+
+def written_avro(schema: Any, content: Any) -> bytes:
+    """Return a value in Avro."""
+    out = BytesIO()
+    schemaless_writer(out, schema, content)
+    return out.getvalue()
+
+
+def read_avro(schema: Any, content: bytes) -> Any:
+    """Return a value in Avro.
+
+    Raises:
+        UndecodableValue: the bytes do not match the schema.
+    """
+    try:
+        return schemaless_reader(BytesIO(content), schema, None)
+    except UNREADABLE as error:
+        raise UndecodableValue(f"it does not match its schema: {type(error).__name__}: {error}") from error
 
 
 class _AvroKey:
@@ -157,19 +227,26 @@ class _AvroKey:
 
     def encode(self, key: str) -> bytes:
         content: Any = key if self._ints is None else canonical_int(key)
-        if self._ints is not None and content not in self._ints:
-            raise ValueError(f"it is not in the range of its schema, {self._ints[0]} to {self._ints[-1]}")
-        out = BytesIO()
-        schemaless_writer(out, self._schema, {self._field: content} if self._field else content)
-        return out.getvalue()
+        expect_in_range(content, self._ints)
+        return written_avro(self._schema, {self._field: content} if self._field else content)
 
     def decode(self, content: bytes) -> str:
-        body = BytesIO(content)
-        try:
-            found: Any = schemaless_reader(body, self._schema, None)
-        except UNREADABLE as error:
-            raise UndecodableValue(f"it does not match its schema: {type(error).__name__}: {error}") from error
+        found = read_avro(self._schema, content)
         return plain_key(found[self._field] if self._field else found)
+
+
+def properties_of(parsed: Any) -> Mapping[str, Any]:
+    """Return the properties of an object in JSON Schema; empty for other schemas."""
+    properties = parsed.get("properties") if isinstance(parsed, dict) else None
+    return properties if isinstance(properties, dict) else {}
+
+
+def json_fields(properties: Mapping[str, Any]) -> Sequence[KeyPart]:
+    """Return the properties of an object if all of them are texts or ints; otherwise empty."""
+    types = [(name, one.get("type") if isinstance(one, dict) else None) for name, one in properties.items()]
+    return (
+        [KeyPart(name, kind == "integer") for name, kind in types] if {kind for _, kind in types} <= _JSON_TYPES else ()
+    )
 
 
 class JsonKeys(RegistryKeys):
@@ -195,12 +272,12 @@ class JsonKeys(RegistryKeys):
         """Return the content of keys under a schema."""
         parsed = msgspec.json.decode(schema.text)
         field, content = None, parsed
-        properties = parsed.get("properties") if isinstance(parsed, dict) else None
-        if isinstance(properties, dict) and len(properties) == 1:
+        properties = properties_of(parsed)
+        if len(properties) == 1:
             [(field, content)] = properties.items()
         name = content.get("type") if isinstance(content, dict) else None
-        if name not in ("string", "integer"):
-            raise unsupported(schema)
+        if name not in _JSON_TYPES:
+            raise unsupported(schema, json_fields(properties))
         return _JsonKey(field, is_int=name == "integer")
 
 
