@@ -136,7 +136,7 @@ class _Module:
         """Add a class for each type, after the classes of their fields; return the union. Equal fields have one type in all of them."""
         prefix, merged_shape = _class_name(self.sample.spec.name), self.topic.shape
         kinds = {
-            name: self._type(f"{prefix}{_class_name(name)}", inner)
+            name: self._field_type(prefix, name, inner, is_top=True)
             for name, inner in merged_shape.fields.items()
             if name != types.field
         }
@@ -183,10 +183,16 @@ class _Module:
             return _Argument(f"key={fields}" if len(self.key.fields) == 1 else f"key=({fields})", found)
         if self.key.keyed:
             return _Argument(f'key="{self._own_name(_KEY_FIELD)}"', f"no field equals {found}")
-        scalars = (
-            names[name] for name, shape in self.topic.shape.fields.items() if shape.not_null <= {"str", "int", "uuid"}
+        guess = "".join(names[name] for name in self._guessed_key)
+        return _Argument(f'key="{guess}"', "a guess: no message has a key")
+
+    @property
+    def _guessed_key(self) -> Sequence[str]:
+        """The field to declare as the key of messages without keys; empty if there is none."""
+        fields = self.topic.shape.fields.items()
+        return (
+            [] if self.key.keyed else [name for name, shape in fields if shape.not_null <= {"str", "int", "uuid"}][:1]
         )
-        return _Argument(f'key="{next(scalars, "")}"', "a guess: no message has a key")
 
     def _time_argument(self) -> _Argument:
         if not self.times:
@@ -248,12 +254,18 @@ class _Module:
         """Add the class of an object's shape, after the classes of its fields; return its name."""
         while name in self.classes or keyword.iskeyword(name) or name in _RESERVED:
             name += "_"
-        kinds = {each: self._type(f"{name}{_class_name(each)}", inner) for each, inner in shape.fields.items()}
+        is_top = shape is self.topic.shape
+        kinds = {each: self._field_type(name, each, inner, is_top=is_top) for each, inner in shape.fields.items()}
         self.classes[name] = [
             f"class {name}(ps.Record, frozen=True):",
-            *self._lines(shape, kinds, own_fields, is_top=shape is self.topic.shape),
+            *self._lines(shape, kinds, own_fields, is_top=is_top),
         ]
         return name
+
+    def _field_type(self, prefix: str, name: str, shape: Shape, *, is_top: bool) -> str | None:
+        """Return the type of a field of an object; None if a record cannot have it. A key of UUIDs is a text."""
+        is_key = is_top and name in {*self.key.fields, *self._guessed_key}
+        return "str" if is_key and shape.not_null == {"uuid"} else self._type(f"{prefix}{_class_name(name)}", shape)
 
     def _lines(
         self, shape: Shape, kinds: Mapping[str, str | None], own_fields: Sequence[str] = (), *, is_top: bool

@@ -370,6 +370,17 @@ def test_message_pack_is_recognised() -> None:
     assert category.event_times_of(events) == [ARRIVED_MS] * 3
 
 
+@pytest.mark.parametrize("key", [True, False])
+def test_a_key_of_uuids_is_a_text(*, key: bool) -> None:
+    """A category accepts no other type than text or int as key, found or guessed."""
+    value = str(UUID(int=5))
+    messages = [message({"id": value, "n": 1.5}, value.encode() if key else None)]
+    category = inferred(messages)
+
+    assert category.key_fields == ("id",)
+    assert category.keys_of(events_of(category, messages)) == [value]
+
+
 @pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
 def test_lines_of_csv_are_recognised(separator: str) -> None:
     """Columns have the types of all their values; an empty value makes a column optional."""
