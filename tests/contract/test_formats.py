@@ -21,7 +21,7 @@ from penstock.processors.declare.record_check import InvalidRecord
 from penstock.testing import Driver
 from penstock.transport.codecs.by_category import Codecs
 from penstock.transport.memory import MemoryBus
-from penstock.transport.messages import MessageCopy
+from penstock.transport.messages import MessageCopy, Outgoing
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
@@ -277,6 +277,110 @@ def test_csv_refuses_text_that_would_be_read_as_none() -> None:
 
     with pytest.raises(InvalidRecord, match="`note`"):
         subject.encode([Noted(1, "a", "")])
+
+
+class Row(ps.Record, frozen=True):
+    """A row of a table."""
+
+    at: int
+    shop: str = msgspec.field(name="Shop ID")
+    note: str | None = None
+
+
+class Table(ps.Record, frozen=True):
+    """The rows of a message."""
+
+    rows: list[Row]
+    received: Annotated[int, ps.metadata.Timestamp]
+    key: Annotated[str, ps.metadata.Key]
+
+
+def table_codec(spec: CodecSpec) -> Codec:
+    return Codecs(MemoryBus()).of(ps.Category("c", Table, key="key", event_time="received", codec=spec))
+
+
+def table_message(value: bytes) -> MessageCopy:
+    return MessageCopy(value, b"a", timestamp=(1, 5))
+
+
+ROWS = st.lists(st.builds(Row, st.integers(0, 2**50), st.text(max_size=5), st.none() | st.text(min_size=1, max_size=5)))
+
+
+@pytest.mark.parametrize("spec", [ps.codecs.Csv(), ps.codecs.Csv(header=True, separator=";")])
+@given(rows=ROWS)
+def test_csv_tables_are_read_as_they_were_written(spec: CodecSpec, rows: list[Row]) -> None:
+    """With and without a header line; no rows are a table, too."""
+    subject = table_codec(spec)
+
+    [value] = subject.encode([Table(rows, 5, "a")])
+    decoded = subject.decode([table_message(value)])
+
+    assert decoded.bad == []
+    assert decoded.events == [Table(rows, 5, "a")]
+
+
+@pytest.mark.parametrize(
+    "value", [b"at,Shop ID,note\n1,a,\n\n2,b,x\n", b'\xef\xbb\xbfat,"Shop ID",note\r\n1,a,\r\n2,b,x']
+)
+def test_csv_tables_of_other_programs_are_read(value: bytes) -> None:
+    """Line breaks of both kinds, blank lines, and a byte order mark before the header line."""
+    decoded = table_codec(ps.codecs.Csv(header=True)).decode([table_message(value)])
+
+    assert [one.rows for one in decoded.events] == [[Row(1, "a"), Row(2, "b", "x")]]
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (b"", "its first line is not the header line with at, Shop ID, note"),
+        (b"1,a,", "its first line is not the header line"),
+        (b"Shop ID,at,note\na,1,", "its first line is not the header line"),
+        (b"at,Shop ID,note\n1,a,x\n2,b", "2 values in row 2, not 3"),
+        (b"at,Shop ID,note\nx,a,x", "Expected `int`"),
+    ],
+)
+def test_other_tables_are_undecodable(value: bytes, reason: str) -> None:
+    """As a whole, and with the line and the reason."""
+    decoded = table_codec(ps.codecs.Csv(header=True)).decode([table_message(value)])
+
+    assert decoded.events == []
+    assert [reason in one.reason for one in decoded.bad] == [True]
+
+
+def test_header_lines_between_csv_records_are_skipped() -> None:
+    """They are read, and neither records nor dead letters. Without `header`, they do not decode."""
+    shops = ps.Category("shops", Row, key="shop", event_time="at", buckets=1, codec=ps.codecs.Csv(header=True))
+
+    class Copy(ps.Stateless):
+        reads, writes = shops, ps.Category("copied", Row, key="shop", event_time="at")
+
+        def process(self, event: Row) -> Iterable[Row]:
+            return [event]
+
+    lines = [b"at,Shop ID,note", b"1,a,x", b"\xef\xbb\xbfat,Shop ID,note\r\n", b"2,b,"]
+    driver = Driver(Copy)
+    driver.bus.writer().send("shops", list(map(Outgoing, [b"a"] * 4, lines)))
+    driver.run()
+    strict = codec_of(Row, ps.codecs.Csv(), key="shop").decode(list(map(MessageCopy, lines)))
+
+    assert driver.read(Copy.writes) == [Row(1, "a", "x"), Row(2, "b")]
+    assert driver.dead_letters(Copy) == []
+    assert [one.at for one in strict.bad] == [0, 2]
+
+
+def test_a_csv_record_that_readers_would_skip_is_refused() -> None:
+    """A record with the names of all columns as its values is a header line."""
+
+    class Named(ps.Record, frozen=True):
+        key: str
+        name: str
+        at: ps.EventTime = 0
+
+    subject = ps.codecs.Csv(("key", "name"), header=True).open(ps.codecs.Payload("c", Named, "at"))
+
+    with pytest.raises(InvalidRecord, match="readers of c would skip it"):
+        subject.encode([Named("key", "name")])
+    assert subject.encode([Named("key", "key")]) == [b"key,key"]
 
 
 def test_codecs_are_compared_by_value_and_checked_in_declarations() -> None:
