@@ -265,7 +265,11 @@ class _Module:
     def _field_type(self, prefix: str, name: str, shape: Shape, *, is_top: bool) -> str | None:
         """Return the type of a field of an object; None if a record cannot have it. A key of UUIDs is a text."""
         is_key = is_top and name in {*self.key.fields, *self._guessed_key}
-        return "str" if is_key and shape.not_null == {"uuid"} else self._type(f"{prefix}{_class_name(name)}", shape)
+        if is_key and shape.not_null == {"uuid"}:
+            return "str"
+        found = self._type(f"{prefix}{_class_name(name)}", shape)
+        # A column without values has a place in messages, too.
+        return "str" if found is None and self.topic.format.is_positional else found
 
     def _lines(
         self, shape: Shape, kinds: Mapping[str, str | None], own_fields: Sequence[str] = (), *, is_top: bool
@@ -290,8 +294,9 @@ class _Module:
             is_optional = not is_key and not is_time and (inner.count < shape.kinds["object"] or "null" in inner.kinds)
             python_name = names[field_name]
             self.imports.update([] if python_name == field_name else ["import msgspec"])
-            line = _field_line(field_name, python_name, kind, is_optional=is_optional)
-            (optional if is_optional else required).append(line)
+            has_default = is_optional and not self.topic.format.is_positional
+            line = _field_line(field_name, python_name, kind, is_optional=is_optional, has_default=has_default)
+            (optional if has_default else required).append(line)
         fields = [*required, *optional] or ["    pass"]
         return [*fields, *left_out]
 
@@ -332,13 +337,12 @@ def _import_lines(imports: Collection[str]) -> list[str]:
     return [f"{module} import {', '.join(found)}" if found else module for module, found in names.items()]
 
 
-def _field_line(name: str, python_name: str, kind: str, *, is_optional: bool) -> str:
-    optional = " | None" if is_optional else ""
-    renamed = f'name="{name}"' if python_name != name else ""
-    if renamed:
-        default = "default=None, " if is_optional else ""
-        return f"    {python_name}: {kind}{optional} = msgspec.field({default}{renamed})"
-    return f"    {python_name}: {kind}{optional}{' = None' if is_optional else ''}"
+def _field_line(name: str, python_name: str, kind: str, *, is_optional: bool, has_default: bool) -> str:
+    annotation = f"{kind} | None" if is_optional else kind
+    if python_name != name:
+        default = "default=None, " if has_default else ""
+        return f"    {python_name}: {annotation} = msgspec.field({default}name={_quoted(name)})"
+    return f"    {python_name}: {annotation}{' = None' if has_default else ''}"
 
 
 def _mixture(shape: Shape) -> str:

@@ -9,14 +9,12 @@ messages --schema ids-----> registry: Avro, JSON
 
 from __future__ import annotations
 
-import csv
 from codecs import BOM_UTF8
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from io import BytesIO
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 from fastavro import schemaless_reader
@@ -26,17 +24,15 @@ from ...processors.errors import PenstockError
 from ...transport.codecs.decoded import MALFORMED, UndecodableValue
 from ...transport.codecs.registry import AVRO, Framed, RegistryClient, unframed
 from ...transport.codecs.registry_avro import parsed_schema
+from ..humanize import counted
 from .avro_shape import shape_of_schema
+from .csv_lines import lines_of, tables_of
+from .majority import most
 from .registries import NamedRegistry
 from .shape import Shape, merged
 from .topic_sample import TopicSample
 
 Content = Mapping[str, Any]
-Before = TypeVar("Before")
-After = TypeVar("After")
-MIN_SHARE = 0.9
-"""A topic has a format other than plain JSON if at least this part of its messages have it. The declaration counts the others."""
-SEPARATORS = (",", ";", "\t", "|")
 SOURCE_TIME = "__source_ts_ms"
 """The field with the time of a change in its database, as `codecs.Debezium` names it."""
 
@@ -56,6 +52,7 @@ class Format:
         imports: the imports of these lines.
         key_codec: the codec of keys that have the format, too; empty without one.
         is_debezium: whether keys are those of Debezium's JSON.
+        is_positional: whether the order of the fields determines their places in messages, so that each has one in every message.
     """
 
     codec: str = ""
@@ -64,6 +61,7 @@ class Format:
     imports: Sequence[str] = ()
     key_codec: str = ""
     is_debezium: bool = False
+    is_positional: bool = False
 
 
 @dataclass(frozen=True)
@@ -79,6 +77,7 @@ class RecognisedTopic:
         time_path: the place of the event time, if the format determines it.
         registry: the registry of the schemas, if there is one.
         others: the number of messages of another format, which the codec cannot decode.
+        header_lines: the number of messages that are a header line, which the codec skips.
     """
 
     name: str
@@ -89,6 +88,7 @@ class RecognisedTopic:
     time_path: tuple[str, ...] | None = None
     registry: NamedRegistry | None = field(default=None, repr=False)
     others: int = 0
+    header_lines: int = 0
 
 
 def recognise(sample: TopicSample, registry: NamedRegistry | None) -> RecognisedTopic:
@@ -108,10 +108,10 @@ def recognise(sample: TopicSample, registry: NamedRegistry | None) -> Recognised
         raise TopicNotInferable(
             f"{name} contains no message with a value, so nothing can be inferred. Try again when it has some."
         )
-    framed = _most(values, _framed)
+    framed = most(values, _framed)
     found = _of_registry(name, framed, registry) if framed else _of_values(name, values)
     if found is not None:
-        return _with_changes(replace(found, others=len(values) - len(found.messages)))
+        return _with_changes(replace(found, others=len(values) - len(found.messages) - found.header_lines))
     raise TopicNotInferable(
         f"The messages of {name} have no format that can be recognised: the first begins with {values[0][1][:40]!r}. Nothing was "
         "inferred. Declare the record and a codec of penstock.codecs, such as Protobuf or one of your own."
@@ -120,19 +120,11 @@ def recognise(sample: TopicSample, registry: NamedRegistry | None) -> Recognised
 
 def _of_values(name: str, values: Sequence[tuple[Message, bytes]]) -> RecognisedTopic | None:
     """Return the topic in the first format that fits values without schema ids; None without one."""
-    for of_format in (_json_objects, _json_arrays, _message_pack, _csv, _texts):
+    for of_format in (_json_objects, _json_arrays, _message_pack, _csv_lines, _csv_tables, _texts):
         found = of_format(name, values)
         if found is not None:
             return found
     return None
-
-
-def _most(
-    pairs: Sequence[tuple[Message, Before]], decode: Callable[[Message, Before], After | None]
-) -> list[tuple[Message, After]]:
-    """Return the messages whose content decodes, with the result; empty if they are less than `MIN_SHARE` of all."""
-    decoded = [(message, after) for message, before in pairs if (after := decode(message, before)) is not None]
-    return decoded if len(decoded) >= MIN_SHARE * len(pairs) else []
 
 
 def _framed(message: Message, _value: bytes) -> Framed | None:
@@ -221,14 +213,14 @@ def _json_objects(name: str, values: Sequence[tuple[Message, bytes]]) -> Recogni
     ]
     if not objects:
         return None
-    events = _most(objects, _event)
+    events = most(objects, _event)
     if events:
         return _cloud_events(name, events)
-    wrapped = _most(objects, _wrapped)
+    wrapped = most(objects, _wrapped)
     if wrapped:
         payloads = [(message, content["payload"]) for message, content in wrapped]
         # The schemas of Kafka Connect are left out: a record names the fields that it needs of the payload.
-        objects = _most(payloads, _change) or [(message, {"payload": payload}) for message, payload in payloads]
+        objects = most(payloads, _change) or [(message, {"payload": payload}) for message, payload in payloads]
     return _topic(name, Format(), objects)
 
 
@@ -251,7 +243,7 @@ def _with_changes(topic: RecognisedTopic) -> RecognisedTopic:
     """Return the rows of changes that Debezium wrote in JSON or with a registry; other topics as they are."""
     if topic.format.codec and topic.registry is None:
         return topic
-    changes = _most(list(zip(topic.messages, topic.contents, strict=True)), _change)
+    changes = most(list(zip(topic.messages, topic.contents, strict=True)), _change)
     if not changes:
         return topic
     rows = [
@@ -353,7 +345,7 @@ def _event(message: Message, content: Content) -> _CloudEvent | None:
 
 
 def _message_pack(name: str, values: Sequence[tuple[Message, bytes]]) -> RecognisedTopic | None:
-    maps = _most(values, _map)
+    maps = most(values, _map)
     return _topic(name, Format("ps.codecs.MessagePack()"), maps) if maps else None
 
 
@@ -366,22 +358,6 @@ def _map(_message: Message, value: bytes) -> Content | None:
     return content if isinstance(content, dict) and all(isinstance(key, str) for key in content) else None
 
 
-def _csv(name: str, values: Sequence[tuple[Message, bytes]]) -> RecognisedTopic | None:
-    """Return lines of CSV."""
-    for separator in SEPARATORS:
-        rows = _rows(values, separator)
-        if rows:
-            return _columns(name, rows, separator)
-    return None
-
-
-def _rows(values: Sequence[tuple[Message, bytes]], separator: str) -> Sequence[tuple[Message, Sequence[str]]]:
-    """Return the values of lines of CSV that have the most frequent number of values; empty if this is one, or of too few lines."""
-    lines = [(message, _row(message, value, separator)) for message, value in values]
-    [(width, _)] = Counter(len(row) for _, row in lines if row is not None).most_common(1) or [(1, 0)]
-    return _most(lines, lambda _, row: row if row is not None and len(row) == width else None) if width > 1 else []
-
-
 def _text(_message: Message, value: bytes) -> str | None:
     """Return a text; None if the value is something else."""
     try:
@@ -391,42 +367,32 @@ def _text(_message: Message, value: bytes) -> str | None:
     return None if any(character < " " and character not in "\t\r\n" for character in text) else text
 
 
-def _row(message: Message, value: bytes, separator: str) -> Sequence[str] | None:
-    """Return the values of a line of CSV; None if a value is none."""
-    text = _text(message, value)
-    if text is None:
+def _csv_lines(name: str, values: Sequence[tuple[Message, bytes]]) -> RecognisedTopic | None:
+    """Return messages that are lines of CSV, perhaps with header lines."""
+    found = lines_of(_with_texts(values))
+    if found is None:
         return None
-    try:
-        rows = list(csv.reader([text], delimiter=separator, strict=True))
-    except csv.Error:
+    option = f", in {counted(found.header_lines, 'message')}, is skipped" if found.header_lines else ""
+    comment = f"the header line{option}" if option else "rename the columns; their order matters"
+    declared = Format(found.codec, comment, is_positional=True)
+    return replace(_topic(name, declared, found.pairs), header_lines=found.header_lines)
+
+
+def _csv_tables(name: str, values: Sequence[tuple[Message, bytes]]) -> RecognisedTopic | None:
+    """Return messages of several lines of CSV, of which the first is a header line, as records with one list field."""
+    found = tables_of(_with_texts(values))
+    if found is None:
         return None
-    return rows[0] if len(rows) == 1 else None
+    comment = "let a ps.Stateless yield the elements of `rows`"
+    return _topic(name, Format(found.codec, comment, is_positional=True), found.pairs)
 
 
-def _columns(name: str, rows: Sequence[tuple[Message, Sequence[str]]], separator: str) -> RecognisedTopic:
-    columns = [_column(values) for values in zip(*(row for _, row in rows), strict=True)]
-    names = [f"column{number}" for number in range(1, len(columns) + 1)]
-    contents = [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
-    option = "" if separator == "," else f"separator={separator!r}".replace("'", '"')
-    declared = Format(f"ps.codecs.Csv({option})", "rename the columns; their order matters")
-    return _topic(name, declared, [(message, content) for (message, _), content in zip(rows, contents, strict=True)])
-
-
-def _column(texts: Sequence[str]) -> Sequence[Any]:
-    """Return the values of a column: ints, floats or texts; None for an empty text."""
-    for convert in _CONVERSIONS:
-        try:
-            return [convert(text) if text else None for text in texts]
-        except ValueError:
-            continue
-    return [text or None for text in texts]
-
-
-_CONVERSIONS: tuple[Callable[[str], Any], ...] = (int, float)
+def _with_texts(values: Sequence[tuple[Message, bytes]]) -> list[tuple[Message, str | None]]:
+    return [(message, _text(message, value)) for message, value in values]
 
 
 def _texts(name: str, values: Sequence[tuple[Message, bytes]]) -> RecognisedTopic | None:
-    texts = [(message, {"text": text}) for message, text in _most(values, _text)]
+    texts = [(message, {"text": text}) for message, text in most(values, _text)]
     if not texts:
         return None
     count = len(texts)

@@ -23,6 +23,7 @@ from penstock.ops.topic_inference import NamedRegistry, TopicSample, declaration
 from penstock.ops.topic_inference.formats import TopicNotInferable
 from penstock.processors.declare.categories import AnyCategory, Category
 from penstock.processors.declare.partitioner import Partitioner, bucket_of
+from penstock.processors.declare.records import fields_of
 from penstock.transport.category_spec import CategorySpec
 from penstock.transport.codecs.by_category import Codecs
 from penstock.transport.codecs.registry import SchemaRegistry, _client_of, prefix_of
@@ -395,6 +396,108 @@ def test_lines_of_csv_are_recognised(separator: str) -> None:
     ]
     assert category.keys_of(events) == ["u1", "u2"]
     assert category.event_times_of(events) == [ARRIVED_MS, ARRIVED_MS + 1]
+
+
+def line(text: str, offset: int = 5, bucket: int = 0) -> MessageCopy:
+    """Return a message with a line of CSV."""
+    return MessageCopy(text.encode(), b"k", bucket, offset, (2, ARRIVED_MS))
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [line("Order ID,class,at", 0), line(f"a,7,{ARRIVED_MS}", 1), line(f"b,8,{ARRIVED_MS}", 2)],
+        [line(f"a,7,{ARRIVED_MS}"), line("Order ID,class,at"), line(f"b,8,{ARRIVED_MS}"), line("Order ID,class,at")],
+        [line("\ufeffOrder ID,class,at\r\n", 0), line(f"a,7,{ARRIVED_MS}\r\n", 1), line(f"b,8,{ARRIVED_MS}\r\n", 2)],
+    ],
+    ids=["first", "recurring", "byte order mark"],
+)
+def test_a_header_line_of_csv_names_the_fields(lines: Sequence[MessageCopy]) -> None:
+    """The message with it is skipped, and counted apart from messages of another format; other rows have their types."""
+    code = declaration_of(TopicSample(CategorySpec("t", 1), lines))
+    category = inferred(lines, CategorySpec("t", 1))
+    count = sum(b"Order" in (one.value() or b"") for one in lines)
+
+    assert [(one.Order_ID, one.class_, one.at) for one in events_of(category, lines)] == [
+        ("a", 7, ARRIVED_MS),
+        ("b", 8, ARRIVED_MS),
+    ]
+    assert list(fields_of(category.record)) == ["message_key", "Order ID", "class", "at"]
+    assert f"codec=ps.codecs.Csv(header=True),  # the header line, in {count} message" in code
+    assert 'event_time="at"' in code
+    assert "another format" not in code
+
+
+def test_a_header_line_above_texts_is_the_first_of_several_partitions() -> None:
+    """A producer writes it where it begins; in one partition, it could be a record."""
+    rows = [line("ann,paris", 1), line("bob,rome", 2), line("eve,oslo", 1, 1)]
+    several = [line("name,city", 0), *rows[:2], line("name,city", 0, 1), rows[2]]
+
+    assert "Csv(header=True)" in declaration_of(TopicSample(SPEC, several))
+    assert {one.name for one in events_of(inferred(several), several)} == {"ann", "bob", "eve"}
+    assert "column2: str" in declaration_of(TopicSample(SPEC, [several[0], *rows]))
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        line("u3,unknown"),
+        line("user,user", 0),
+        line("user,", 0),
+        line("u2,count", 0),
+        line("7,count", 0),
+        line("user,nan", 0),
+        line("- -,count", 0),
+        line("2026-05-28T20:26:40Z,count", 0),
+    ],
+)
+def test_a_line_that_may_be_a_record_is_no_header_line(odd: MessageCopy) -> None:
+    """In the midst of records once; with equal, empty or numeric values; with a value of another record."""
+    code = declaration_of(TopicSample(SPEC, [odd, line("u1,1", 1), line("u2,2", 2)]))
+
+    assert "column1:" in code
+    assert "header" not in code
+
+
+@pytest.mark.parametrize("separator", [",", ";"])
+def test_messages_with_a_header_line_and_several_lines_are_tables(separator: str) -> None:
+    """As with JSON arrays, a record is a list of rows, whose fields have the names and the order of the header line."""
+    texts = ["note,at,Shop ID\n,5,a\nx,6,b\n", "note,at,Shop ID\n,7,c"]
+    messages = [line(text.replace(",", separator), n) for n, text in enumerate(texts, 3)]
+    code = declaration_of(TopicSample(SPEC, messages))
+    events = events_of(inferred(messages), messages)
+
+    assert "header=True),  # let a ps.Stateless yield the elements of `rows`" in code
+    assert [[(row.note, row.at, row.Shop_ID) for row in one.rows] for one in events] == [
+        [(None, 5, "a"), ("x", 6, "b")],
+        [(None, 7, "c")],
+    ]
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [["a,b\n1,2", "c,d\n3,4"], ["a,b\n1,2\n3", "a,b\n1"], ["a,b\nx,y"], ["a\n1", "a\n2"], ["1,2\n3,4", "1,2\n5,6"]],
+)
+def test_other_messages_of_several_lines_are_texts(texts: Sequence[str]) -> None:
+    """With different first lines, rows of another length, no evidence, one column, or numbers in the first line."""
+    assert "ps.codecs.Text()" in declaration_of(TopicSample(SPEC, [line(text) for text in texts]))
+
+
+CELLS = ["", "7", "007", "-2", "nan", "1e400", "12345678901234567890", "x", "null", "true", str(UUID(int=5)), '"a,b"']
+
+
+@settings(max_examples=100, deadline=None)
+@given(rows=st.integers(1, 4).flatmap(lambda n: st.lists(st.tuples(*[st.sampled_from(CELLS)] * n), min_size=1)))
+@example(rows=[("", "7"), ("x", "8")])
+@example(rows=[("", "7", ""), ("x", "8", "")])
+def test_inferred_columns_have_the_places_and_values_of_the_lines(rows: Sequence[tuple[str, ...]]) -> None:
+    """Also if a column is sometimes or always empty; leading zeros and long numbers are not lost."""
+    messages = [line(",".join(("0", *row))) for row in rows]  # a number, so that no line is a header line
+    codec = Codecs(MemoryBus()).of(inferred(messages))
+    decoded = codec.decode(messages)
+
+    assert decoded.bad == []
+    assert codec.encode(decoded.events) == [one.value() for one in messages]
 
 
 def test_texts_are_recognised() -> None:
