@@ -213,7 +213,8 @@ class Category(Generic[R]):
             )  # the columns of the warehouse have this name
         elif isinstance(self.key, tuple):
             self._check_composite_key(self.key)
-        if isinstance(self.key, str) and self.key_codec in {KeyCodec.INT32, KeyCodec.INT64} and self._key_is_text:
+        needs_int = isinstance(self.key_codec, KeyCodec) and self.key_codec.name in {"INT32", "INT64"}
+        if needs_int and isinstance(self.key, str) and self._key_is_text:
             raise DeclarationError(
                 f"Category {self.name}: `key_codec={self.key_codec}` needs an int, but the key field {self.key!r} is a str. "
                 "Declare the field as an int, or another `key_codec`."
