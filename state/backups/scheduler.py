@@ -64,7 +64,7 @@ class BackupScheduler:
         """Begin to back up all adopted shards; return at once. Shards whose state equals their newest backup need none."""
         with self._changed:
             for shard in self._shards.values():
-                shard.due_s = min(shard.due_s, time.monotonic())
+                shard.request()
             self._changed.notify()
 
     @property

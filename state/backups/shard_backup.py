@@ -93,6 +93,7 @@ class AdoptedShard:
         self._state_lock = threading.Lock()
         self._copies: deque[StateCopy] = deque()
         self._given_up: deque[str] = deque()
+        self._is_requested = False
 
     def __str__(self) -> str:
         return str(self._backups)
@@ -134,8 +135,13 @@ class AdoptedShard:
 
     @property
     def is_waited_for(self) -> bool:
-        """Whether `back_up` has something to do for snapshots."""
-        return bool(self._copies or self._given_up)
+        """Whether `back_up` has something to do that was asked for after it began."""
+        return bool(self._copies or self._given_up) or self._is_requested
+
+    def request(self) -> None:
+        """Ask for a backup of the state as it is now: by the next `back_up`, not by one that has begun."""
+        self._is_requested = True
+        self.due_s = min(self.due_s, time.monotonic())
 
     def back_up(self, keep: int) -> bool:
         """Make a backup and delete all but the last `keep`. Return False if the last backup has the same position.
@@ -145,6 +151,7 @@ class AdoptedShard:
             BackupFenced: another owner makes the shard's backups now.
             FileStoreUnreachable: there is no new backup, or old ones were not deleted.
         """
+        self._is_requested = False
         self._unpin_given_up()
         if not self._copies and self._is_current():
             return False

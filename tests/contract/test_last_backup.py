@@ -48,6 +48,32 @@ def test_a_final_state_equal_to_the_newest_backup_is_not_stored_again(
     assert newest_backup(store) == stored
 
 
+def test_a_backup_that_has_begun_does_not_count(
+    watched: WatchedFileStore, state: RocksShardState, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    """It may lack the final state, which the next one contains."""
+    began, stored = Event(), Event()
+
+    def hold(_step: str, _path: str) -> None:
+        began.set()
+        stored.wait(60)
+
+    with closing(WorkerBackups(watched, tmp_path / "states", RARELY)) as backups:
+        backups.adopt(ME, state)
+        wait_until(LastBackup(backups, LIMIT_S))
+        save_checkpoint(state, 7)
+        watched.before = hold
+        backups.back_up_now()
+        began.wait(60)
+        save_checkpoint(state, 8)
+        last = LastBackup(backups, LIMIT_S)
+        last()
+        stored.set()
+        wait_until(last)
+
+    assert newest_position(watched, ME) == StatePosition({"flights": 8})
+
+
 def test_a_backup_that_takes_longer_than_the_limit_is_awaited(
     watched: WatchedFileStore, state: RocksShardState, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
