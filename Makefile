@@ -10,12 +10,13 @@ READY := $(VENV)/.ready
 # Workers and commands are processes of their own: without bytecode on disk, each spends two seconds compiling the library.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help docs demo day test test-gaps check simulate simulate-mutants soak soak-killer bench bench-semantics bench-remote bench-dag bench-timers bench-scuba bench-standstill bench-backfill lock format clean
+.PHONY: help docs demo day test test-exhaustive test-gaps check simulate simulate-mutants soak soak-killer bench bench-semantics bench-remote bench-dag bench-timers bench-scuba bench-standstill bench-backfill lock format clean
 
 help:
 	@echo "make demo    run the flights example on a local Kafka, then the same processors in Spark, and compare"
 	@echo "make day     play the life of a day on it: deploy, load, alert, scale, kill, roll back, replay, reset, undeploy"
 	@echo "make test    run all tests; they start the services they need"
+	@echo "make test-exhaustive  the tests that repeat promises in more combinations or on more services (40 minutes)"
 	@echo "make docs    build the documentation with the API reference into artifacts/site; links are checked"
 	@echo "make check   lint, types, the rule of imports, and the word list"
 	@echo "make simulate  SEEDS=1000 runs of random apps in a simulation with failing brokers, machines and stores; SEED=n repeats one and reduces it"
@@ -54,8 +55,12 @@ day: $(READY)
 # The order of files is kept: slow files are among the first.
 # A test that hangs fails with the stack of each thread.
 test: $(READY)
-	$(BIN)/python -m pytest --timeout 1200 $(or $(TESTS),--durations 25 -n 3 --dist loadfile --no-loadscope-reorder tests --ignore=tests/faults --ignore=tests/soak --ignore=tests/simulation/test_mutants.py)
-	$(if $(TESTS),,$(BIN)/python -m pytest --timeout 1200 -n 4 tests/faults)
+	$(BIN)/python -m pytest --timeout 1200 $(or $(TESTS),--durations 25 -m "not exhaustive" -n 3 --dist loadfile --no-loadscope-reorder tests --ignore=tests/faults --ignore=tests/soak --ignore=tests/simulation/test_mutants.py)
+	$(if $(TESTS),,$(BIN)/python -m pytest --timeout 1200 -m "not exhaustive" -n 4 tests/faults)
+
+# What `make test` leaves out: promises of other tests in more combinations, on HDFS, on a Spark cluster, and all of a day's operations at once.
+test-exhaustive: $(READY)
+	$(BIN)/python -m pytest --timeout 1200 --durations 25 -m exhaustive -n 2 --dist loadfile tests
 
 # Every kind in every gap of every row on a real Kafka; `make test` runs a part that covers each gap and each kind.
 test-gaps: $(READY)

@@ -77,6 +77,7 @@ def test_guarantees_hold_after_a_kill(
     expect_guarantees(job, EVENTS)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("subject", "gap"), cases(LOCAL + TIMED + CHAINED))
 def test_guarantees_hold_without_the_disk(
     subject: Subject, gap: Gap, kafka: str, kafka_bus: KafkaBus, tmp_path: Path, prefix: str

@@ -151,6 +151,7 @@ def test_workers_run_with_exactly_the_printed_rights(site: Cli, secured: Secured
     assert max(total["litres"] for total in totals if total["meter"] == "m0") == sum(range(3, 60, 3))
 
 
+@pytest.mark.exhaustive
 def test_operators_and_monitoring_have_the_printed_rights(site: Cli, secured: SecuredKafka) -> None:
     """An operator creates, runs, resets, resizes and deletes; monitoring sees the same figures, and changes nothing."""
     replace_grants(secured, printed(site, "operator"))

@@ -101,7 +101,7 @@ def end(process: psutil.Process) -> None:
         process.wait(60)
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.exhaustive)])
 def test_an_interrupted_run_publishes_nothing(
     site: Path, alone: Cli, how: signal.Signals, wait_until: Callable[..., None], caplog: pytest.LogCaptureFixture
 ) -> None:

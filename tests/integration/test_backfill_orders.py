@@ -24,6 +24,7 @@ from penstock.processors.apps.apps import AppName
 from penstock.transport.messages import Bucket
 
 MASTER = "local[2]"
+pytestmark = pytest.mark.exhaustive
 APP = AppName(Path(shop.__file__))
 
 

@@ -31,6 +31,7 @@ from penstock.transport.memory import MemoryBus
 from penstock.transport.messages import Bucket, Outgoing, Position
 
 LIMIT_S = 400.0
+pytestmark = pytest.mark.exhaustive
 """Time limit of a command whose executors start beside the other tests."""
 DAY = date(1970, 1, 1)
 EVENTS = 400

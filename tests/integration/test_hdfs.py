@@ -23,6 +23,7 @@ def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
         yield endpoints
 
 
+@pytest.mark.exhaustive
 def test_stream_and_batch_agree_on_hdfs(cli: Cli, app: Path, prefix: str, hdfs: dict[str, str]) -> None:
     """For all three kinds; a second archive run and a second backfill duplicate nothing."""
     where = ["--warehouse", f"{hdfs['rpc']}/warehouse", "--webhdfs", hdfs["webhdfs"]]

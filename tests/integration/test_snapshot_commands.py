@@ -147,7 +147,7 @@ def stop(*processes: subprocess.Popen[str]) -> None:
         process.communicate(timeout=60)
 
 
-@pytest.mark.parametrize("semantics", ["EXACTLY_ONCE", "AT_LEAST_ONCE"])
+@pytest.mark.parametrize("semantics", ["EXACTLY_ONCE", pytest.param("AT_LEAST_ONCE", marks=pytest.mark.exhaustive)])
 def test_a_restored_app_counts_each_order_once(
     cli: Cli, make_app: Callable[[str], Path], prefix: str, semantics: str
 ) -> None:

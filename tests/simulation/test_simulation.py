@@ -9,9 +9,9 @@ import pytest
 from .profiles import PROFILES
 from .running import simulate
 
-SEEDS = {"calm": 20, "mixed": 40}
-"""Seeds per profile; `DEFAULT_SEEDS` for the others. Together they take about two minutes on two cores; `make simulate` runs thousands."""
-DEFAULT_SEEDS = 10
+SEEDS = {"calm": 10, "mixed": 20}
+"""Seeds per profile; `DEFAULT_SEEDS` for the others. Together they take about a minute on two cores; `make simulate` runs thousands."""
+DEFAULT_SEEDS = 5
 
 
 @pytest.mark.parametrize("profile", PROFILES)

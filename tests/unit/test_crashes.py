@@ -16,7 +16,7 @@ from support.subjects import PAIRS, REMOTE, STATELESS, Subject
 
 SOON = 12
 """The next death follows within this many operations; opening a shard and recovering it takes as many."""
-WAYS = int(os.environ.get("PENSTOCK_WAYS_TO_DIE", "4"))
+WAYS = int(os.environ.get("PENSTOCK_WAYS_TO_DIE", "2"))
 """The number of crash plans for each subject and disk; all subjects together cover each sort of operation many times."""
 PASSING = ("stateless", "pipe", "repartition", "lookup")
 ALONE = ("downstream",)
