@@ -15,7 +15,8 @@ from sqlglot import exp
 from ..monoids import Count, Distinct, First, Last, MapOf, Max, Mean, Min, Monoid, Quantiles, Sum, TopKeys, Variance
 from ..validation import did_you_mean
 from .decimals import ChosenDecimal, DecimalMean, DecimalSum
-from .expressions import Compiled, Program
+from .expression_compiler import Compiled
+from .expressions import Program
 from .python_calls import DEFINITION, Definition, PythonAggregate
 from .types import SqlType
 

@@ -17,7 +17,8 @@ from sqlglot import exp
 from ..declare.processor import Processor
 from ..errors import AppFileError
 from .errors import SqlText
-from .expressions import Compiled, Program, position_of
+from .expression_compiler import Compiled, position_of
+from .expressions import Program
 from .functions import LoadMember, defined_function, with_functions
 from .grouping import grouped
 from .inner_queries import branches, inner_queries, united, within

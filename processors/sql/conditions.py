@@ -13,7 +13,8 @@ from sqlglot import exp
 from ..models.conversion import described
 from .cursor import parsed_sql, statements_of
 from .errors import SqlDataError, SqlRefused, SqlText
-from .expressions import Compiled, Program
+from .expression_compiler import Compiled
+from .expressions import Program
 from .types import SqlType, type_of_annotation
 
 

@@ -15,7 +15,7 @@ from sqlglot import exp
 from ..monoids import Monoid
 from .cursor import is_builtin
 from .errors import SqlText
-from .expressions import position_of
+from .expression_compiler import position_of
 from .python_calls import DEFINITION, Definition, PythonAggregate, PythonFunction
 from .statements import CreateFunction
 from .types import ColumnType, type_of_annotation

@@ -21,10 +21,12 @@ from ..declare.processor import Processor
 from ..monoids import TupleOf
 from ..time.windows import GlobalWindow, Hopping, Session, Tumbling, WindowAssigner
 from .aggregates import Aggregate, compile_aggregate, is_aggregate
-from .expressions import Compiled, Program, interval_of, position_of
+from .expression_compiler import Compiled, position_of
+from .expressions import Program
 from .queries import Query, constructor
 from .relations import Relation, TableDeclaration
 from .statements import Emit, Setting
+from .time_functions import interval_of
 from .types import ColumnType, SqlType
 
 _WINDOW_FUNCTIONS = {"tumble": 2, "hop": 3, "session": 2}

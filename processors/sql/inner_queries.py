@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from .aggregates import is_aggregate
 from .errors import SqlText
-from .expressions import Compiled, position_of
+from .expression_compiler import Compiled, position_of
 from .queries import Query
 from .statements import CreateTable, Emit, EmitClause, Setting
 

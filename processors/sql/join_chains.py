@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from sqlglot import exp
 
 from .errors import SqlText
-from .expressions import position_of
+from .expression_compiler import position_of
 from .join_conditions import JoinedColumns, Side
 
 

@@ -16,7 +16,8 @@ from sqlglot import exp
 
 from ..time.windows import MILLISECOND
 from .errors import SqlText
-from .expressions import Compiled, interval_of, position_of
+from .expression_compiler import Compiled, position_of
+from .time_functions import interval_of
 from .types import ColumnType, SqlType
 
 

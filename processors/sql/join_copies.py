@@ -13,7 +13,8 @@ from sqlglot import exp
 from ..declare.processor import Processor
 from ..declare.stateless import Stateless
 from ..declare.tombstones import Tombstone
-from .expressions import Compiled, Program
+from .expression_compiler import Compiled
+from .expressions import Program
 from .join_conditions import JoinedScope
 from .queries import Query, constructor
 from .relations import Relation, TableDeclaration

@@ -19,7 +19,8 @@ from ..declare.processor import Processor
 from ..declare.table_joins import TableJoin
 from ..lookups import LookupJoin
 from .errors import SqlText
-from .expressions import Compiled, Program, position_of
+from .expression_compiler import Compiled, position_of
+from .expressions import Program
 from .join_conditions import ConditionReader, JoinCondition, JoinedColumns, Side
 from .join_copies import JoinInput, copied_inputs, text_of_key
 from .lookup_tables import LookupTable

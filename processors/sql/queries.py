@@ -14,7 +14,8 @@ from ..time.watermarks import BoundedOutOfOrderness, UpstreamWatermark
 from ..validation import did_you_mean
 from .aggregates import is_aggregate
 from .errors import SqlText
-from .expressions import Compiled, Program, position_of
+from .expression_compiler import Compiled, position_of
+from .expressions import Program
 from .relations import CATEGORY_SETTINGS, Relation, TableDeclaration, duration, unknown_setting
 from .statements import CreateTable, Setting
 from .types import PYTHON_TYPES, ColumnType, SqlType

@@ -15,7 +15,8 @@ from sqlglot import exp
 from ..declare.processor import Processor
 from ..time.windows import GlobalWindow, Session
 from .aggregates import STORED, Ranked, is_aggregate
-from .expressions import Compiled, Program, position_of
+from .expression_compiler import Compiled, position_of
+from .expressions import Program
 from .grouping import Group, grouped
 from .inner_queries import within
 from .queries import Query, constructor

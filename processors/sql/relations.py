@@ -18,8 +18,9 @@ from ..declare.stateless import Stateless
 from ..errors import DeclarationError
 from ..validation import did_you_mean
 from .errors import SqlRefused, SqlText
-from .expressions import Compiled, interval_of
+from .expression_compiler import Compiled
 from .statements import ColumnDefinition, CreateInput, Setting, Settings
+from .time_functions import interval_of
 from .types import PYTHON_TYPES, ColumnType, SqlType
 
 CATEGORY_SETTINGS = ("category", "key", "time", "buckets", "retention", "codec", "compacted", "replicas")

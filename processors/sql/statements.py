@@ -19,7 +19,8 @@ from sqlglot.tokenizer_core import Token, TokenType
 from ..validation import did_you_mean
 from .cursor import Cursor, keyword, parsed_sql, statements_of
 from .errors import SqlText
-from .expressions import interval_of, position_of
+from .expression_compiler import position_of
+from .time_functions import interval_of
 from .types import SqlType, declared_type
 
 _STATEMENTS = "CREATE APPLICATION, CREATE CATEGORY, CREATE INPUT TABLE, CREATE LOOKUP TABLE, CREATE FUNCTION and CREATE TABLE … AS SELECT"

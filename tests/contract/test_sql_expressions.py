@@ -18,7 +18,8 @@ from sqlglot import parse_one
 from support.databases import Postgres
 
 from penstock.processors.sql.errors import SqlDataError, SqlText
-from penstock.processors.sql.expressions import Compiled, Program
+from penstock.processors.sql.expression_compiler import Compiled
+from penstock.processors.sql.expressions import Program
 from penstock.processors.sql.types import SqlType
 
 COLUMNS = {

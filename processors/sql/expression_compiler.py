@@ -1,0 +1,304 @@
+"""The compilation of scalar expressions of SQL to Python code with PostgreSQL's types and NULL semantics.
+
+    expression --a handler for its kind--> Compiled: code, type, nullability --ExpressionCompiler.function--> function of a row
+
+Each kind of expression has one handler, which names the arguments that it uses. An expression without a handler, or an argument that its handler
+does not use, is refused: nothing is ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from math import ceil, floor
+from typing import Any, ClassVar, Protocol
+
+from sqlglot import exp
+
+from . import values
+from .conversions import CASTS, FROM_TEXT, IMPLICIT
+from .errors import SqlDataError, SqlRefused, SqlText
+from .types import SqlType, common_type
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """The Python code of an expression.
+
+    Args:
+        code: a Python expression, in parentheses where it needs them.
+        type: the SQL type of its value.
+        nullable: whether its value can be None.
+        literal: the value, if the expression is a literal.
+    """
+
+    code: str
+    type: SqlType
+    nullable: bool = False
+    literal: Any = None
+
+
+class Scope(Protocol):
+    """The columns that an expression can name."""
+
+    def column(self, table: str | None, name: str) -> Compiled | None:
+        """Return the code of a column; None if there is none of this name."""
+        ...
+
+    def names(self) -> Sequence[str]:
+        """Return the names of all columns."""
+        ...
+
+
+class ExpressionCompiler:
+    """Compiles the expressions of one statement and makes functions of them.
+
+    Args:
+        text: the file, for messages.
+        scope: the columns.
+    """
+
+    handlers: ClassVar[Mapping[type[exp.Expr], Handler]] = {}
+    """The handlers of a kind of expression. An expression without one is refused."""
+
+    def __init__(self, text: SqlText, scope: Scope) -> None:
+        self.text = text
+        self.scope = scope
+        self._globals: dict[str, Any] = {
+            "Decimal": Decimal,
+            "floor": floor,
+            "ceil": ceil,
+            **{name: getattr(values, name) for name in _OPERATIONS},
+        }
+        self._temporaries = 0
+
+    def compile(self, node: exp.Expr) -> Compiled:
+        """Return the code of an expression.
+
+        Raises:
+            SqlRefused: it is not supported, or its types do not fit.
+        """
+        handler = self.handlers.get(type(node))
+        if handler is None:
+            raise self.refused(node, f"{described(node)} is not supported here.")
+        for name, value in node.args.items():
+            if value not in (None, False, []) and name not in handler.arguments:
+                raise self.refused(node, f"{described(node)} does not support {name.replace('_', ' ')!r} here.")
+        return handler.compile(self, node)
+
+    def function(self, name: str, parameters: str, body: Sequence[str]) -> Callable[..., Any]:
+        """Return a function with a body of compiled code.
+
+        Args:
+            name: its name.
+            parameters: its parameters, as code. Columns are fields of `event`.
+            body: its lines.
+        """
+        namespace = {"__name__": f"<{self.text.name}>", **self._globals}
+        source = "\n    ".join([f"def {name}({parameters}):", *body])
+        exec(compile(source, f"<{self.text.name}>", "exec"), namespace)  # noqa: S102 - the code is our own
+        compiled: Callable[..., Any] = namespace[name]
+        return compiled
+
+    def refused(self, node: exp.Expr, problem: str, advice: str = "") -> SqlRefused:
+        """Return the error of an expression, at its place in the file."""
+        return self.text.refusal(position_of(node), problem, advice)
+
+    def constant(self, value: Any) -> str:
+        """Return the name of a new constant of the compiled code."""
+        name = f"c{len(self._globals)}"
+        self._globals[name] = value
+        return name
+
+    def temporary(self) -> str:
+        """Return the name of a new local variable of the compiled code."""
+        self._temporaries += 1
+        return f"t{self._temporaries}"
+
+    def strict(
+        self, template: str, arguments: Sequence[Compiled], kind: SqlType, *, nullable: bool = False
+    ) -> Compiled:
+        """Return the code of an operation that is NULL if an argument is NULL.
+
+        Args:
+            template: its code, with `{0}`, `{1}` … for the arguments.
+            arguments: its arguments.
+            kind: the type of its value.
+            nullable: whether it can be NULL for arguments that are not NULL.
+        """
+        checks, names = [], []
+        for argument in arguments:
+            if argument.nullable:
+                name = self.temporary()
+                checks.append(f"({name} := {argument.code}) is None")
+                names.append(name)
+            else:
+                names.append(argument.code)
+        code = template.format(*names)
+        if checks:
+            code = f"(None if {' or '.join(checks)} else {code})"
+        return Compiled(code, kind, nullable=nullable or bool(checks))
+
+    def expect(self, node: exp.Expr, wanted: SqlType) -> Compiled:
+        """Compile an expression and convert it implicitly to a type, as PostgreSQL would.
+
+        Raises:
+            SqlRefused: its type does not fit.
+        """
+        compiled = self.compile(node)
+        converted = self.converted(compiled, wanted)
+        if converted is None:
+            raise self.refused(
+                node,
+                f"This is of type {compiled.type.value}, and {wanted.value} is required.",
+                f"Convert it: cast(… as {wanted.value}).",
+            )
+        return converted
+
+    def converted(self, compiled: Compiled, wanted: SqlType) -> Compiled | None:
+        """Return the code of an implicit conversion; None if there is none."""
+        if compiled.type is wanted:
+            return compiled
+        if compiled.type is SqlType.NULL:
+            return replace(compiled, type=wanted)
+        if isinstance(compiled.literal, str) and wanted in FROM_TEXT:
+            with suppress(SqlDataError):
+                value = getattr(values, FROM_TEXT[wanted])(compiled.literal)
+                return Compiled(self.constant(value), wanted, literal=value)
+            return None
+        if (compiled.type, wanted) in IMPLICIT:
+            return self.strict(CASTS[compiled.type, wanted], [compiled], wanted)
+        return None
+
+    def comparable(self, node: exp.Expr, compiled: Compiled) -> Compiled:
+        """Return the code of a value that is compared with others.
+
+        Raises:
+            SqlRefused: it is JSON.
+        """
+        if compiled.type is SqlType.JSON:
+            raise self.refused(node, "JSON values cannot be compared.", "Extract a text with ->> first.")
+        return compiled
+
+    def compared(self, nodes: Sequence[exp.Expr], purpose: str) -> list[Compiled]:
+        """Compile expressions that are compared with each other, and convert them to their common type.
+
+        Raises:
+            SqlRefused: there is none, or they are JSON.
+        """
+        return [self.comparable(node, each) for node, each in zip(nodes, self.together(nodes, purpose), strict=True)]
+
+    def together(self, nodes: Sequence[exp.Expr], purpose: str) -> list[Compiled]:
+        """Compile expressions and convert them to their common type.
+
+        Raises:
+            SqlRefused: there is none.
+        """
+        compiled = [self.compile(node) for node in nodes]
+        # A quoted literal has no type of its own: it takes the type of the others.
+        typed = [each.type for each in compiled if not isinstance(each.literal, str)]
+        kind = common_type(typed) if typed else SqlType.TEXT
+        if kind is SqlType.NULL and len(typed) < len(compiled):
+            kind = SqlType.TEXT
+        converted = []
+        for node, each in zip(nodes, compiled, strict=True):
+            value = None if kind is None else self.converted(each, kind)
+            if value is None:
+                others = ", ".join(dict.fromkeys(other.type.value for other in compiled))
+                raise self.refused(
+                    node, f"{purpose} needs values of one type, and these are of types {others}.", "Add a cast."
+                )
+            converted.append(value)
+        return converted
+
+
+@dataclass(frozen=True)
+class Handler:
+    """The compilation of one kind of expression, and the names of the arguments that it uses."""
+
+    compile: Callable[[ExpressionCompiler, Any], Compiled]
+    arguments: frozenset[str] = field(default=frozenset({"this", "expression"}))
+
+
+def position_of(node: exp.Expr) -> int:
+    """Return the offset of the first character of an expression, as far as the parser kept it."""
+    found = [each.meta["start"] for each in node.walk() if "start" in each.meta]
+    if found:
+        return int(min(found))
+    return position_of(node.parent) if node.parent is not None else 0
+
+
+def described(node: exp.Expr) -> str:
+    """Return the text of an expression for messages, at most 60 characters."""
+    text = node.sql(dialect="postgres")
+    return f"`{text if len(text) <= 60 else text[:57] + '…'}`"
+
+
+@dataclass(frozen=True)
+class Signature:
+    """A function with parameters of fixed types that is NULL for NULL.
+
+    Args:
+        template: its code.
+        parameters: the types of its arguments.
+        result: the type of its value.
+        optional: the number of parameters at the end that a call may leave out.
+        nullable: whether it can be NULL for arguments that are not NULL.
+    """
+
+    template: str
+    parameters: tuple[SqlType, ...]
+    result: SqlType
+    optional: int = 0
+    nullable: bool = False
+
+
+def apply_signature(
+    program: ExpressionCompiler, node: exp.Expr, signature: Signature, arguments: Sequence[exp.Expr]
+) -> Compiled:
+    """Return the code of a call.
+
+    Raises:
+        SqlRefused: the number or a type of the arguments does not fit.
+    """
+    most, least = len(signature.parameters), len(signature.parameters) - signature.optional
+    if not least <= len(arguments) <= most:
+        raise program.refused(node, f"{described(node)} has {len(arguments)} arguments instead of {most}.")
+    compiled = [program.expect(each, kind) for each, kind in zip(arguments, signature.parameters, strict=False)]
+    places = ", ".join(f"{{{index}}}" for index in range(len(compiled)))
+    template = signature.template.replace("{*}", places)
+    return program.strict(template, compiled, signature.result, nullable=signature.nullable)
+
+
+def fixed(signature: Signature, *names: str) -> Handler:
+    """Return the handler of a function whose arguments the parser names."""
+
+    def compile_fixed(program: ExpressionCompiler, node: exp.Expr) -> Compiled:
+        arguments = [node.args[name] for name in names if node.args.get(name) is not None]
+        return apply_signature(program, node, signature, arguments)
+
+    return Handler(compile_fixed, frozenset(names))
+
+
+def by_type(
+    templates: Mapping[SqlType, tuple[str, SqlType]], otherwise: SqlType
+) -> Callable[[ExpressionCompiler, exp.Expr], Compiled]:
+    """Return the handler of a function of one number whose code depends on the number's type."""
+
+    def compile_by_type(program: ExpressionCompiler, node: exp.Expr) -> Compiled:
+        operand = program.compile(node.this)
+        if operand.type not in templates:
+            operand = program.expect(node.this, otherwise)
+        template, result = templates[operand.type]
+        return program.strict(template, [operand], result)
+
+    return compile_by_type
+
+
+_OPERATIONS = [
+    name
+    for name, value in vars(values).items()
+    if callable(value) and not name.startswith("_") and value.__module__ == values.__name__
+]
