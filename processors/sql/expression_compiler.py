@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from math import ceil, floor
 from typing import Any, ClassVar, Protocol
+from warnings import catch_warnings, simplefilter
 
 from sqlglot import exp
 
@@ -98,7 +99,9 @@ class ExpressionCompiler:
         """
         namespace = {"__name__": f"<{self.text.name}>", **self._globals}
         source = "\n    ".join([f"def {name}({parameters}):", *body])
-        exec(compile(source, f"<{self.text.name}>", "exec"), namespace)  # noqa: S102 - the code is our own
+        with catch_warnings():
+            simplefilter("ignore", SyntaxWarning)  # such as for `1 is None`, the code of 1 IS NULL
+            exec(compile(source, f"<{self.text.name}>", "exec"), namespace)  # noqa: S102 - the code is our own
         compiled: Callable[..., Any] = namespace[name]
         return compiled
 

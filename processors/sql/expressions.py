@@ -50,11 +50,9 @@ def _python_function(program: ExpressionCompiler, node: PythonFunction) -> Compi
 
 _T, _I, _D = SqlType.TEXT, SqlType.BIGINT, SqlType.DOUBLE
 _NAMED = {
-    "regexp_substr": Signature("regexp_substring({*})", (_T, _T), _T, nullable=True),
     "to_timestamp_ms": Signature("milliseconds_to_timestamp({*})", (_D,), SqlType.TIMESTAMP),
     "epoch_ms": Signature("epoch_ms({*})", (SqlType.TIMESTAMP,), _I),
     "right": Signature("right({*})", (_T, _I), _T),
-    "cbrt": Signature("cube_root({*})", (_D,), _D),
     "jsonb_array_length": Signature("json_length({*})", (SqlType.JSON,), _I),
     "jsonb_typeof": Signature("json_type({*})", (SqlType.JSON,), _T),
 }
@@ -62,6 +60,7 @@ _NAMED = {
 _WELL_KNOWN = [
     "abs",
     "ascii",
+    "cbrt",
     "ceil",
     "coalesce",
     "concat",
@@ -86,6 +85,7 @@ _WELL_KNOWN = [
     "position",
     "power",
     "regexp_replace",
+    "regexp_substr",
     "repeat",
     "replace",
     "reverse",

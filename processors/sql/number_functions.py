@@ -54,6 +54,7 @@ NUMBER_FUNCTIONS: dict[type[exp.Expr], Handler] = {
     exp.Floor: Handler(by_type({_D: ("float(floor({0}))", _D), _N: ("Decimal(floor({0}))", _N)}, _D)),
     exp.Ceil: Handler(by_type({_D: ("float(ceil({0}))", _D), _N: ("Decimal(ceil({0}))", _N)}, _D)),
     exp.Sign: Handler(by_type({_D: ("float(({0} > 0) - ({0} < 0))", _D)}, _D)),
+    exp.Cbrt: fixed(Signature("cube_root({*})", (_D,), _D), "this"),
     exp.Sqrt: fixed(Signature("square_root({*})", (_D,), _D), "this"),
     exp.Exp: fixed(Signature("exponential({*})", (_D,), _D), "this"),
     exp.Ln: fixed(Signature("logarithm({*})", (_D,), _D), "this"),

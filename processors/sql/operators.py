@@ -154,13 +154,10 @@ def _in(program: ExpressionCompiler, node: exp.In) -> Compiled:
         return program.strict(
             f"({{0}} in {program.constant(frozenset(m.literal for m in members))})", [operand], SqlType.BOOLEAN
         )
-    code = " or ".join(f"{{0}} == ({member.code})" for member in members)
     if any(member.nullable for member in members):
-        raise program.refused(
-            node,
-            "IN supports only values that are never NULL in its list.",
-            "Write comparisons with OR, or coalesce(…).",
-        )
+        comparisons = [exp.EQ(this=node.this.copy(), expression=each.copy()) for each in node.expressions]
+        return program.compile(exp.or_(*comparisons, copy=False))
+    code = " or ".join(f"{{0}} == ({member.code})" for member in members)
     name = program.temporary()
     bound = Compiled(f"({name} := {operand.code})", operand.type)
     if operand.nullable:

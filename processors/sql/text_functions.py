@@ -104,6 +104,7 @@ TEXT_FUNCTIONS: dict[type[exp.Expr], Handler] = {
     exp.RegexpReplace: Handler(
         _regexp_replace, frozenset({"this", "expression", "replacement", "modifiers", "single_replace"})
     ),
+    exp.RegexpSubstr: fixed(Signature("regexp_substring({*})", (_T, _T), _T, nullable=True), "this", "expression"),
     exp.Trim: Handler(_trim, frozenset({"this", "expression", "position"})),
     exp.Pad: Handler(_pad, frozenset({"this", "expression", "fill_pattern", "is_left"})),
     exp.Lower: fixed(Signature("{0}.lower()", (_T,), _T), "this"),

@@ -224,7 +224,7 @@ def numeric_to_text(value: Decimal) -> str:
 
 def timestamp_to_text(value: datetime) -> str:
     """Return a time as `2013-01-31 10:00:00+00`."""
-    return value.astimezone(timezone.utc).isoformat(" ").replace("+00:00", "+00")
+    return f"{local_to_text(value.astimezone(timezone.utc))}+00"
 
 
 def date_to_timestamp(value: date) -> datetime:
@@ -268,8 +268,9 @@ def moment_of_local(local: datetime, zone: tzinfo) -> datetime:
 
 
 def local_to_text(local: datetime) -> str:
-    """Return a local time as `2013-01-31 10:00:00`."""
-    return local.replace(tzinfo=None).isoformat(" ")
+    """Return a local time as `2013-01-31 10:00:00`, with the digits of a fraction up to the last one that is not zero."""
+    whole, point, fraction = local.replace(tzinfo=None).isoformat(" ").partition(".")
+    return f"{whole}{point}{fraction.rstrip('0')}"
 
 
 def bin_time(length: timedelta, moment: datetime, origin: datetime) -> datetime:
