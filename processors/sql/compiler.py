@@ -27,7 +27,7 @@ from .join_conditions import Side
 from .joins import joined, side_of
 from .lookup_tables import LookupTable, lookup_table
 from .python_calls import Definition
-from .queries import Query, constructor, table_of
+from .queries import Query, constructor, fold_names, table_of
 from .ranking import is_topk, ranked
 from .relations import Relation
 from .statements import (
@@ -118,6 +118,9 @@ class _Compiler:
             self._add_query(statement)
 
     def _add_query(self, statement: CreateTable) -> None:
+        columns = [table.columns for table in self.relations.values()]
+        columns += [table.columns for table in self.lookups.values()]
+        fold_names(statement.query, frozenset().union(*columns))
         with_functions(statement.query, self._functions)
         self.relations[statement.name] = self._result(statement, self.relations)
 

@@ -23,7 +23,7 @@ from ..time.windows import GlobalWindow, Hopping, Session, Tumbling, WindowAssig
 from .aggregates import Aggregate, compile_aggregate, is_aggregate
 from .expression_compiler import Compiled, position_of
 from .expressions import Program
-from .queries import Query, constructor
+from .queries import Query, column_named, constructor
 from .relations import Relation, TableDeclaration
 from .statements import Emit, Setting
 from .time_functions import interval_of
@@ -245,7 +245,7 @@ def _time_of_results(query: Query, group: Group, aggregates: _Aggregates, column
     """
     if isinstance(group.window, GlobalWindow):
         name = query.source.time
-        wanted = aggregates.reference(exp.Max(this=exp.column(name)))
+        wanted = aggregates.reference(exp.Max(this=column_named(name)))
     else:
         name = wanted = "window_end" if isinstance(group.window, Session) else "window_start"
     for column, node in columns.items():

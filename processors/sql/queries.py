@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -72,6 +72,7 @@ class Query:
         Raises:
             SqlRefused: a column of the result has no name, or the name of another one.
         """
+        _name_columns(self.select, self.source)
         text, columns = self.text, tuple(_columns(self.text, self.select, self.source))
         names = [name for name, _ in columns]
         for name, node in columns:
@@ -245,10 +246,36 @@ def table_of(text: SqlText, clause: exp.Expr, relations: Mapping[str, Relation])
     return replace(found, name=table.alias) if table.alias else found
 
 
+def column_named(name: str) -> exp.Column:
+    """Return a column of the source as all expressions of a query name it: equal expressions are equal nodes."""
+    return exp.column(exp.to_identifier(name))
+
+
+def _name_columns(select: exp.Select, source: Relation) -> None:
+    """Name the columns of the source in one way: without the name of the table, and with quotes only where needed."""
+    for column in list(select.find_all(exp.Column)):
+        if column.name in source.columns and column.table in ("", source.name):
+            named = column_named(column.name)
+            named.meta["start"] = position_of(column)
+            column.replace(named)
+
+
+def fold_names(query: exp.Query, known: Collection[str]) -> None:
+    """Convert the unquoted names of a query to lower case, as PostgreSQL does, except names of declared columns.
+
+    Args:
+        query: the query; it is changed.
+        known: the names of the columns that tables declare: they are the fields of messages, in any case.
+    """
+    for name in query.find_all(exp.Identifier):
+        if not name.quoted and name.name not in known:
+            name.set("this", name.name.lower())
+
+
 def _columns(text: SqlText, select: exp.Select, source: Relation) -> Iterator[tuple[str, exp.Expr]]:
     for index, node in enumerate(select.expressions):
-        if isinstance(node, exp.Star):
-            yield from ((name, exp.column(exp.to_identifier(name, quoted=True))) for name in source.columns)
+        if isinstance(node, exp.Star) or (isinstance(node.this, exp.Star) and node.text("table") == source.name):
+            yield from ((name, column_named(name)) for name in source.columns)
         elif isinstance(node, exp.Alias):
             yield node.alias, node.this
         elif isinstance(node, exp.Column) and not isinstance(node.this, exp.Star):

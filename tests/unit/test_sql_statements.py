@@ -121,6 +121,17 @@ def test_a_division_by_zero_is_an_error_of_the_event() -> None:
         process(events.record(seen=0, name="a", number=0))
 
 
+def test_unquoted_names_are_in_lower_case_except_declared_columns() -> None:
+    """A declared column is a field of messages, which may have capitals."""
+    app = compiled(
+        "CREATE CATEGORY c (At bigint, userId text) WITH (time = 'At');"
+        'CREATE TABLE t AS SELECT C.At, userId, upper(userId) AS Capitals, userId AS "Same" FROM C WHERE C.userId IS NOT NULL;'
+    )
+    output = app.relations["t"]
+
+    assert (list(output.columns), output.time) == (["At", "userId", "capitals", "Same"], "At")
+
+
 @pytest.mark.parametrize(
     ("text", "place", "message"),
     [
