@@ -1,0 +1,38 @@
+-- case: sums of decimals
+SELECT seen, id, price + 0.10::numeric AS more, price - price AS zero, price * 3 AS thrice FROM views
+-- case: products of decimals
+SELECT seen, id, price * price AS square, -price AS negative, abs(price) AS size FROM views
+-- case: quotients of decimals
+SELECT seen, id, round(price / 4::numeric, 5) AS quarter FROM views
+-- oracle
+SELECT seen, id, price * 0.25::decimal(3, 2) AS quarter FROM views
+-- case: remainders of decimals
+SELECT seen, id, price % 0.3::numeric AS rest FROM views
+-- case: rounding of decimals
+SELECT seen, id, round(price, 1) AS one_place, round(price) AS whole, round(-price, 2) AS two_places FROM views
+-- case: halves of decimals are rounded away from zero
+SELECT seen, id, round(0.125::numeric(5, 3), 2) AS half, round('-2.5'::numeric) AS negative FROM views
+-- oracle
+SELECT seen, id, round(0.125::decimal(5, 3), 2) AS half, round('-2.5'::decimal(5, 1)) AS negative FROM views
+-- case: truncated decimals
+SELECT seen, id, trunc(price) AS whole FROM views
+-- case: floor and ceil of decimals
+SELECT seen, id, floor(price) AS low, ceil(price) AS high FROM views
+-- case: decimals of bounded size
+SELECT seen, id, cast(price AS numeric(12, 1)) AS one_place FROM views
+-- case: a decimal as text
+SELECT seen, id, cast(round(price, 2) AS text) AS shown FROM views
+-- oracle
+SELECT seen, id, cast(price::decimal(12, 2) AS text) AS shown FROM views
+-- case: exact sums
+SELECT customer, sum(price) AS total, min(price) AS least, max(price) AS most, max(seen) AS seen FROM views GROUP BY customer
+-- case: the mean of decimals
+SELECT customer, round(avg(price), 6) AS mean, max(seen) AS seen FROM views GROUP BY customer
+-- oracle
+SELECT customer, round(sum(price) / count(price), 6) AS mean, max(seen) AS seen FROM views GROUP BY customer
+-- case: decimals as a group
+SELECT price, count(*) AS events, max(seen) AS seen FROM views GROUP BY price
+-- case: distinct decimals
+SELECT customer, count(DISTINCT price) AS prices, count(DISTINCT round(price)) AS whole FROM views GROUP BY customer, tumble(seen, interval '10 minutes')
+-- oracle
+SELECT customer, count(DISTINCT price) AS prices, count(DISTINCT round(price)) AS whole, 0 AS window_start FROM views GROUP BY customer

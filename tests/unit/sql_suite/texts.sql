@@ -1,0 +1,82 @@
+-- case: upper and lower
+SELECT seen, id, upper(page) AS upper_page, lower(upper(customer)) AS lower_customer FROM views
+-- case: length and reverse
+SELECT seen, id, length(page) AS size, reverse(page) AS back, length('äß€') AS points FROM views
+-- case: concatenation with NULL
+SELECT seen, id, customer || page AS both_texts, customer || '-' || weight AS mixed FROM views
+-- case: concat passes over NULL
+SELECT seen, id, concat(customer, page, weight) AS joined FROM views
+-- case: concat_ws passes over NULL
+SELECT seen, id, concat_ws('-', customer, page, 'end') AS joined, concat_ws(page, 'a', 'b') AS by_page FROM views
+-- case: substring
+SELECT seen, id, substring(page FROM 2) AS rest, substring(page FROM 2 FOR 1) AS second, substring(page, 1, 2) AS first_two FROM views
+-- case: substring from before the beginning
+SELECT seen, id, substring(customer FROM 0 FOR 3) AS two FROM views
+-- case: left and right
+SELECT seen, id, left(customer, 2) AS first_two, right(customer, 2) AS last_two, left(customer, -1) AS but_last, right(customer, -1) AS but_first FROM views
+-- case: trim
+SELECT seen, id, trim(page) AS plain, trim(both '/' from page) AS inner_text, ltrim(page) AS after, rtrim(page) AS before FROM views
+-- case: trim of several characters
+SELECT seen, id, trim(both '/a' from page) AS rest, trim(leading '/' from page) AS tail, trim(trailing 'b' from page) AS head FROM views
+-- case: lpad and rpad
+SELECT seen, id, lpad(customer, 6, '*+') AS before, rpad(customer, 6, '.') AS after, lpad(customer, 2, ' ') AS cut FROM views
+-- case: replace and translate
+SELECT seen, id, replace(page, 'a', 'xyz') AS replaced, translate(page, '/ab', '|A') AS mapped FROM views
+-- case: position
+SELECT seen, id, position('a' IN page) AS at, strpos(page, 'b') AS other FROM views
+-- case: split_part
+SELECT seen, id, split_part(page, '/', 2) AS second, split_part(page, '/', 9) AS ninth, split_part(page, '/', -1) AS last FROM views
+-- case: starts_with
+SELECT seen, id, starts_with(page, '/a') AS found FROM views WHERE NOT starts_with(customer, 'a')
+-- case: repeat and ascii
+SELECT seen, id, repeat(page, 2) AS twice, ascii(customer) AS code, repeat('x', 0) AS nothing FROM views
+-- case: md5
+SELECT seen, id, md5(page) AS hash FROM views
+-- case: initcap
+SELECT seen, id, initcap(customer || ' SMITH-jones') AS name FROM views
+-- oracle
+SELECT seen, id, upper(customer[1]) || customer[2:] || ' Smith-Jones' AS name FROM views
+-- postgres: each word begins with a capital; DuckDB has no such function
+-- initcap('ann SMITH-jones o2x') => Ann Smith-Jones O2x
+-- case: a regular expression matches anywhere
+SELECT seen, id, page FROM views WHERE page ~ 'a.'
+-- oracle
+SELECT seen, id, page FROM views WHERE regexp_matches(page, 'a.')
+-- postgres: the operator matches anywhere; in DuckDB, it matches the whole text
+-- 'cab' ~ 'a' => true
+-- case: a regular expression does not match
+SELECT seen, id, page FROM views WHERE page !~ '^/a'
+-- oracle
+SELECT seen, id, page FROM views WHERE NOT regexp_matches(page, '^/a')
+-- postgres: the operator matches anywhere
+-- 'b/a' !~ '^/a' => true
+-- case: a regular expression of any case
+SELECT seen, id, page ~* 'A' AS found, page !~* '^/A' AS other FROM views
+-- oracle
+SELECT seen, id, regexp_matches(page, 'A', 'i') AS found, NOT regexp_matches(page, '^/A', 'i') AS other FROM views
+-- postgres: DuckDB has no such operator
+-- '/ab' ~* 'A' => true
+-- case: regexp_replace of the first match
+SELECT seen, id, regexp_replace(page, '[/a]', '-') AS replaced FROM views
+-- case: regexp_replace of all matches
+SELECT seen, id, regexp_replace(page, '[/a]', '-', 'g') AS replaced FROM views
+-- case: regexp_replace with groups
+SELECT seen, id, regexp_replace(page, '(/)(a)', '\2\1', 'g') AS swapped FROM views
+-- case: regexp_replace of any case
+SELECT seen, id, regexp_replace(page, 'A+', '<>', 'gi') AS replaced FROM views
+-- case: regexp_substr
+SELECT seen, id, regexp_substr(page, '[a-z]+') AS word FROM views
+-- oracle
+SELECT seen, id, nullif(regexp_extract(page, '[a-z]+'), '') AS word FROM views
+-- postgres: without a match, the value is NULL; in DuckDB, an empty text
+-- regexp_substr('/', '[a-z]+') IS NULL => true
+-- case: texts with umlauts and quotes
+SELECT seen, id, 'it''s ä' || customer AS words, upper('äé') AS capitals FROM views
+-- case: substring beyond the end
+SELECT seen, id, substring(page FROM 9) AS nothing, substring(page FROM 2 FOR 0) AS empty_text FROM views
+-- case: concatenation of several kinds
+SELECT seen, id, 'n' || id || ' ' || active AS words FROM views
+-- case: pad without a text to fill with
+SELECT seen, id, lpad(page, 4) AS before, rpad(page, 1) AS after FROM views
+-- oracle
+SELECT seen, id, lpad(page, 4, ' ') AS before, rpad(page, 1, ' ') AS after FROM views

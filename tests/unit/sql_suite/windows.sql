@@ -1,0 +1,105 @@
+-- case: a window for each minute
+SELECT page, window_start, count(*) AS views FROM views GROUP BY page, tumble(seen, interval '1 minute')
+-- oracle
+SELECT page, window_start, count(*) AS views FROM tumbled('views', 60000) GROUP BY page, window_start
+-- case: a window for each minute of the key
+SELECT customer, window_start, window_end, sum(weight) AS weight FROM views GROUP BY customer, tumble(seen, interval '1 minute')
+-- oracle
+SELECT customer, window_start, window_end, sum(weight) AS weight FROM tumbled('views', 60000) GROUP BY customer, window_start, window_end
+-- case: the window in brackets
+SELECT customer, count(*) AS views FROM views [2 minutes] GROUP BY customer
+-- oracle
+SELECT customer, count(*) AS views, window_start FROM tumbled('views', 120000) GROUP BY customer, window_start
+-- case: a window of all
+SELECT count(*) AS views, avg(milliseconds) AS mean FROM views GROUP BY tumble(seen, interval '90 seconds')
+-- oracle
+SELECT count(*) AS views, avg(milliseconds) AS mean, window_start FROM tumbled('views', 90000) GROUP BY window_start
+-- case: windows with WHERE and FILTER
+SELECT page, count(*) AS views, count(*) FILTER (WHERE active) AS active_ones FROM views WHERE weight > 0 GROUP BY page, tumble(seen, interval '1 minute')
+-- oracle
+SELECT page, count(*) AS views, count(*) FILTER (WHERE active) AS active_ones, window_start FROM tumbled('views', 60000) WHERE weight > 0 GROUP BY page, window_start
+-- case: windows at their close
+SELECT page, window_start, count(*) AS views FROM views GROUP BY page, tumble(seen, interval '1 minute') EMIT ON WINDOW CLOSE
+-- oracle
+SELECT page, window_start, count(*) AS views FROM tumbled('views', 60000) GROUP BY page, window_start
+-- case: windows at their close with HAVING
+SELECT customer, count(*) AS views FROM views GROUP BY customer, tumble(seen, interval '1 minute') HAVING count(*) < 4 AND sum(weight) IS NOT NULL EMIT ON WINDOW CLOSE
+-- oracle
+SELECT customer, count(*) AS views, window_start FROM tumbled('views', 60000) GROUP BY customer, window_start HAVING count(*) < 4 AND sum(weight) IS NOT NULL
+-- case: windows after a delay
+SELECT page, count(*) AS views FROM views GROUP BY page, tumble(seen, interval '1 minute') EMIT AFTER WATERMARK WITH DELAY interval '30 seconds'
+-- oracle
+SELECT page, count(*) AS views, window_start FROM tumbled('views', 60000) GROUP BY page, window_start
+-- case: windows written at an interval
+SELECT customer, count(*) AS views, max(page) AS last_page FROM views GROUP BY customer, tumble(seen, interval '1 minute') EMIT EVERY interval '10 seconds'
+-- oracle
+SELECT customer, count(*) AS views, max(page) AS last_page, window_start FROM tumbled('views', 60000) GROUP BY customer, window_start
+-- case: windows with changes
+SELECT customer, min(milliseconds) AS least FROM views GROUP BY customer, tumble(seen, interval '1 minute') EMIT CHANGES
+-- oracle
+SELECT customer, min(milliseconds) AS least, window_start FROM tumbled('views', 60000) GROUP BY customer, window_start
+-- case: distinct values of a window
+SELECT page, count(DISTINCT customer) AS customers, count(DISTINCT weight) AS weights FROM views GROUP BY page, tumble(seen, interval '2 minutes')
+-- oracle
+SELECT page, count(DISTINCT customer) AS customers, count(DISTINCT weight) AS weights, window_start FROM tumbled('views', 120000) GROUP BY page, window_start
+-- case: distinct dates, times and booleans of a window
+SELECT customer, count(DISTINCT born) AS dates, count(DISTINCT happened) AS times, count(DISTINCT active) AS kinds FROM views GROUP BY customer, tumble(seen, interval '2 minutes')
+-- oracle
+SELECT customer, count(DISTINCT born) AS dates, count(DISTINCT happened) AS times, count(DISTINCT active) AS kinds, window_start FROM tumbled('views', 120000) GROUP BY customer, window_start
+-- case: spreads of a window
+SELECT page, stddev(milliseconds) AS deviation, var_pop(weight) AS spread FROM views GROUP BY page, tumble(seen, interval '3 minutes')
+-- oracle
+SELECT page, stddev(milliseconds) AS deviation, var_pop(weight) AS spread, window_start FROM tumbled('views', 180000) GROUP BY page, window_start
+-- case: expressions of the bounds
+SELECT customer, window_start / 1000 AS start_s, window_end - window_start AS size, count(*) AS views FROM views GROUP BY customer, tumble(seen, interval '1 minute')
+-- oracle
+SELECT customer, window_start // 1000 AS start_s, window_end - window_start AS size, count(*) AS views, window_start FROM tumbled('views', 60000) GROUP BY customer, window_start, window_end
+-- case: windows of several columns
+SELECT customer, page, active, window_start, count(*) AS views FROM views GROUP BY customer, page, active, tumble(seen, interval '3 minutes')
+-- oracle
+SELECT customer, page, active, window_start, count(*) AS views FROM tumbled('views', 180000) GROUP BY customer, page, active, window_start
+-- case: overlapping windows
+SELECT page, window_start, window_end, count(*) AS views FROM views GROUP BY page, hop(seen, interval '30 seconds', interval '1 minute')
+-- oracle
+SELECT page, window_start, window_end, count(*) AS views FROM hopped('views', 30000, 60000) GROUP BY page, window_start, window_end
+-- case: overlapping windows of the key
+SELECT customer, window_start, sum(weight) AS weight, min(page) AS page FROM views GROUP BY customer, hop(seen, interval '1 minute', interval '3 minutes')
+-- oracle
+SELECT customer, window_start, sum(weight) AS weight, min(page) AS page FROM hopped('views', 60000, 180000) GROUP BY customer, window_start
+-- case: overlapping windows at their close
+SELECT page, window_start, count(*) AS views, max(milliseconds) AS most FROM views GROUP BY page, hop(seen, interval '20 seconds', interval '1 minute') EMIT ON WINDOW CLOSE
+-- oracle
+SELECT page, window_start, count(*) AS views, max(milliseconds) AS most FROM hopped('views', 20000, 60000) GROUP BY page, window_start
+-- case: overlapping windows with distinct values
+SELECT window_start, count(DISTINCT customer) AS customers, sum(price) AS total FROM views GROUP BY hop(seen, interval '1 minute', interval '2 minutes')
+-- oracle
+SELECT window_start, count(DISTINCT customer) AS customers, sum(price) AS total FROM hopped('views', 60000, 120000) GROUP BY window_start
+-- case: windows with gaps between them
+SELECT customer, window_start, count(*) AS views FROM views GROUP BY customer, hop(seen, interval '1 minute', interval '1 minute')
+-- oracle
+SELECT customer, window_start, count(*) AS views FROM tumbled('views', 60000) GROUP BY customer, window_start
+-- case: sessions of the key
+SELECT customer, window_start, window_end, count(*) AS views FROM views GROUP BY customer, session(seen, interval '10 seconds')
+-- oracle
+SELECT customer, window_start, window_end, count(*) AS views FROM sessions('views', 'customer', 10000) GROUP BY customer, window_start, window_end
+-- case: sessions of another column
+SELECT page, window_end, count(*) AS views, sum(weight) AS weight, max(customer) AS customer FROM views GROUP BY page, session(seen, interval '5 seconds')
+-- oracle
+SELECT page, window_end, count(*) AS views, sum(weight) AS weight, max(customer) AS customer FROM sessions('views', 'page', 5000) GROUP BY page, window_start, window_end
+-- case: sessions with distinct values and HAVING
+SELECT customer, window_end, count(DISTINCT page) AS pages FROM views GROUP BY customer, session(seen, interval '20 seconds') HAVING count(*) > 1
+-- oracle
+SELECT customer, window_end, count(DISTINCT page) AS pages FROM sessions('views', 'customer', 20000) GROUP BY customer, window_start, window_end HAVING count(*) > 1
+-- case: sessions with WHERE
+SELECT customer, window_start, window_end, avg(milliseconds) AS mean FROM views WHERE page IS NOT NULL GROUP BY customer, session(seen, interval '10 seconds')
+-- oracle
+SELECT customer, window_start, window_end, avg(milliseconds) AS mean FROM sessions('pages_views', 'customer', 10000) GROUP BY customer, window_start, window_end
+-- case: the items with the largest sums
+SELECT customer, page, topk(id, 2) AS total FROM views GROUP BY customer, tumble(seen, interval '2 minutes')
+-- oracle
+SELECT customer, page, sum(id) AS total, window_start FROM tumbled('views', 120000) GROUP BY customer, page, window_start
+QUALIFY row_number() OVER (PARTITION BY customer, window_start ORDER BY sum(id) DESC) <= 2
+-- case: a decimal sum of a window
+SELECT page, sum(price) AS total, max(price) AS most FROM views GROUP BY page, tumble(seen, interval '1 minute') EMIT ON WINDOW CLOSE
+-- oracle
+SELECT page, sum(price) AS total, max(price) AS most, window_start FROM tumbled('views', 60000) GROUP BY page, window_start
