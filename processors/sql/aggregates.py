@@ -260,7 +260,7 @@ def _count_distinct(program: Program, distinct: exp.Distinct) -> Aggregate:
     if counted.type not in STORED:
         raise program.refused(node, f"count(distinct …) is not defined for {counted.type.value}.", "Add a cast.")
     if counted.type is SqlType.NUMERIC:  # a key of a partial is no Decimal
-        observation = program.strict("numeric_to_text({0}.normalize())", [counted], SqlType.TEXT)
+        observation = program.strict("numeric_to_text(shortest_numeric({0}))", [counted], SqlType.TEXT)
     else:
         stored = _AS_NUMBERS.get(counted.type, counted.type)
         observation = program.strict(STORED[counted.type][0], [counted], stored)

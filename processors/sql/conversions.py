@@ -44,5 +44,7 @@ CASTS = {
     (SqlType.JSON, SqlType.BOOLEAN): "json_boolean({0})",
 }
 """The code of conversions, by the types from and to."""
+CANONICAL = {_D: "({0} + 0.0)", _N: "shortest_numeric({0})"}
+"""The code of the one form of equal values, by type, where equal values have several: 1.5 and 1.50, 0 and -0."""
 IMPLICIT = frozenset({(_I, _D), (_I, _N), (_N, _D), (SqlType.DATE, SqlType.TIMESTAMP)})
 """The conversions that need no cast."""

@@ -21,6 +21,7 @@ from ..declare.processor import Processor
 from ..monoids import TupleOf
 from ..time.windows import GlobalWindow, Hopping, Session, Tumbling, WindowAssigner
 from .aggregates import Aggregate, compile_aggregate, is_aggregate
+from .conversions import CANONICAL
 from .expression_compiler import Compiled, position_of
 from .expressions import Program
 from .queries import Query, column_named, constructor
@@ -49,7 +50,7 @@ def grouped(query: Query) -> tuple[list[type[Processor]], Relation]:
     """
     group = Group.of(query)
     program = Program(query.text, query.source)
-    keys = [_key(program, node) for node in group.keys]
+    keys = [group_key(program, node, "GROUP BY") for node in group.keys]
     aggregates = _Aggregates(program, group)
     columns = {name: aggregates.replaced(node) for name, node in query.columns}
     having = query.select.args.get("having")
@@ -75,11 +76,22 @@ def grouped(query: Query) -> tuple[list[type[Processor]], Relation]:
     return [*query.before, *observed.before, query.processor(Aggregator, observed.source, output, members)], output
 
 
-def _key(program: Program, node: exp.Expr) -> Compiled:
+def group_key(program: Program, node: exp.Expr, clause: str) -> Compiled:
+    """Return the code of a value that is compared by its JSON: equal values have the same.
+
+    Args:
+        program: the program.
+        node: the expression of the value.
+        clause: the clause that compares it, for messages.
+
+    Raises:
+        SqlRefused: values of its type cannot be compared.
+    """
     compiled = program.comparable(node, program.compile(node))
     if compiled.type in (SqlType.INTERVAL, SqlType.NULL):
-        raise program.refused(node, f"GROUP BY is not defined for {compiled.type.value}.", "Add a cast.")
-    return compiled
+        raise program.refused(node, f"{clause} is not defined for {compiled.type.value}.", "Add a cast.")
+    template = CANONICAL.get(compiled.type)
+    return compiled if template is None else program.strict(template, [compiled], compiled.type)
 
 
 @dataclass(frozen=True)

@@ -213,13 +213,21 @@ def text_to_uuid(value: str) -> UUID:
 def double_to_text(value: float) -> str:
     """Return the shortest text that denotes the double."""
     if math.isfinite(value):
-        return str(int(value)) if value == int(value) and abs(value) < 1e15 else repr(value)
+        return f"{value:.0f}" if value == int(value) and abs(value) < 1e15 else repr(value)
     return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
 
 
 def numeric_to_text(value: Decimal) -> str:
     """Return all digits of a number."""
     return f"{value:f}"
+
+
+def shortest_numeric(value: Decimal) -> Decimal:
+    """Return a number without zeros at the end of its fraction: equal numbers then have equal digits."""
+    if not value:
+        return Decimal(0)
+    text = numeric_to_text(value)
+    return Decimal(text.rstrip("0").rstrip(".")) if "." in text else value
 
 
 def timestamp_to_text(value: datetime) -> str:

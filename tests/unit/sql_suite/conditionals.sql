@@ -29,6 +29,7 @@ SELECT seen, id, regexp_replace(cast(milliseconds AS text), '\.0$', '') AS shown
 -- postgres: a double that is whole has no point
 -- cast(cast('2' AS double precision) AS text) => 2
 -- cast(cast('2.5' AS double precision) AS text) => 2.5
+-- cast(cast('-0' AS double precision) AS text) => -0
 -- case: doubles to integers
 SELECT seen, id, cast(milliseconds AS bigint) AS near, cast(-milliseconds AS bigint) AS below FROM views
 -- oracle

@@ -36,3 +36,7 @@ SELECT price, count(*) AS events, max(seen) AS seen FROM views GROUP BY price
 SELECT customer, count(DISTINCT price) AS prices, count(DISTINCT round(price)) AS whole FROM views GROUP BY customer, tumble(seen, interval '10 minutes')
 -- oracle
 SELECT customer, count(DISTINCT price) AS prices, count(DISTINCT round(price)) AS whole, 0 AS window_start FROM views GROUP BY customer
+-- case: computed decimals as a group
+SELECT CASE WHEN weight > 2 THEN 1.50::numeric ELSE 1.5::numeric END AS rate, count(*) AS events, max(seen) AS seen FROM views GROUP BY 1
+-- oracle
+SELECT 1.5::decimal(3, 2) AS rate, count(*) AS events, max(seen) AS seen FROM views

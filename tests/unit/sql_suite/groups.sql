@@ -18,6 +18,10 @@ SELECT born, count(*) AS views, max(seen) AS seen FROM views GROUP BY born
 SELECT date_trunc('hour', happened) AS hour, count(*) AS views, max(seen) AS seen FROM views GROUP BY 1
 -- case: by a double
 SELECT milliseconds, count(*) AS views, max(seen) AS seen FROM views GROUP BY milliseconds
+-- oracle
+SELECT milliseconds + 0.0 AS milliseconds, count(*) AS views, max(seen) AS seen FROM views GROUP BY 1
+-- postgres: 0 and -0 are one group
+-- cast('-0' AS double precision) = cast('0' AS double precision) => true
 -- case: by CASE
 SELECT CASE WHEN weight > 2 THEN 'heavy' ELSE 'light' END AS class, count(*) AS views, max(seen) AS seen FROM views GROUP BY 1
 -- case: no group
