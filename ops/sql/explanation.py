@@ -14,6 +14,7 @@ from ...processors.declare.categories import AnyCategory
 from ...processors.declare.emission import AtCheckpoint, OnLate
 from ...processors.declare.joins import Join
 from ...processors.declare.processor import KeyedProcessor, Processor, key_name
+from ...processors.declare.stateful import Stateful
 from ...processors.declare.stateless import Stateless
 from ...processors.declare.table_joins import TableJoin
 from ...processors.lookups import LookupJoin
@@ -27,6 +28,7 @@ _KINDS: dict[type[Processor], str] = {
     Join: "join of two streams",
     TableJoin: "join with a table",
     LookupJoin: "join with a lookup table",
+    Stateful: "first row of each key",
     Stateless: "stateless",
 }
 """The names of the kinds of processors; of a subclass and its base, the subclass comes first."""

@@ -1,6 +1,7 @@
 """Processors of SQL files.
 
 SELECT … WHERE …     --> a stateless processor
+SELECT DISTINCT …    --> a stateful processor after a stateless one that computes its rows
 SELECT … GROUP BY …  --> an aggregator, perhaps after a stateless processor that regroups its input
 WITH …, FROM (…)     --> processors with internal categories
 … UNION ALL …        --> a stateless processor for each branch, which write the same category
@@ -16,6 +17,7 @@ from sqlglot import exp
 
 from ..declare.processor import Processor
 from ..errors import AppFileError
+from .distinct import distinct, is_distinct
 from .errors import SqlText
 from .expression_compiler import Compiled, position_of
 from .expressions import Program
@@ -143,6 +145,8 @@ class _Compiler:
         ]
         if len(queries) == 1 and any(is_topk(node) for _, node in queries[0].columns):
             processors, output = ranked(queries[0])
+        elif len(queries) == 1 and is_distinct(queries[0].select):
+            processors, output = distinct(queries[0])
         elif len(queries) == 1 and queries[0].is_grouped:
             processors, output = grouped(queries[0])
         else:
@@ -223,10 +227,11 @@ def _filtered(queries: Sequence[Query]) -> tuple[list[type[Processor]], Relation
 
 def _expect_no_window(query: Query) -> None:
     statement = query.statement
-    if query.is_grouped:
+    if query.is_grouped or is_distinct(query.select):
+        problem = "DISTINCT" if is_distinct(query.select) else "aggregates"
         raise query.text.refusal(
             position_of(query.select),
-            "A branch of UNION ALL has aggregates.",
+            f"A branch of UNION ALL has {problem}.",
             "Name it first: WITH name AS (SELECT …).",
         )
     if statement.window is not None or statement.emit is not None or "late" in statement.settings:

@@ -101,7 +101,7 @@ def _branches(text: SqlText, query: exp.Query) -> list[exp.Query]:
         raise text.refusal(
             position_of(query),
             f"{type(query).__name__.upper()} is not supported: it would compare all events of the past.",
-            "Write UNION ALL.",
+            "Write UNION ALL; to write each row once: SELECT DISTINCT … FROM (… UNION ALL …) AS name.",
         )
     left, right = query.this, query.expression
     return [*_branches(text, left), *_branches(text, right)]

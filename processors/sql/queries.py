@@ -21,7 +21,7 @@ from .statements import CreateTable, Setting
 from .types import PYTHON_TYPES, ColumnType, SqlType
 
 _PROCESSOR_SETTINGS = ("semantics", "late", "out_of_orderness")
-_CLAUSES = frozenset({"expressions", "from_", "joins", "where", "group", "having"})
+_CLAUSES = frozenset({"expressions", "distinct", "from_", "joins", "where", "group", "having"})
 
 
 @dataclass(frozen=True)

@@ -86,6 +86,8 @@ class _Roles:
         for _, node in query.columns:
             if is_aggregate(node) or (not is_topk(node) and any(map(is_topk, node.walk()))):
                 raise query.text.refusal(position_of(node), "A query with topk has no other aggregates.", _EXAMPLE)
+        if query.select.args.get("distinct") is not None:
+            raise query.text.refusal(position_of(query.select), "A query with topk has no DISTINCT.", _EXAMPLE)
         having, emit = query.select.args.get("having"), query.statement.emit
         if len(calls) > 1 or having is not None or not (emit is None or emit.at_end):
             raise query.text.refusal(

@@ -45,6 +45,7 @@ THEMES = (
     "decimals",
     "groups",
     "windows",
+    "distinct",
     "nested",
     "joins",
 )
@@ -150,9 +151,11 @@ def _view(dice: random.Random, number: int) -> dict[str, Any]:
         "id": number,
         "customer": dice.choice(["ann", "bob", "eve"]),
         "page": dice.choice([None, "", "/", "/a", "/ab", "/A b", " 5% "]),
-        "milliseconds": dice.choice([None, *(dice.randrange(0, 80) / 4 for _ in range(5))]),
+        "milliseconds": dice.choice([None, 0.0, -0.0, *(dice.randrange(0, 80) / 4 for _ in range(5))]),
         "weight": dice.choice([None, *range(-3, 9)]),
-        "price": dice.choice([None, *(Decimal(dice.randrange(-3000, 9000)) / 1000 for _ in range(6))]),
+        "price": dice.choice(
+            [None, Decimal("1.5"), Decimal("1.50"), *(Decimal(dice.randrange(-3000, 9000)) / 1000 for _ in range(6))]
+        ),
         "happened": dice.choice([None, *[start + timedelta(seconds=dice.randrange(0, 40_000) / 4) for _ in range(5)]]),
         "born": dice.choice([None, *map(_day, ("1999-12-31", "2000-02-29", "2024-12-31", "2026-06-01"))]),
         "active": dice.choice([None, True, False]),

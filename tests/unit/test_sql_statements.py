@@ -172,7 +172,41 @@ def test_unquoted_names_are_in_lower_case_except_declared_columns() -> None:
             "line 2, column 52",
             "ORDER is not supported",
         ),
-        (f"{EVENTS}\nCREATE TABLE t AS SELECT DISTINCT seen FROM events;", "line 2", "DISTINCT is not supported"),
+        (
+            f"{EVENTS}\nCREATE TABLE t AS SELECT DISTINCT ON (name) seen, name FROM events;",
+            "line 2",
+            "DISTINCT ON is not supported. Nothing was started. Write first(…)",
+        ),
+        (
+            f"{EVENTS}\nCREATE TABLE t AS SELECT DISTINCT name, count(*) AS n FROM events GROUP BY name;",
+            "line 2",
+            "A query with aggregates has no DISTINCT",
+        ),
+        (
+            f"{EVENTS}\nCREATE TABLE t AS SELECT seen FROM events UNION ALL SELECT DISTINCT seen FROM events;",
+            "line 2",
+            "A branch of UNION ALL has DISTINCT",
+        ),
+        (
+            f"{EVENTS}\nCREATE TABLE t AS SELECT DISTINCT name FROM events EMIT ON WINDOW CLOSE;",
+            "line 2",
+            "without a window writes each row when it occurs first. Nothing was started. Remove EMIT",
+        ),
+        (
+            f"{EVENTS}\nCREATE TABLE t AS SELECT DISTINCT name, number AS seen FROM events;",
+            "line 2",
+            "needs column seen for its event time",
+        ),
+        (
+            f"{EVENTS}\nCREATE TABLE t AS SELECT DISTINCT name, interval '1 day' AS n FROM events;",
+            "line 2",
+            "SELECT DISTINCT is not defined for interval. Nothing was started. Add a cast.",
+        ),
+        (
+            f"{EVENTS}\nCREATE TABLE t AS SELECT DISTINCT name, topk(number) AS n FROM events [1 hour];",
+            "line 2",
+            "A query with topk has no DISTINCT",
+        ),
         (f"{EVENTS}\nCREATE TABLE t AS SELECT seen FROM events LIMIT 5;", "line 2", "LIMIT is not supported"),
         (
             f"{EVENTS}\nCREATE TABLE t AS SELECT a.seen FROM events a JOIN events b ON true;",
