@@ -8,11 +8,22 @@ from dataclasses import dataclass, field
 from sqlglot import ParseError, exp
 from sqlglot.dialects.postgres import Postgres
 from sqlglot.errors import TokenError
+from sqlglot.parsers.postgres import PostgresParser
 from sqlglot.tokenizer_core import Token, TokenType
 
 from .errors import SqlRefused, SqlText
 
-_DIALECT = Postgres()
+
+class _Dialect(Postgres):
+    """PostgreSQL's dialect, in which to_char keeps its format: sqlglot would convert it to Python's and lose patterns."""
+
+    class Parser(PostgresParser):
+        """The parser."""
+
+        FUNCTIONS = {name: build for name, build in PostgresParser.FUNCTIONS.items() if name != "TO_CHAR"}  # noqa: RUF012 - as sqlglot declares it
+
+
+_DIALECT = _Dialect()
 
 
 def statements_of(text: SqlText) -> Iterator[Cursor]:

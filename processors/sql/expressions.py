@@ -10,6 +10,7 @@ from sqlglot import exp
 
 from ..validation import did_you_mean
 from .expression_compiler import Compiled, ExpressionCompiler, Handler, Signature, apply_signature
+from .format_functions import to_char
 from .json_functions import JSON_FUNCTIONS
 from .number_functions import NUMBER_FUNCTIONS
 from .operators import OPERATORS
@@ -21,9 +22,11 @@ from .types import SqlType
 
 def _anonymous(program: ExpressionCompiler, node: exp.Anonymous) -> Compiled:
     name = node.name.lower()
+    if name == "to_char":
+        return to_char(program, node)
     signature = _NAMED.get(name)
     if signature is None:
-        known = [*_NAMED, *_WELL_KNOWN]
+        known = [*_NAMED, "to_char", *_WELL_KNOWN]
         raise program.refused(node, f"There is no function {node.name}.", did_you_mean(name, known).strip())
     return apply_signature(program, node, signature, node.expressions)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from datetime import date, datetime, timedelta, timezone
 from functools import cache
@@ -14,10 +15,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from psycopg.types.json import Jsonb
-from sqlglot import parse_one
 from support.databases import Postgres
 from support.sql_suite import Fact, cases
 
+from penstock.processors.sql.cursor import parsed_sql, statements_of
 from penstock.processors.sql.errors import SqlDataError, SqlText
 from penstock.processors.sql.expression_compiler import Compiled
 from penstock.processors.sql.expressions import Program
@@ -89,6 +90,66 @@ def _quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
+TIME_FORMATS = (
+    st.lists(
+        st.builds(
+            "{}{}{}".format,
+            st.sampled_from(["", "", "FM"]),
+            st.sampled_from(
+                [
+                    "YYYY",
+                    "YYY",
+                    "YY",
+                    "IYYY",
+                    "MM",
+                    "DDD",
+                    "DD",
+                    "D",
+                    "ID",
+                    "IW",
+                    "WW",
+                    "Q",
+                    "HH24",
+                    "HH12",
+                    "HH",
+                    "MI",
+                    "SS",
+                    "MS",
+                    "US",
+                    "Month",
+                    "MONTH",
+                    "month",
+                    "Mon",
+                    "MON",
+                    "mon",
+                    "Day",
+                    "DAY",
+                    "day",
+                    "Dy",
+                    "DY",
+                    "dy",
+                    "AM",
+                    "pm",
+                    "yyyy",
+                    "hh24",
+                    "mi",
+                ]
+            ),
+            st.sampled_from(["", " ", "-", ":", '"T"', '"no pattern: YYYY"', "/", "."]),
+        ),
+        min_size=1,
+        max_size=5,
+    )
+    .map(lambda parts: _quoted("".join(parts)))
+    .filter(lambda quoted: re.search("SSSS|IDDD", quoted) is None)
+)
+NUMBER_FORMATS = st.builds(
+    "{}{}{}{}".format,
+    st.sampled_from(["", "FM"]),
+    st.text("990,G", min_size=1, max_size=7),
+    st.sampled_from(["", ".", "D"]),
+    st.text("90", max_size=4),
+).map(_quoted)
 PARTS_OF_JSON = st.sampled_from(
     ["j", "(j -> 'a')", "(j -> 'l')", "(j -> 'l' -> 0)", "(j #> '{b,c}')", "(j #> '{l,-1}')"]
 )
@@ -215,6 +276,8 @@ def _texts(depth: int) -> st.SearchStrategy[str]:
             ["(j ->> 'a')", "(j -> 'b' ->> 'c')", "(j #>> '{l,1}')", "(j -> 'l' ->> -1)", "(j ->> 'none')"]
         ),
         _called("jsonb_typeof({})", PARTS_OF_JSON),
+        _called("to_char({}, {})", _times(0), TIME_FORMATS),
+        _called("to_char({}, {})", st.sampled_from(["a", "b % 1000", "n", "n * 7", "x", "y / 3"]), NUMBER_FORMATS),
         _called("cast(cast({} as jsonb) as text)", _integers(0).map(lambda each: f"cast({each} as text)")),
     )
 
@@ -312,7 +375,8 @@ def of_postgres(session: psycopg.Connection, expression: str, row: dict[str, Any
 def of_penstock(expression: str, row: dict[str, Any]) -> Any:
     """Return the value of an expression, or the error that it raises."""
     program = Program(SqlText("test.sql", expression), Columns())
-    compiled = program.compile(parse_one(expression, read="postgres"))
+    [cursor] = statements_of(program.text)
+    compiled = program.compile(parsed_sql(program.text, cursor.tokens, 0))
     try:
         value = program.function("evaluate", "event", [f"return {compiled.code}"])(SimpleNamespace(**row))
     except SqlDataError as error:
@@ -347,6 +411,27 @@ def test_expressions_have_the_values_of_postgres(
         )
     else:
         assert alike(ours, theirs), (ours, theirs)
+
+
+FORMATTED = st.one_of(
+    _called("to_char({}, {})", _times(1), TIME_FORMATS),
+    _called(
+        "to_char({}, {})",
+        st.sampled_from(["a", "b", "b % 1000", "n", "n * 7", "n / 100", "x", "y", "y / 3", "y / 1000", "0", "-1"]),
+        NUMBER_FORMATS,
+    ),
+)
+
+
+@settings(
+    max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
+@given(expression=FORMATTED, row=ROWS)
+def test_formatted_values_are_those_of_postgres(
+    session: psycopg.Connection, expression: str, row: dict[str, Any]
+) -> None:
+    """Texts of times and numbers are the same in every supported format."""
+    assert of_penstock(expression, row) == of_postgres(session, expression, row)
 
 
 FACTS = [fact for case in cases() for fact in case.facts]

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 
 import duckdb
 import msgspec
-from sqlglot import parse_one
 
 from penstock.processors.declare.aggregator import Aggregator
 from penstock.processors.declare.emission import AtCheckpoint
@@ -27,6 +26,7 @@ from penstock.processors.declare.processor import Processor
 from penstock.processors.declare.table_joins import TableJoin
 from penstock.processors.shard.checkpoints import Step
 from penstock.processors.sql.compiler import SqlApp, compile_app
+from penstock.processors.sql.cursor import parsed_sql, statements_of
 from penstock.processors.sql.errors import SqlText
 from penstock.processors.sql.expressions import Program
 from penstock.processors.sql.relations import Relation
@@ -100,7 +100,7 @@ def cases() -> Iterator[Case]:
             name, _, body = statements.partition("\n")
             query, _, oracle = body.partition("\n-- oracle\n")
             lines = [line.removeprefix("-- ") for line in differences.splitlines()[1:]]
-            facts = tuple(Fact(*line.split(" => ")) for line in lines)
+            facts = tuple(Fact(*line.split(" => ", 1)) for line in lines)
             yield Case(theme, name, query.strip(), (oracle or query).strip(), facts)
 
 
@@ -312,6 +312,7 @@ class _NoColumns:
 def text_of(expression: str) -> str:
     """Return the text of the value of a constant expression."""
     program = Program(SqlText("fact.sql", expression), _NoColumns())
-    compiled = program.compile(parse_one(f"cast(({expression}) AS text)", read="postgres"))
+    [cursor] = statements_of(SqlText("fact.sql", f"cast(({expression}) AS text)"))
+    compiled = program.compile(parsed_sql(cursor.text, cursor.tokens, 0))
     text: str = program.function("evaluate", "", [f"return {compiled.code}"])()
     return text

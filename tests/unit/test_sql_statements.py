@@ -362,6 +362,26 @@ def test_unquoted_names_are_in_lower_case_except_declared_columns() -> None:
             "line 2",
             "written once, at the end of their window",
         ),
+        (
+            f"{EVENTS}\nCREATE TABLE t AS SELECT seen, to_char(to_timestamp(seen), 'YYYY-MM-DDTHH24') AS day FROM events;",
+            "line 2, column 69",
+            "to_char does not know the pattern 'DDTHH24' here. Nothing was started. It knows YYYY,",
+        ),
+        (
+            f"{EVENTS}\nCREATE TABLE t AS SELECT seen, to_char(to_timestamp(seen), 'SSSS') AS day FROM events;",
+            "line 2, column 61",
+            "to_char does not know the pattern 'SSSS' here",
+        ),
+        (
+            f"{EVENTS}\nCREATE TABLE t AS SELECT seen, to_char(share, '9D9V9') AS shown FROM events;",
+            "line 2, column 51",
+            "to_char does not know the pattern 'V' here. Nothing was started. It knows 9, 0,",
+        ),
+        (
+            f"{EVENTS}\nCREATE TABLE t AS SELECT seen, to_char(share, name) AS shown FROM events;",
+            "line 2, column 32",
+            "has no value and quoted format. Nothing was started. Write to_char(at,",
+        ),
         ("CREATE APPLICATION a; CREATE APPLICATION b;", "line 1, column 42", "already has a name"),
     ],
 )

@@ -40,3 +40,10 @@ SELECT customer, count(DISTINCT price) AS prices, count(DISTINCT round(price)) A
 SELECT CASE WHEN weight > 2 THEN 1.50::numeric ELSE 1.5::numeric END AS rate, count(*) AS events, max(seen) AS seen FROM views GROUP BY 1
 -- oracle
 SELECT 1.5::decimal(3, 2) AS rate, count(*) AS events, max(seen) AS seen FROM views
+-- case: formatted numbers
+SELECT seen, id, to_char(price, 'FM990.00') AS shown, to_char(weight, '000') AS digits FROM views
+-- oracle
+SELECT seen, id, cast(price::decimal(12, 2) AS text) AS shown, CASE WHEN weight < 0 THEN '-' ELSE ' ' END || printf('%03d', abs(weight)) AS digits FROM views
+-- postgres: DuckDB has the formats of C instead
+-- to_char(-1234.5, 'FM9G999D00') => -1,234.50
+-- to_char(12345, '9999') =>  ####

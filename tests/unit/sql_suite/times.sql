@@ -59,3 +59,9 @@ SELECT seen, id, happened + interval '1 day' - interval '30 seconds' AS later, h
 SELECT seen, id, greatest(happened, timestamptz '2026-03-29 00:00:00+00') AS at_least, coalesce(born, date '1970-01-01') AS born FROM views
 -- case: seconds since 1970 of a date
 SELECT seen, id, extract(epoch FROM born) AS seconds FROM views
+-- case: formatted times
+SELECT seen, id, to_char(happened, 'YYYY-MM-DD HH24:MI:SS.MS') AS shown, to_char(happened AT TIME ZONE 'Europe/Berlin', 'DD Mon HH12 AM') AS berlin FROM views
+-- oracle
+SELECT seen, id, strftime(happened, '%Y-%m-%d %H:%M:%S.%g') AS shown, strftime(happened AT TIME ZONE 'Europe/Berlin', '%d %b %I %p') AS berlin FROM views
+-- postgres: DuckDB has the formats of C instead
+-- to_char(timestamptz '2026-03-09 14:05:07.25+00', 'FMDay, FMDD. FMMonth "in" YYYY, MS') => Monday, 9. March in 2026, 250
