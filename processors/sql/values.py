@@ -394,27 +394,37 @@ def pad(text: str, length: int, fill: str, *, is_left: bool) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _like_pattern(pattern: str, escape: str, *, ignore_case: bool) -> re.Pattern[str]:
-    parts, characters = [], iter(pattern)
+def _like_pattern(pattern: str, escape: str, *, ignore_case: bool) -> tuple[re.Pattern[str], bool]:
+    """Return a pattern of LIKE as a regular expression, and whether an escape character without a successor was cut off its end."""
+    parts, characters, is_cut = [], iter(pattern), False
     for character in characters:
         if escape and character == escape:
             following = next(characters, None)
-            if following is None:
-                raise SqlDataError("LIKE pattern must not end with escape character")
-            parts.append(re.escape(following))
+            is_cut = following is None
+            parts.append(re.escape(following or ""))
         else:
             parts.append({"%": ".*", "_": "."}.get(character, re.escape(character)))
-    return re.compile("".join(parts), re.DOTALL | (re.IGNORECASE if ignore_case else 0))
+    return re.compile("".join(parts), re.DOTALL | (re.IGNORECASE if ignore_case else 0)), is_cut
+
+
+def _is_like(text: str, pattern: str, escape: str, *, ignore_case: bool) -> bool:
+    compiled, is_cut = _like_pattern(pattern, escape, ignore_case=ignore_case)
+    if not is_cut:
+        return compiled.fullmatch(text) is not None
+    # As in PostgreSQL, the pattern is invalid only for a text in which a character meets its end.
+    if any(compiled.fullmatch(text, 0, end) for end in range(len(text))):
+        raise SqlDataError("LIKE pattern must not end with escape character")
+    return False
 
 
 def like(text: str, pattern: str, escape: str = "\\") -> bool:
     """Return whether a text matches a pattern of LIKE."""
-    return _like_pattern(pattern, escape, ignore_case=False).fullmatch(text) is not None
+    return _is_like(text, pattern, escape, ignore_case=False)
 
 
 def ilike(text: str, pattern: str, escape: str = "\\") -> bool:
     """Return whether a text matches a pattern of ILIKE."""
-    return _like_pattern(pattern, escape, ignore_case=True).fullmatch(text) is not None
+    return _is_like(text, pattern, escape, ignore_case=True)
 
 
 @lru_cache(maxsize=1024)

@@ -75,6 +75,9 @@ SELECT seen, id, page FROM views WHERE page LIKE '%\%%' ESCAPE '\'
 -- postgres: the backslash escapes without ESCAPE
 -- 'a%' LIKE '%\%' => true
 -- 'ab' LIKE '%\%' => false
+-- '' LIKE '\' => false
+-- 'b' LIKE 'a\' => false
+-- 'a' LIKE 'a\' => false
 -- case: a comparison of a boolean with true
 SELECT seen, id FROM views WHERE active = true AND (weight > 0) = false
 -- case: a comparison of three values
