@@ -7,6 +7,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+SPARK_CLASSES := $(VENV)/spark.jsa
 # Workers and commands are processes of their own: without bytecode on disk, each spends two seconds compiling the library.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -45,6 +46,11 @@ $(READY): requirements.lock pyproject.toml hatch_build.py transport/kafka/gather
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@touch $(READY)
 
+# Half of the processor time of a Spark session is the loading of its classes.
+$(SPARK_CLASSES): $(READY)
+	@echo "Preparing Spark for the tests …"
+	@PYTHONPATH=tests $(BIN)/python -m support.spark_classes $@
+
 demo: $(READY)
 	@$(BIN)/python examples/flights/demo.py
 
@@ -54,12 +60,12 @@ day: $(READY)
 # Most tests wait (for services, Spark, group sessions), so several files run at once; the tests of a file share services.
 # The order of files is kept: slow files are among the first.
 # A test that hangs fails with the stack of each thread.
-test: $(READY)
+test: $(READY) $(SPARK_CLASSES)
 	$(BIN)/python -m pytest --timeout 1200 $(or $(TESTS),--durations 25 -m "not exhaustive" -n 3 --dist loadfile --no-loadscope-reorder tests --ignore=tests/faults --ignore=tests/soak --ignore=tests/simulation/test_mutants.py)
 	$(if $(TESTS),,$(BIN)/python -m pytest --timeout 1200 -m "not exhaustive" -n 4 tests/faults)
 
 # What `make test` leaves out: promises of other tests in more combinations, on HDFS, on a Spark cluster, and all of a day's operations at once.
-test-exhaustive: $(READY)
+test-exhaustive: $(READY) $(SPARK_CLASSES)
 	$(BIN)/python -m pytest --timeout 1200 --durations 25 -m exhaustive -n 2 --dist loadfile tests
 
 # Every kind in every gap of every row on a real Kafka; `make test` runs a part that covers each gap and each kind.

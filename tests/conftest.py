@@ -12,6 +12,7 @@ from hypothesis import settings
 from support.cli import Cli
 from support.databases import postgres, redis_cluster, redis_server
 from support.meters import APP
+from support.spark_classes import CLASSES, QUICK_JAVA, with_classes
 
 from penstock.ops.dev_services import running_kafka
 from penstock.transport.kafka import KafkaBus, KafkaSettings
@@ -28,7 +29,8 @@ settings.load_profile("untimed")
 def quick_java() -> Iterator[None]:
     """Services and Spark live for minutes here: a third of what a broker computed in them was the optimising compiler."""
     with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+        for name, value in {**QUICK_JAVA, **with_classes(CLASSES)}.items():
+            environment.setenv(name, value)
         yield
 
 
