@@ -67,6 +67,7 @@ test: $(READY) $(SPARK_CLASSES)
 # What `make test` leaves out: promises of other tests in more combinations, on HDFS, on a Spark cluster, and all of a day's operations at once.
 test-exhaustive: $(READY) $(SPARK_CLASSES)
 	$(BIN)/python -m pytest --timeout 1200 --durations 25 -m exhaustive -n 2 --dist loadfile tests
+	PENSTOCK_FAILURE_STRIDE=1 PENSTOCK_WAYS_TO_DIE=8 $(BIN)/python -m pytest --timeout 1200 -n 2 tests/unit/test_worker_failures.py tests/unit/test_crashes.py
 
 # Every kind in every gap of every row on a real Kafka; `make test` runs a part that covers each gap and each kind.
 test-gaps: $(READY)

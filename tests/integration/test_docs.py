@@ -68,6 +68,7 @@ def test_the_first_processor_of_the_readme_runs(local_broker: Path) -> None:
     assert done.stdout.splitlines()[-1].endswith(promised)
 
 
+@pytest.mark.exhaustive
 def test_the_commands_of_laser_print_the_promised_values(local_broker: Path) -> None:
     """A client reads what was sent before the server was ready."""
     page = (ROOT / "docs" / "laser.md").read_text(encoding="utf-8")
@@ -87,6 +88,7 @@ def test_the_commands_of_laser_print_the_promised_values(local_broker: Path) -> 
     assert done.stdout.splitlines()[-1] == promised
 
 
+@pytest.mark.exhaustive
 def test_the_commands_of_scuba_print_the_promised_rows(local_broker: Path) -> None:
     """An event is found, counted and averaged soon after it was sent."""
     page = (ROOT / "docs" / "scuba.md").read_text(encoding="utf-8")
@@ -106,6 +108,7 @@ def test_the_commands_of_scuba_print_the_promised_rows(local_broker: Path) -> No
     assert done.stdout.splitlines()[-1] == promised
 
 
+@pytest.mark.exhaustive
 def test_the_commands_of_the_query_page_print_the_promised_rows(local_broker: Path) -> None:
     """From the app in SQL to the client in Python, as printed."""
     page = (ROOT / "docs" / "queries.md").read_text(encoding="utf-8")

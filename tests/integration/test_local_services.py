@@ -177,6 +177,7 @@ def test_hdfs_keeps_files_and_addresses_across_a_restart(services: LocalServices
     assert content == b"drop"
 
 
+@pytest.mark.exhaustive
 def test_up_restarts_only_the_lost_data_node(services: LocalServices, tmp_path: Path) -> None:
     """The NameNode stays, and writes succeed as soon as `up` returns."""
     first = up(services, "hdfs")
@@ -189,6 +190,7 @@ def test_up_restarts_only_the_lost_data_node(services: LocalServices, tmp_path: 
     assert (second.state, second.pid) == ("running", first.pid)
 
 
+@pytest.mark.exhaustive
 def test_the_context_manager_runs_hdfs_for_a_block(tmp_path: Path) -> None:
     """Its addresses answer within the block and not after it."""
     up(LocalServices(tmp_path), "hdfs")

@@ -158,7 +158,7 @@ def test_messages_without_keys_are_counted_after_a_repartition(cli: Cli, kafka: 
     assert counts(kafka, f"{prefix}.right") == dict.fromkeys(range(USERS), EVENTS // USERS)
 
 
-@pytest.mark.parametrize("partitioner", ["CONSISTENT", "FNV1A"])
+@pytest.mark.parametrize("partitioner", [pytest.param("CONSISTENT", marks=pytest.mark.exhaustive), "FNV1A"])
 def test_a_resized_category_keeps_the_counts_of_a_default_client(
     partitioner: str, cli: Cli, kafka: str, kafka_bus: KafkaBus, prefix: str
 ) -> None:

@@ -243,7 +243,7 @@ def test_commands_that_do_not_wait_report_an_unreachable_broker_in_time(cli: Cli
     assert time.monotonic() - began_s < 60  # ten seconds, plus the start of nine processes on a busy machine
 
 
-@pytest.mark.parametrize("narrow", ["{}.large", "{}.large.dead_letters"])
+@pytest.mark.parametrize("narrow", [pytest.param("{}.large", marks=pytest.mark.exhaustive), "{}.large.dead_letters"])
 def test_a_category_with_a_small_size_limit_is_refused(
     cli: Cli, kafka: str, app: Path, prefix: str, narrow: str
 ) -> None:

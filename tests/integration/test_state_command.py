@@ -531,6 +531,7 @@ def test_each_command_has_an_example(name: str, command: Cli) -> None:
     assert f"Example: penstock state {name}" in command.ok("state", name, "--help")
 
 
+@pytest.mark.exhaustive
 def test_state_commands_work_on_hdfs(command: Cli, root: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Backups on a real HDFS are listed, verified, restored and inspected."""
     totals = declared(command.folder, "Totals")

@@ -108,6 +108,7 @@ waiting = ps.Alert("waiting", "backlog_events", above=0, duration=__import__("da
 """
 
 
+@pytest.mark.exhaustive
 def test_monitoring_continues_through_an_outage_of_kafka(
     tmp_path: Path, wait_until: Callable[..., None], hook: tuple[str, list[dict[str, Any]]]
 ) -> None:

