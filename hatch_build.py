@@ -1,4 +1,4 @@
-"""Compiles `gather.c` when Penstock is installed, if there is a C compiler. Without it, everything works, and reading is slower."""
+"""Compiles the C sources when Penstock is installed, if there is a C compiler. Without one, everything works, and is slower."""
 
 from __future__ import annotations
 
@@ -11,28 +11,39 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-SOURCE = Path("transport", "kafka", "gather.c")
+SOURCES = {
+    Path("processors", "declare", "key_hashes.c"): "Penstock will compute the buckets of keys more slowly.",
+    Path("transport", "kafka", "gather.c"): "Penstock will read Kafka more slowly.",
+    Path("transport", "codecs", "flat_json.c"): "Penstock will decode JSON without columns.",
+}
+"""The sources, and what is missing without each of them."""
 
 
-class GatherBuildHook(BuildHookInterface[Any]):
-    """Adds the compiled library to a wheel; for an editable installation, puts it beside its source."""
+class CompileBuildHook(BuildHookInterface[Any]):
+    """Adds the compiled libraries to a wheel; for an editable installation, puts each beside its source."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile."""
-        source = Path(self.root, self.config.get("tree", "."), SOURCE)
         is_editable = version == "editable"
-        library = source.with_suffix(".so") if is_editable else Path(mkdtemp(), "gather.so")
+        folder = Path(mkdtemp())
+        for place, without in SOURCES.items():
+            source = Path(self.root, self.config.get("tree", "."), place)
+            library = source.with_suffix(".so") if is_editable else folder / place.with_suffix(".so").name
+            if not self._compiled(source, library, without) or is_editable:
+                continue
+            build_data["force_include"][str(library)] = str(Path("penstock", place.with_suffix(".so")))
+            build_data["pure_python"] = False
+            build_data["tag"] = f"py3-none-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
+
+    def _compiled(self, source: Path, library: Path, without: str) -> bool:
         compiler = os.environ.get("CC", "cc")
         try:
             subprocess.run(
-                [compiler, "-O2", "-pthread", "-shared", "-fPIC", "-o", library, source],
+                [compiler, "-O2", "-pthread", "-shared", "-fPIC", "-o", library, source, "-lm"],
                 check=True,
                 capture_output=True,
             )
         except (OSError, subprocess.CalledProcessError) as error:
-            self.app.display_warning(f"gather.c was not compiled ({error}). Penstock will read Kafka more slowly.")
-            return
-        if not is_editable:
-            build_data["force_include"][str(library)] = str(Path("penstock", SOURCE.with_suffix(".so")))
-            build_data["pure_python"] = False
-            build_data["tag"] = f"py3-none-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
+            self.app.display_warning(f"{source.name} was not compiled ({error}). {without}")
+            return False
+        return True

@@ -15,7 +15,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from ..processors.declare.categories import AnyCategory
-from ..processors.declare.codecs import Undecodable
+from ..processors.declare.codecs import Message, Undecodable
 from ..processors.declare.keys import InvalidKey
 from ..processors.declare.processor import Processor
 from ..processors.lookups import (
@@ -24,13 +24,16 @@ from ..processors.lookups import (
     LookupRefused,
     LookupUnreachable,
     PreloadedTable,
+    TableSize,
 )
+from ..processors.lookups.category_table import DEFAULT_LIMIT_BYTES
 from ..processors.shard.batches import deleted_key
+from ..processors.wording import counted
 from .bus import Bus, Scanner
 from .category_spec import Topic
 from .codecs.by_category import Codecs
 from .errors import BusError, BusUnreachable, OffsetOutOfRange
-from .messages import Bucket, Position, RawBatch
+from .messages import Bucket, Position, RawBatch, split_batch
 
 _LOG = logging.getLogger("penstock.lookups")
 CHECK_EVERY_S = 5.0
@@ -54,7 +57,7 @@ class _ConnectedTable:
     bus: Bus
 
     def open(self) -> CategoryRows:
-        return CategoryRows(self.table.category, self.bus, time.monotonic)
+        return CategoryRows(self.table.category, self.bus, time.monotonic, self.table.max_bytes)
 
     def __str__(self) -> str:
         return str(self.table)
@@ -67,11 +70,62 @@ class _Version(NamedTuple):
         row: the record; None if the key is deleted.
         bucket: the bucket of the message.
         arrival_ms: the timestamp of the message (milliseconds since 1970, UTC).
+        size_bytes: the size of the message.
     """
 
     row: Any
     bucket: int
     arrival_ms: int
+    size_bytes: int
+
+
+class _Versions:
+    """The last versions of all keys, up to a size.
+
+    Args:
+        category: the name of the category.
+        max_bytes: the limit.
+    """
+
+    def __init__(self, category: str, max_bytes: int) -> None:
+        self._category = category
+        self._max_bytes = max_bytes
+        self._of: dict[str, _Version] = {}
+        self.rows = self.size_bytes = 0
+        self.positions: dict[int, int] = {}
+
+    def get(self, key: str) -> _Version | None:
+        """Return the version of a key."""
+        return self._of.get(key)
+
+    def put(self, key: str, version: _Version) -> None:
+        """Replace the version of a key."""
+        before = self._of.get(key)
+        self._of[key] = version
+        self.size_bytes += version.size_bytes - (before.size_bytes if before else 0)
+        self.rows += (version.row is not None) - (before is not None and before.row is not None)
+
+    def forget_deletions(self) -> None:
+        """Remove the versions of deleted keys, which only a later read of an older bucket needs."""
+        self._of = {key: version for key, version in self._of.items() if version.row is not None}
+        self.size_bytes = sum(version.size_bytes for version in self._of.values())
+
+    def expect_fit(self, tolerance: int = 1) -> None:
+        """Raise LookupRefused if the rows exceed the limit, without the deleted keys.
+
+        Args:
+            tolerance: multiplies the limit while messages are missing that may delete rows.
+        """
+        limit = tolerance * self._max_bytes
+        if self.size_bytes > limit:
+            self.forget_deletions()
+        if self.size_bytes > limit:
+            raise LookupRefused(
+                f"The table of category {self._category} has {counted(self.rows, 'row')} of {self.size_bytes:,} bytes or more, and its limit is "
+                f"{self._max_bytes:,} bytes (`max_bytes`): every worker keeps all of them in memory. No event of the batch was processed. Read the "
+                "category as the table of a penstock.TableJoin, whose workers share the rows and keep them on disk. Or declare a larger `max_bytes` on "
+                "the CategoryTable, if each worker has memory for a multiple of it."
+            )
 
 
 class CategoryRows(PreloadedTable):
@@ -83,9 +137,12 @@ class CategoryRows(PreloadedTable):
         category: the category.
         bus: contains it.
         now_s: a monotonic clock, in seconds.
+        max_bytes: the limit for the messages with the rows.
     """
 
-    def __init__(self, category: AnyCategory, bus: Bus, now_s: Callable[[], float]) -> None:
+    def __init__(
+        self, category: AnyCategory, bus: Bus, now_s: Callable[[], float], max_bytes: int = DEFAULT_LIMIT_BYTES
+    ) -> None:
         self._category = category
         self._bus = bus
         self._codec = Codecs(bus).of(category)
@@ -93,8 +150,15 @@ class CategoryRows(PreloadedTable):
         self._checked_s = 0.0
         self._topic: Topic | None = None
         self._scanner: Scanner | None = None
-        self._versions: dict[str, _Version] = {}
+        self._max_bytes = max_bytes
+        self._versions = _Versions(category.name, max_bytes)
+        self._unread = 0
         self._failed_loads = 0
+
+    @property
+    def size(self) -> TableSize:
+        """The size of the table, and the number of messages that it lacked at the last check."""
+        return TableSize(self._versions.rows, self._versions.size_bytes, self._unread)
 
     @property
     def failed_loads(self) -> int:
@@ -108,11 +172,14 @@ class CategoryRows(PreloadedTable):
             LookupUnreachable: the category could not be read to its end.
             LookupRefused: the category is missing, or the bus refuses to read it.
         """
+        is_due = self._now_s() - self._checked_s >= CHECK_EVERY_S
         try:
-            if self._scanner is None or self._is_another_topic():
+            if self._scanner is None or (is_due and self._is_another_topic()):
                 self._load()
             else:
                 self._update(self._scanner)
+                if is_due:
+                    self._count_unread()
         except BusUnreachable as error:
             raise LookupUnreachable(str(error)) from error
         except BusError as error:
@@ -122,8 +189,6 @@ class CategoryRows(PreloadedTable):
 
     def _is_another_topic(self) -> bool:
         """Return whether the topic was recreated or resized since it was read. Without an answer of the bus, it counts as the same."""
-        if self._now_s() - self._checked_s < CHECK_EVERY_S:
-            return False
         self._checked_s = self._now_s()
         name = self._category.name
         try:
@@ -132,33 +197,52 @@ class CategoryRows(PreloadedTable):
             _LOG.debug("%s", error)  # the worker's reader reports the outage
             return False
 
+    def _count_unread(self) -> None:
+        """Count the messages that have arrived on the bus and not in this process."""
+        positions = self._versions.positions
+        try:
+            ends = self._bus.catalog.stable_ends(self._category.name)
+        except BusError as error:
+            _LOG.debug("%s", error)
+            return
+        self._unread = sum(max(0, end - positions.get(bucket, end)) for bucket, end in ends.items())
+
     def _load(self) -> None:
         """Read the category to its end. Until then, the earlier rows stay in use."""
         name = self._category.name
         state = self._bus.catalog.describe(name)
         scanner = self._bus.scanner([Position(Bucket(name, number), start) for number, start in state.starts.items()])
-        versions: dict[str, _Version] = {}
+        versions = _Versions(name, self._max_bytes)
         try:
             for batch in _to_end(scanner, {Bucket(name, number) for number in state.ends}):
                 self._apply(batch, versions)
+            versions.forget_deletions()
+            versions.expect_fit()
         except BaseException:
             scanner.close()
             raise
         self.close()
         self._scanner, self._topic, self._checked_s = scanner, Topic(state.topic_id, len(state.ends)), self._now_s()
-        self._versions = {key: version for key, version in versions.items() if version.row is not None}
-        _LOG.info("The table of category %s has %d rows.", name, len(self._versions))
+        versions.positions |= state.ends
+        self._versions, self._unread = versions, 0
+        _LOG.info("The table of category %s has %s.", name, counted(versions.rows, "row"))
 
     def _update(self, scanner: Scanner) -> None:
         """Apply the messages that have arrived since the last call."""
         try:
-            while batches := scanner.poll(0.0).batches:
-                for batch in batches:
+            while True:
+                polled = scanner.poll(0.0)
+                for batch in polled.batches:
                     self._apply(batch, self._versions)
+                self._versions.positions |= {end.bucket.number: end.offset for end in polled.ended}
+                if not polled.batches:
+                    break
+            self._versions.expect_fit()
         except OffsetOutOfRange:
             self._load()  # messages expired before this process read them
 
-    def _apply(self, batch: RawBatch, versions: dict[str, _Version]) -> None:
+    def _apply(self, batch: RawBatch, versions: _Versions) -> None:
+        batch = split_batch(self._codec, batch)
         decoded = self._codec.decode(batch.messages)
         arrivals_ms = batch.arrivals_ms().tolist()
         changes = dict(
@@ -175,19 +259,21 @@ class CategoryRows(PreloadedTable):
             else:
                 changes[bad.at] = (key, None)
         for at, (key, row) in sorted(changes.items(), key=itemgetter(0)):
-            version = _Version(row, batch.bucket.number, arrivals_ms[at])
+            version = _Version(row, batch.bucket.number, arrivals_ms[at], _size_of(batch.messages[at]))
             before = versions.get(key)
             if before is None or before.bucket == version.bucket or before.arrival_ms <= version.arrival_ms:
-                versions[key] = version
+                versions.put(key, version)
+        versions.positions[batch.bucket.number] = batch.next_offset
+        versions.expect_fit(tolerance=2)
         if failed:
             self._report(batch, failed)
 
     def _report(self, batch: RawBatch, failed: Sequence[Undecodable]) -> None:
         self._failed_loads += len(failed)
         _LOG.warning(
-            "%s: %d messages of a table do not decode and were skipped; the first is at offset %d: %s",
+            "%s: skipped %s of a table, which cannot be decoded. The first is at offset %d: %s",
             batch.bucket,
-            len(failed),
+            counted(len(failed), "message"),
             batch.offsets()[failed[0].at],
             failed[0].reason,
         )
@@ -197,6 +283,10 @@ class CategoryRows(PreloadedTable):
         if self._scanner is not None:
             self._scanner.close()
             self._scanner = None
+
+
+def _size_of(message: Message) -> int:
+    return len(message.key() or b"") + len(message.value() or b"")
 
 
 def _to_end(scanner: Scanner, unfinished: set[Bucket]) -> Iterator[RawBatch]:

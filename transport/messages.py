@@ -11,7 +11,7 @@ import numpy as np
 from typing_extensions import Self
 
 from ..processors.declare.categories import AnyCategory
-from ..processors.declare.codecs import Headers, Message
+from ..processors.declare.codecs import Codec, Headers, Message, split_messages
 from ..processors.declare.partitioner import Partitioner
 from ..processors.time.timestamp_validation import UNKNOWN_ARRIVAL_MS
 from ..processors.time.watermarks import Times
@@ -88,6 +88,15 @@ class RawBatch(NamedTuple):
         stamps = (message.timestamp() for message in self.messages)
         arrivals = (time_ms if kind else UNKNOWN_ARRIVAL_MS for kind, time_ms in stamps)
         return np.fromiter(arrivals, np.int64, len(self.messages))
+
+
+def split_batch(codec: Codec, batch: RawBatch) -> RawBatch:
+    """Return a batch with a message for each record: messages with several records follow each other with equal offsets.
+
+    It is the same object if no message has several.
+    """
+    messages = split_messages(codec, batch.messages)
+    return batch if messages is batch.messages else RawBatch(batch.bucket, messages)
 
 
 class Polled(NamedTuple):

@@ -9,7 +9,8 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from ...processors.declare.categories import AnyCategory, CodecName
-from ...processors.declare.codecs import Codec, CodecSpec, Message, Payload, headers_of, prepare
+from ...processors.declare.codecs import Codec, CodecSpec, ColumnCodec, Message, Payload, headers_of, prepare
+from ...processors.declare.column_outputs import ColumnOutputs
 from ...processors.declare.dead_letters import DeadLetter
 from ...processors.declare.keys import InvalidKey
 from ...processors.declare.metadata import metadata_of
@@ -64,7 +65,7 @@ class Codecs:
         event_time = category.times.field
         codec = self._opened(category, category.payload)
         whole = (
-            MessageFieldsCodec(category.record_types[0], event_time, codec, category.decode_key)
+            MessageFieldsCodec(category.record_types[0], event_time, codec, category.decode_key, category.key_parts)
             if metadata_of(category.record_types[0])
             else codec
         )
@@ -113,6 +114,10 @@ def encoded_messages(category: AnyCategory, codec: Codec, outputs: Sequence[Any]
 
 def encode_outputs(category: AnyCategory, codec: Codec, outputs: Sequence[Any]) -> EncodedOutputs:
     """Return the same messages with their size."""
+    if isinstance(outputs, ColumnOutputs):
+        encoded = _encoded_columns(category, codec, outputs)
+        if encoded is not None:
+            return encoded
     if Tombstone not in set(map(type, outputs)):
         return _encoded_records(category, codec, outputs)
     is_tombstone = [type(output) is Tombstone for output in outputs]
@@ -122,6 +127,15 @@ def encode_outputs(category: AnyCategory, codec: Codec, outputs: Sequence[Any]) 
     records = _encoded_records(category, codec, [one for one in outputs if type(one) is not Tombstone])
     in_order = (next(tombstones if deletes else records.messages) for deletes in is_tombstone)
     return EncodedOutputs(in_order, records.value_bytes)
+
+
+def _encoded_columns(category: AnyCategory, codec: Codec, outputs: ColumnOutputs) -> EncodedOutputs | None:
+    """Return the messages of columns; None if they must be encoded as records."""
+    keys = outputs.keys
+    values = codec.encode_columns(outputs.columns) if keys is not None and isinstance(codec, ColumnCodec) else None
+    if keys is None or values is None:
+        return None
+    return EncodedOutputs(outgoing(category, category.encode_keys(keys), values), sum(map(len, values)))
 
 
 def _encoded_records(category: AnyCategory, codec: Codec, records: Sequence[Any]) -> EncodedOutputs:

@@ -10,7 +10,7 @@ from io import BytesIO
 from typing import Any
 
 import msgspec
-from fastavro import parse_schema, schemaless_reader, schemaless_writer
+from fastavro import parse_schema, schemaless_writer
 from fastavro.types import Schema as AvroSchema
 
 from ...processors.declare.codecs import Codec, Decoded, Message, Payload
@@ -26,16 +26,19 @@ from .json_codec import JsonCodec
 from .registry import (
     AVRO,
     JSON,
+    OtherTypes,
     RegistryClient,
     SchemaIncompatible,
     SchemaRegistry,
     SubjectStrategy,
+    expect_other_types,
     expect_registry,
+    expect_type,
     json_schema_of,
     prefix_of,
     unframed,
 )
-from .registry_avro import has_plain_fields, parsed_schema
+from .registry_avro import AvroTypes, has_plain_fields, parsed_schema, parsed_types
 from .registry_keys import AvroKeys, JsonKeys
 from .single import FieldsCodec
 
@@ -57,6 +60,8 @@ class ConfluentAvro:
         name: the full name of the record type, such as `com.shop.Order`; by default the name of the class.
         register: whether to register a schema that the registry lacks. Otherwise an error precedes the first record.
         latest: whether to write with the latest schema of the subject instead of the record type's own schema.
+        other_types: for a topic with several record types, what to do with a message whose schema has another name than `name`: `"read"` it if its
+            fields fit, `"reject"` it as undecodable, or `"skip"` it.
     """
 
     registry: SchemaRegistry
@@ -64,9 +69,11 @@ class ConfluentAvro:
     name: str | None = None
     register: bool = True
     latest: bool = False
+    other_types: OtherTypes = "read"
 
     def __post_init__(self) -> None:
         expect_registry(self, self.registry)
+        expect_other_types(self, self.other_types)
 
     def open(self, payload: Payload) -> Codec:
         """Return the codec."""
@@ -102,6 +109,8 @@ class ConfluentJson:
         name: the title of the schema; by default the name of the class.
         register: whether to register a schema that the registry lacks. Otherwise an error precedes the first record.
         latest: whether to write with the latest schema of the subject instead of the record type's own schema.
+        other_types: for a topic with several record types, what to do with a message whose schema has another name than `name`: `"read"` it if its
+            fields fit, `"reject"` it as undecodable, or `"skip"` it.
     """
 
     registry: SchemaRegistry
@@ -109,9 +118,11 @@ class ConfluentJson:
     name: str | None = None
     register: bool = True
     latest: bool = False
+    other_types: OtherTypes = "read"
 
     def __post_init__(self) -> None:
         expect_registry(self, self.registry)
+        expect_other_types(self, self.other_types)
 
     def open(self, payload: Payload) -> Codec:
         """Return the codec."""
@@ -143,7 +154,7 @@ class AvroValues:
         self._record = record
         self._client = client
         self._is_plain = has_plain_fields(record)
-        self._schemas: dict[int | str, AvroSchema] = {}
+        self._types: dict[int | str, AvroTypes] = {}
 
     def read(self, message: Message) -> Mapping[str, Any]:
         """Return the fields of a message.
@@ -153,11 +164,9 @@ class AvroValues:
             RegistryUnreachable: the registry does not answer.
         """
         schema_id, value, _ = unframed(message)
-        if schema_id not in self._schemas:
-            self._schemas[schema_id] = self._parsed(schema_id)
-        body = BytesIO(value)
+        types = self._types_of(schema_id)
         try:
-            fields = schemaless_reader(body, self._schemas[schema_id], None)
+            _, fields = types.read(value)
         except UNREADABLE as error:
             raise UndecodableValue(
                 f"it does not match its schema {schema_id}: {type(error).__name__}: {error}"
@@ -166,10 +175,28 @@ class AvroValues:
             raise UndecodableValue(f"its schema {schema_id} is not a record's")
         return fields
 
-    def _parsed(self, schema_id: int | str) -> AvroSchema:
+    def type_of(self, message: Message) -> str:
+        """Return the full name of the type of a message; empty if its schema has none.
+
+        Raises:
+            UndecodableValue: the schema is unknown, or the value does not match it.
+            RegistryUnreachable: the registry does not answer.
+        """
+        schema_id, value, _ = unframed(message)
+        try:
+            return self._types_of(schema_id).type_of(value).name
+        except IndexError as error:
+            raise UndecodableValue(f"it does not match its schema {schema_id}: {error}") from error
+
+    def _types_of(self, schema_id: int | str) -> AvroTypes:
+        if schema_id not in self._types:
+            self._types[schema_id] = self._parsed(schema_id)
+        return self._types[schema_id]
+
+    def _parsed(self, schema_id: int | str) -> AvroTypes:
         stored = self._client.find(schema_id)
         try:
-            return parsed_schema(stored, None if self._is_plain else self._record, plain_types=self._is_plain)
+            return parsed_types(stored, None if self._is_plain else self._record, plain_types=self._is_plain)
         except (*UNREADABLE, msgspec.DecodeError) as error:
             raise UndecodableValue(f"its schema {schema_id} is not an Avro schema: {error}") from error
 
@@ -182,6 +209,7 @@ class _ConfluentAvroCodec(FieldsCodec):
         self._spec = spec
         self._client = client
         self._own_schema = named_schema(payload.record, spec.name)
+        self._name = spec.name or payload.record.__name__
         self._values = AvroValues(payload.record, client)
 
     @cached_property
@@ -225,6 +253,8 @@ class _ConfluentAvroCodec(FieldsCodec):
         return out.getvalue()
 
     def to_fields(self, message: Message) -> Mapping[str, Any]:
+        if self._spec.other_types != "read":
+            expect_type(self._values.type_of(message), self._name, self._spec.other_types)
         return self._values.read(message)
 
 
@@ -243,6 +273,7 @@ class _ConfluentJsonCodec:
         self._spec = spec
         self._client = client
         self._values = JsonCodec(payload)
+        self._titles: dict[int | str, str] = {}
 
     @cached_property
     def _prefix(self) -> bytes:
@@ -282,11 +313,24 @@ class _ConfluentJsonCodec:
 
     def decode(self, messages: Sequence[Message]) -> Decoded:
         """Decode a batch."""
-        unwrapped = decode_singly(messages, lambda message: MessageCopy(unframed(message).value))
+        unwrapped = decode_singly(messages, self._unwrapped)
         decoded = self._values.decode(unwrapped.events)
         at = unwrapped.at
         bad = [one._replace(at=at[one.at]) for one in decoded.bad]
         return Decoded(decoded.events, [at[index] for index in decoded.at], [*unwrapped.bad, *bad])
+
+    def _unwrapped(self, message: Message) -> Message:
+        found = unframed(message)
+        if self._spec.other_types != "read":
+            wanted = self._spec.name or self._payload.record.__name__
+            expect_type(self._title_of(found.schema_id), wanted, self._spec.other_types)
+        return MessageCopy(found.value)
+
+    def _title_of(self, schema_id: int | str) -> str:
+        if schema_id not in self._titles:
+            schema = json.loads(self._client.find(schema_id).text)
+            self._titles[schema_id] = str(schema.get("title", "")) if isinstance(schema, dict) else ""
+        return self._titles[schema_id]
 
 
 def json_schema(record: type[AnyRecord], name: str | None) -> dict[str, Any]:

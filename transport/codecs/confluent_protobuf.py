@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ...processors.declare.codecs import Codec, Message, Payload
 from ...processors.declare.composite_keys import KeyPart
 from ...processors.declare.keys import KeyConverter
-from .decoded import UndecodableValue
+from ...processors.errors import DeclarationError
+from .decoded import SkippedMessage, UndecodableValue
 from .protobuf import ProtobufCodec, expect_message_class
 from .registry import (
     RegistryClient,
@@ -44,6 +45,7 @@ class ConfluentProtobuf:
         subjects: how the registry names the schema of a topic. The record name is the full name of the message.
         register: whether to register a schema that the registry lacks. Otherwise an error precedes the first record.
         latest: whether to write with the id of the latest schema of the subject, which must contain the record's fields.
+        other_types: for a topic with several message types, what to do with messages of another type: `"reject"` them as undecodable, or `"skip"` them.
     """
 
     message: type[ProtobufMessage]
@@ -51,9 +53,14 @@ class ConfluentProtobuf:
     subjects: SubjectStrategy = SubjectStrategy.TOPIC
     register: bool = True
     latest: bool = False
+    other_types: Literal["reject", "skip"] = "reject"
 
     def __post_init__(self) -> None:
         expect_registry(self, self.registry)
+        if self.other_types not in {"reject", "skip"}:
+            raise DeclarationError(
+                f"ConfluentProtobuf(other_types={self.other_types!r}) has an unknown value. Declare 'reject' or 'skip'."
+            )
 
     def open(self, payload: Payload) -> Codec:
         """Return the codec.
@@ -113,6 +120,13 @@ class _ConfluentProtobufCodec(ProtobufCodec):
         return self.mapping.to_fields(framed.value)
 
 
+class _Mismatch(NamedTuple):
+    """Why messages do not have the type of a message class; an empty text if they have it."""
+
+    text: str = ""
+    is_other_type: bool = False
+
+
 class MessageTypes:
     """The schema ids and message indexes of one message class.
 
@@ -127,7 +141,7 @@ class MessageTypes:
         self._spec = spec
         self._schemas = protobuf_schemas
         self.client = RegistryClient(spec.registry, protobuf_schemas.PROTOBUF)
-        self._reasons: dict[tuple[int | str, tuple[int, ...]], str] = {}
+        self._reasons: dict[tuple[int | str, tuple[int, ...]], _Mismatch] = {}
 
     @property
     def own_schema(self) -> RegistrySchema:
@@ -186,21 +200,25 @@ class MessageTypes:
         key = (schema_id, indexes)
         if key not in self._reasons:
             self._reasons[key] = self._reason(schema_id, indexes)
-        if self._reasons[key]:
-            raise UndecodableValue(self._reasons[key])
+        reason = self._reasons[key]
+        if reason.is_other_type and self._spec.other_types == "skip":
+            raise SkippedMessage
+        if reason.text:
+            raise UndecodableValue(reason.text)
         return content
 
-    def _reason(self, schema_id: int | str, indexes: tuple[int, ...]) -> str:
-        """Return why messages of a schema have another type; an empty text if they have this one.
+    def _reason(self, schema_id: int | str, indexes: tuple[int, ...]) -> _Mismatch:
+        """Return why messages of a schema have another type.
 
         As in Avro's codec, a package may have been renamed. A registry that returns no descriptors leaves the type unknown.
         """
         file = self._schemas.file_of(self.client.find(schema_id))
         if file is None:
-            return ""
+            return _Mismatch()
         found = self._schemas.message_at(file, indexes)
         if found is None:
-            return f"its schema {schema_id} has no message with the indexes {list(indexes)}"
+            return _Mismatch(f"its schema {schema_id} has no message with the indexes {list(indexes)}")
         name = found[0]
-        is_same = name.rpartition(".")[2] == self.descriptor.name
-        return "" if is_same else f"it is a message {name}, not {self.descriptor.full_name}"
+        if name.rpartition(".")[2] == self.descriptor.name:
+            return _Mismatch()
+        return _Mismatch(f"it is a message {name}, not {self.descriptor.full_name}", is_other_type=True)

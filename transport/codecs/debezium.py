@@ -6,8 +6,9 @@ compaction removes the row.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any
 
 import msgspec
@@ -17,6 +18,7 @@ from ...processors.declare.composite_keys import key_of_content
 from ...processors.declare.partitioner import bucket_of
 from ...processors.declare.records import fields_of
 from ...processors.errors import DeclarationError
+from ...processors.models.conversion import encode_model
 from ..messages import MessageCopy
 from .confluent import AvroValues, ConfluentAvro
 from .decoded import DeletedRow, SkippedMessage, UndecodableValue
@@ -35,6 +37,9 @@ class Debezium:
     By default, a record is a row: the row after the change. A processor that reads the category as a table deletes the row after a deletion.
     Other processors reject deletions (`on_undecodable`). Fields whose names on the bus begin with two underscores come from the envelope, as
     with Debezium's unwrapping: `__op`, `__ts_ms`, and `__source_lsn` for any field of `source`.
+
+    A row is written as an update (`op` is `"u"`), unless the record has `__op`, with the time of the change in `ts_ms`: `__ts_ms`, or the event
+    time if the row determines it. Otherwise it has no `ts_ms`.
 
     With `envelope=True`, a record is the change itself, with the fields `before`, `after`, `op`, `ts_ms` and `source`, or some of them.
     Null values after deletions are skipped.
@@ -146,7 +151,8 @@ class _RowCodec(FieldsCodec):
         """Return the key of a deleted row: its key fields in the message's key or in the row, or the only column of the message's key."""
         columns, name = self._reader.key(message), self.payload.key
         if self.payload.key_parts:
-            return self._composite_key_of({**before, **columns} if isinstance(columns, dict) else before)
+            own = self._named_as_declared(columns) if isinstance(columns, dict) else {}
+            return self._composite_key_of({**before, **own})
         if not isinstance(columns, dict):
             content = before.get(name, columns) if name else columns
         elif name is not None and (name in columns or name in before):
@@ -155,6 +161,13 @@ class _RowCodec(FieldsCodec):
             content = next(iter(columns.values())) if len(columns) == 1 else None
         return str(content) if isinstance(content, (str, int)) and not isinstance(content, bool) else None
 
+    def _named_as_declared(self, columns: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the columns of a message key under the names of the record, which are in the same order."""
+        names = [part.name for part in self.payload.key_parts]
+        if len(columns) != len(names) or any(name in columns for name in names):
+            return columns
+        return dict(zip(names, columns.values(), strict=True))
+
     def _composite_key_of(self, columns: Mapping[str, Any]) -> str | None:
         parts = self.payload.key_parts
         try:
@@ -162,7 +175,17 @@ class _RowCodec(FieldsCodec):
         except ValueError:
             return None
 
+    def encode(self, records: Sequence[Any]) -> list[bytes]:
+        """Return the change of each row, with the event time as the time of the change."""
+        self._check.expect(records)
+        rows = msgspec.to_builtins(records, builtin_types=self.native, enc_hook=encode_model)
+        times = self.payload.times_of(records) if self.payload.times_of else repeat(None)
+        return [self._change(row, time) for row, time in zip(rows, times, strict=False)]
+
     def to_bytes(self, fields: dict[str, Any]) -> bytes:
+        return self._change(fields, None)
+
+    def _change(self, fields: dict[str, Any], time_ms: int | None) -> bytes:
         _expect_json(self._spec, self.payload)
         row = {name: content for name, content in fields.items() if not name.startswith(_ENVELOPE_PREFIX)}
         source = {
@@ -171,7 +194,9 @@ class _RowCodec(FieldsCodec):
             if name.startswith(_SOURCE_PREFIX)
         }
         envelope = {"before": None, "after": row, "source": source, "op": fields.get("__op") or "u"}
-        return msgspec.json.encode({**envelope, "ts_ms": fields.get("__ts_ms")})
+        own_ms = fields.get("__ts_ms")
+        changed_ms = time_ms if own_ms is None else own_ms
+        return msgspec.json.encode(envelope if changed_ms is None else {**envelope, "ts_ms": changed_ms})
 
 
 class _ChangeCodec(FieldsCodec):

@@ -16,6 +16,7 @@ from ...processors.declare.codecs import Codec, Message, Payload
 from ...processors.declare.record_check import InvalidRecord
 from ...processors.declare.records import RECORD_SHAPES, AnyRecord, fields_of, plain, without_null
 from ...processors.errors import DeclarationError
+from ...processors.wording import counted
 from .decoded import SkippedMessage, UndecodableValue, value_of
 from .json_codec import JsonCodec
 from .single import FieldsCodec
@@ -47,18 +48,6 @@ class Json:
     def open(self, payload: Payload) -> Codec:
         """Return the codec."""
         return JsonCodec(payload, strict=self.strict, skips_other_types=self.other_types == "skip")
-
-
-@dataclass(frozen=True)
-class JsonArray:
-    """JSON: one array for each message, which is the record's only list field. Its other fields are metadata fields.
-
-    A processor yields the elements as records of their own.
-    """
-
-    def open(self, payload: Payload) -> Codec:
-        """Return the codec."""
-        return _ArrayCodec(payload, _only_field(payload, shapes.ListType, "list"))
 
 
 @dataclass(frozen=True)
@@ -146,25 +135,6 @@ class _WholeValue(FieldsCodec):
             return {self._field: value.decode() if self._is_text else value}
         except UnicodeDecodeError as error:
             raise UndecodableValue(f"not UTF-8: {error}") from error
-
-
-class _ArrayCodec(FieldsCodec):
-    native = ()
-
-    def __init__(self, payload: Payload, field: str) -> None:
-        super().__init__(payload)
-        self._field = field
-        self._encode = msgspec.json.Encoder().encode
-        self._decode = msgspec.json.Decoder().decode
-
-    def to_bytes(self, fields: dict[str, Any]) -> bytes:
-        return self._encode(fields[self._field])
-
-    def to_fields(self, message: Message) -> Mapping[str, Any]:
-        content = self._decode(value_of(message))
-        if not isinstance(content, list):
-            raise UndecodableValue(f"a JSON {type(content).__name__}, not an array")
-        return {self._field: content}
 
 
 class _MessagePackCodec(FieldsCodec):
@@ -282,8 +252,8 @@ class _CsvCodec(FieldsCodec):
     def to_fields(self, message: Message) -> Mapping[str, Any]:
         rows, width = self._lines.decode(message), len(self._lines.columns)
         if len(rows) != 1 or len(rows[0]) != width:
-            found = f"{len(rows)} lines" if len(rows) != 1 else f"{len(rows[0])} values"
-            raise UndecodableValue(f"{found}, not one line with {width} values")
+            found = counted(len(rows), "line") if len(rows) != 1 else counted(len(rows[0]), "value")
+            raise UndecodableValue(f"{found}, not one line with {counted(width, 'value')}")
         if self._lines.is_header(rows[0]):
             raise SkippedMessage
         return self._lines.fields(rows[0])
@@ -334,5 +304,5 @@ class _CsvTableCodec(FieldsCodec):
         width = len(self._lines.columns)
         for number, row in enumerate(rows, 1):
             if len(row) != width:
-                raise UndecodableValue(f"{len(row)} values in row {number}, not {width}")
+                raise UndecodableValue(f"{counted(len(row), 'value')} in row {number}, not {width}")
         return {self._name: list(map(self._lines.fields, rows))}

@@ -5,13 +5,14 @@ from __future__ import annotations
 from codecs import BOM_UTF8
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from ...processors.declare.codecs import Decoded, Message, Payload
+from ...processors.declare.flat_records import flat_fields
 from ...processors.declare.record_check import RecordCheck, has_whole_numbers
 from ...processors.declare.record_readers import StructReader, reader_of
 from ...processors.declare.records import RecordType, members_of, tag_of
@@ -21,11 +22,16 @@ from .decoded import (
     MALFORMED,
     MissingEventTime,
     SkippedMessage,
+    UndecodableValue,
     decode_singly,
     lacks_event_time,
     reject_out_of_range,
     value_of,
 )
+from .json_columns import ColumnsOfJson, JsonLines, columns_of_json
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _WIDE_DIGITS = 19
 """The least number of digits of a whole number beyond 64 bits."""
@@ -33,35 +39,6 @@ _WORD = 4
 _WIDE_WORDS = (_WIDE_DIGITS - _WORD + 1) // _WORD
 _HIGH_HALVES = 0xF0F0F0F0
 _OF_DIGITS = 0x30303030
-
-
-class _Lines(NamedTuple):
-    """The values of messages, with a newline between two of them.
-
-    Args:
-        text: the lines.
-        starts: where each value begins.
-        ends: where each value ends.
-    """
-
-    text: bytes | memoryview
-    starts: npt.NDArray[np.int64]
-    ends: npt.NDArray[np.int64]
-
-    @property
-    def are_objects(self) -> bool:
-        """Whether each line is one message that opens and closes an object.
-
-        Then the decoder cannot join two broken messages: between the `}` at the end of a line and the `{` at the start of the next,
-        both records are complete. An equal number of records and messages then means one record for each message.
-        """
-        characters = np.frombuffer(self.text, np.uint8)
-        return (
-            bool((self.ends > self.starts).all())
-            and np.count_nonzero(characters == ord("\n")) == len(self.starts) - 1
-            and bool((characters[self.starts] == ord("{")).all())
-            and bool((characters[self.ends - 1] == ord("}")).all())
-        )
 
 
 class JsonCodec:
@@ -82,6 +59,7 @@ class JsonCodec:
         self._check = RecordCheck(payload.record)
         self._read_check = RecordCheck(payload.record, unchecked_field=payload.event_time)
         self._has_whole_numbers = has_whole_numbers(payload.record, payload.event_time)
+        self._flat_fields = flat_fields(payload.record) if strict else None
 
     def encode(self, records: Sequence[Any]) -> list[bytes]:
         """Return the JSON of each record."""
@@ -99,12 +77,27 @@ class JsonCodec:
                     return Decoded(events, range(len(messages)), [])
         return reject_out_of_range(decode_singly(messages, self._decode_one), self._read_check)
 
+    @cached_property
+    def _columns(self) -> ColumnsOfJson | None:
+        return columns_of_json(self._flat_fields)
+
+    def decode_columns(self, messages: Sequence[Message], names: Sequence[str]) -> pa.RecordBatch | None:
+        """Return some fields of a batch as columns; None unless `decode` certainly returns a record with these values for each message."""
+        lines = None if self._columns is None else _lines_of(messages)
+        return None if self._columns is None or lines is None else self._columns.decode(lines, names)
+
+    def encode_columns(self, columns: pa.RecordBatch) -> list[bytes] | None:
+        """Return the JSON of each record; None where columns are not available."""
+        return None if self._columns is None else self._columns.encode(columns).split(b"\n")[:-1]
+
     def _may_be_too_wide(self, lines: bytes | memoryview) -> bool:
         """Return whether a whole number, other than an event time, may have more than 64 bits."""
         return self._has_whole_numbers and _may_have_long_number(lines)
 
     def _decode_one(self, message: Message) -> Any:
         value = value_of(message).removeprefix(BOM_UTF8)  # some writers begin each text with it
+        if not value:
+            raise UndecodableValue("the value has no bytes, so it is no JSON")
         try:
             return self._reader.from_json(value)
         except msgspec.ValidationError as error:
@@ -138,20 +131,20 @@ def _tags_of(record: RecordType) -> _Tags | None:
     return _Tags(tags[0][0], frozenset(tag for _, tag in tags)) if tags else None
 
 
-def _lines_of(messages: Sequence[Message]) -> _Lines | None:
+def _lines_of(messages: Sequence[Message]) -> JsonLines | None:
     """Return the values of messages as lines; None if there are no messages, or one has no value."""
     if isinstance(messages, MessageColumns):
         values = messages.values
         if not (len(messages) and values.present.all()):
             return None
         begin = values.starts[0]
-        return _Lines(values.buffer[begin : values.ends[-1]], values.starts - begin, values.ends - begin)
+        return JsonLines(values.buffer[begin : values.ends[-1]], values.starts - begin, values.ends - begin)
     present = [value for message in messages if (value := message.value()) is not None]
     if not present or len(present) < len(messages):
         return None
     sizes = np.fromiter(map(len, present), np.int64, len(present))
     ends = np.cumsum(sizes + 1) - 1
-    return _Lines(b"\n".join(present), ends - sizes, ends)
+    return JsonLines(b"\n".join(present), ends - sizes, ends)
 
 
 def _may_have_long_number(text: bytes | memoryview) -> bool:

@@ -15,7 +15,17 @@ from typing import Any
 import msgspec
 from msgspec import inspect as shapes
 
-from ...processors.declare.codecs import Codec, Decoded, Headers, Message, Undecodable, headers_of, prepare
+from ...processors.declare.codecs import (
+    Codec,
+    Decoded,
+    Headers,
+    Message,
+    Undecodable,
+    headers_of,
+    prepare,
+    split_messages,
+)
+from ...processors.declare.composite_keys import KeyPart, content_of_key
 from ...processors.declare.event_times import EPOCH
 from ...processors.declare.keys import InvalidKey
 from ...processors.declare.metadata import Header, MessagePart, Source, metadata_of, source_name, value_type
@@ -37,10 +47,16 @@ class MessageFieldsCodec:
         event_time: the name on the bus of the field with the event time; None if no one field contains it.
         values: encodes and decodes the values.
         decode_key: returns the key of a message key.
+        key_parts: the fields of a key of several; empty for other keys.
     """
 
     def __init__(
-        self, record: type[AnyRecord], event_time: str | None, values: Codec, decode_key: Callable[[bytes], str]
+        self,
+        record: type[AnyRecord],
+        event_time: str | None,
+        values: Codec,
+        decode_key: Callable[[bytes], str],
+        key_parts: tuple[KeyPart, ...] = (),
     ) -> None:
         self._record = record
         self._values = values
@@ -50,11 +66,20 @@ class MessageFieldsCodec:
         self._names = [field.name for field in fields]
         self._value_names = [field.name for field in fields if field.name not in metadata]
         self._parts = {
-            field.name: _part(field, metadata[field.name], decode_key, is_event_time=field.encode_name == event_time)
+            field.name: _part(
+                field,
+                metadata[field.name],
+                _part_decoder(decode_key, key_parts, field.encode_name),
+                is_event_time=field.encode_name == event_time,
+            )
             for field in fields
             if field.name in metadata
         }
         self._headers = [(field.name, metadata[field.name]) for field in fields if _is_header(metadata.get(field.name))]
+
+    def split(self, messages: Sequence[Message]) -> Sequence[Message]:
+        """Return messages with at most one record each."""
+        return split_messages(self._values, messages)
 
     def decode(self, messages: Sequence[Message]) -> Decoded:
         """Decode a batch."""
@@ -118,6 +143,15 @@ class MessageFieldsCodec:
         raise InvalidRecord(
             f"A {self._record.__name__} does not fit its own type: `{name}` is {content!r}, not a header."
         )
+
+
+def _part_decoder(
+    decode_key: Callable[[bytes], str], key_parts: tuple[KeyPart, ...], name: str
+) -> Callable[[bytes], str]:
+    """Return the function that decodes a message key to a field of a key of several; or to the whole key for another field."""
+    if not any(part.name == name for part in key_parts):
+        return decode_key
+    return lambda message_key: str(content_of_key(decode_key(message_key), key_parts)[name])
 
 
 def _is_header(source: Source | None) -> bool:

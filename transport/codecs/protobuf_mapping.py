@@ -25,8 +25,8 @@ from ...processors.validation import did_you_mean
 from .decoded import UndecodableValue
 from .protobuf_schemas import descriptor_of
 
-_TIMESTAMP = "google.protobuf.Timestamp"
-_WRAPPERS = {
+TIMESTAMP = "google.protobuf.Timestamp"
+WRAPPERS = {
     f"google.protobuf.{kind}Value"
     for kind in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
 }
@@ -260,7 +260,7 @@ class _Matcher:
     def _access(
         self, owner: str, shape: Any, proto: FieldDescriptor
     ) -> tuple[Callable[[Any, Any], None], Callable[[Any], Any]]:
-        if _is_map(proto):
+        if is_map(proto):
             return self._map_access(owner, shape, proto)
         if proto.is_repeated:
             if not isinstance(shape, (shapes.ListType, shapes.VarTupleType)):
@@ -273,7 +273,7 @@ class _Matcher:
     ) -> tuple[Callable[[Any, Any], None], Callable[[Any], Any]]:
         if not isinstance(shape, shapes.DictType):
             raise _Mismatch
-        entry = _message_of(proto).fields_by_name
+        entry = message_of(proto).fields_by_name
         key = self._item(owner, shape.key_type, entry["key"])
         if key != _Scalar():
             raise _Mismatch("the keys differ")
@@ -289,7 +289,7 @@ class _Matcher:
         if proto.type == _F.TYPE_ENUM:
             return _enum(shape, proto)
         if proto.type == _F.TYPE_MESSAGE:
-            return self._nested(owner, shape, _message_of(proto))
+            return self._nested(owner, shape, message_of(proto))
         wanted = _SCALARS.get(_SCALAR_NAMES.get(proto.type, ""), (shapes.IntType,))
         if proto.type not in _SCALAR_NAMES or not isinstance(primitive(shape), wanted):
             raise _Mismatch
@@ -299,9 +299,9 @@ class _Matcher:
         if isinstance(shape, RECORD_SHAPES):
             fields = self._struct(owner, shape, descriptor)
             return _Nested(fields.fill, fields.read)
-        if descriptor.full_name == _TIMESTAMP and isinstance(shape, (shapes.DateTimeType, shapes.IntType)):
+        if descriptor.full_name == TIMESTAMP and isinstance(shape, (shapes.DateTimeType, shapes.IntType)):
             return _AS_DATETIME if isinstance(shape, shapes.DateTimeType) else _AS_MS
-        if descriptor.full_name in _WRAPPERS:
+        if descriptor.full_name in WRAPPERS:
             put, get = self._access(owner, shape, descriptor.fields_by_name["value"])
             return _Nested(put, get)
         raise _Mismatch
@@ -378,7 +378,7 @@ def _dict_access(name: str, converter: _Scalar | _Nested) -> tuple[Callable[[Any
 
 def _enum(shape: Any, proto: FieldDescriptor) -> _Scalar:
     """Return the conversion of an enum: the members of a Python enum by name or value, a str by name, an int by number."""
-    numbers = {value.name: value.number for value in _enum_of(proto).values}
+    numbers = {value.name: value.number for value in enum_of(proto).values}
     if isinstance(shape, shapes.IntType):
         return _Scalar()
     match shape:
@@ -399,7 +399,7 @@ def _enum(shape: Any, proto: FieldDescriptor) -> _Scalar:
 
     def to_number(value: Any) -> int:
         if value not in by_value:
-            raise ValueError(f"{value!r} is not a value of {_enum_of(proto).full_name}")
+            raise ValueError(f"{value!r} is not a value of {enum_of(proto).full_name}")
         return by_value[value]
 
     def to_value(number: int) -> Any:
@@ -457,16 +457,19 @@ def _default_of(field: shapes.Field) -> Any:
     return None
 
 
-def _message_of(proto: FieldDescriptor) -> Descriptor:
+def message_of(proto: FieldDescriptor) -> Descriptor:
+    """Return the type of a field that is a message."""
     return cast("Descriptor", proto.message_type)
 
 
-def _enum_of(proto: FieldDescriptor) -> EnumDescriptor:
+def enum_of(proto: FieldDescriptor) -> EnumDescriptor:
+    """Return the type of a field that is an enum."""
     return cast("EnumDescriptor", proto.enum_type)
 
 
-def _is_map(proto: FieldDescriptor) -> bool:
-    return bool(proto.type == _F.TYPE_MESSAGE and _message_of(proto).GetOptions().map_entry)
+def is_map(proto: FieldDescriptor) -> bool:
+    """Return whether a field is a map."""
+    return bool(proto.type == _F.TYPE_MESSAGE and message_of(proto).GetOptions().map_entry)
 
 
 def _oneof_of(proto: FieldDescriptor) -> str | None:
@@ -482,13 +485,13 @@ def _because(error: Exception) -> str:
 def proto_type_name(proto: FieldDescriptor) -> str:
     """Return the type of a single value: a scalar, an enum or a message."""
     if proto.type == _F.TYPE_ENUM:
-        return f"enum {_enum_of(proto).full_name}"
-    return _SCALAR_NAMES.get(proto.type) or str(_message_of(proto).full_name)
+        return f"enum {enum_of(proto).full_name}"
+    return _SCALAR_NAMES.get(proto.type) or str(message_of(proto).full_name)
 
 
 def _proto_type(proto: FieldDescriptor) -> str:
-    if _is_map(proto):
-        entry = _message_of(proto).fields_by_name
+    if is_map(proto):
+        entry = message_of(proto).fields_by_name
         return f"map<{proto_type_name(entry['key'])}, {proto_type_name(entry['value'])}>"
     return f"repeated {proto_type_name(proto)}" if proto.is_repeated else proto_type_name(proto)
 

@@ -7,17 +7,22 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 from typing import cast
 
 from google.protobuf.descriptor import Descriptor, FileDescriptor
 from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
+from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError, Message
+from google.protobuf.message_factory import GetMessageClass
 
 from .decoded import UndecodableValue
 from .registry import RegistrySchema, SchemaKind
 
 _BUILT_IN = ("google/protobuf/", "google/type/", "confluent/")
 """The beginnings of the names of files that every registry contains."""
+_ANY_FILE = "registered.proto"
+"""The name of a file whose own name is unknown."""
 _MAX_VARINT_BYTES = 10
 _MAX_DEPTH = 100
 
@@ -41,6 +46,42 @@ def file_of(schema: RegistrySchema) -> FileDescriptorProto | None:
         return FileDescriptorProto.FromString(b64decode(schema.text, validate=True))
     except (ValueError, DecodeError):
         return None
+
+
+def message_class(schema: RegistrySchema, indexes: Sequence[int]) -> type[Message]:
+    """Return a class for the messages at a path of indexes in a registered file.
+
+    Raises:
+        UndecodableValue: the file has no such message, imports a file that is not registered, or is not a descriptor.
+    """
+    file = file_of(schema)
+    found = None if file is None else message_at(file, indexes)
+    if found is None:
+        reason = "is not a descriptor" if file is None else f"has no message with the indexes {list(indexes)}"
+        raise UndecodableValue(f"its schema {reason}")
+    pool = DescriptorPool()
+    try:
+        _add_file(pool, _ANY_FILE, schema, set())
+        return GetMessageClass(pool.FindMessageTypeByName(found[0]))
+    except (TypeError, KeyError, ImportError) as error:
+        raise UndecodableValue(f"its schema cannot be used: {error}") from error
+
+
+def _add_file(pool: DescriptorPool, name: str, schema: RegistrySchema, added: set[str]) -> None:
+    """Add a registered file to a pool, after the files that it imports."""
+    file = file_of(schema)
+    if file is None or name in added:
+        return
+    added.add(name)
+    for imported, referenced in schema.references:
+        _add_file(pool, imported, referenced, added)
+    for imported in file.dependency:
+        if imported.startswith("google/protobuf/") and imported not in added:
+            added.add(imported)
+            module = import_module(f"{imported.removesuffix('.proto').replace('/', '.')}_pb2")
+            pool.AddSerializedFile(module.DESCRIPTOR.serialized_pb)
+    file.name = name
+    pool.AddSerializedFile(file.SerializeToString())
 
 
 def indexes_of(descriptor: Descriptor) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ...processors.declare.codecs import Message
 from ...processors.errors import DeclarationError, PenstockError
-from .decoded import UndecodableValue, value_of
+from .decoded import SkippedMessage, UndecodableValue, value_of
 
 if TYPE_CHECKING:
     from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
@@ -70,6 +70,38 @@ def expect_registry(codec: object, registry: object) -> None:
             f"{type(codec).__name__}: registry={registry!r} is no schema registry. Nothing was read. Declare "
             f"penstock.codecs.SchemaRegistry({address})."
         )
+
+
+OtherTypes = Literal["read", "reject", "skip"]
+"""What to do with a message whose schema has another name than the record type: read it if it fits, reject it as undecodable, or skip it."""
+
+
+def expect_other_types(codec: object, other_types: object) -> None:
+    """Raise DeclarationError for an unknown treatment of other types."""
+    if other_types not in {"read", "reject", "skip"}:
+        raise DeclarationError(
+            f"{type(codec).__name__}(other_types={other_types!r}) has an unknown value. Declare 'read', 'reject' or 'skip'."
+        )
+
+
+def expect_type(found: str, wanted: str, other_types: OtherTypes) -> None:
+    """Check the name of a message's schema.
+
+    Args:
+        found: its full name; empty if it has none.
+        wanted: the name of the record type, with or without a namespace.
+        other_types: the treatment of other names.
+
+    Raises:
+        UndecodableValue: the message has another type, which is rejected.
+        SkippedMessage: the message has another type, which is skipped.
+    """
+    is_same = found == wanted or ("." not in wanted and found.rpartition(".")[2] == wanted)
+    if is_same or not found or other_types == "read":
+        return
+    if other_types == "skip":
+        raise SkippedMessage
+    raise UndecodableValue(f"it is a {found}, not a {wanted}")
 
 
 @dataclass(frozen=True)
@@ -200,9 +232,11 @@ class RegistryClient:
         """
         with self._translated(f"Schema {schema_id} was not fetched"):
             try:
-                return str(self._fetched(schema_id).schema_type or AVRO.name)
+                language = self._fetched(schema_id).schema_type
             except self._errors() as error:
                 raise self._unreachable(f"Schema {schema_id} was not fetched", error) from error
+        self._client.clear_caches()  # the client would return this text, too, when asked for a descriptor
+        return str(language or AVRO.name)
 
     def _fetched(self, schema_id: int | str) -> Schema:
         if isinstance(schema_id, int):
@@ -244,8 +278,8 @@ class RegistryClient:
         except self._errors() as error:
             raise SchemaIncompatible(
                 f"The schema registry {self._registry.url} does not accept the schema of {subject}: {error}. Nothing was written. Change the "
-                "record type so that consumers can still read it, for example with a default for a new field, or relax the compatibility setting of "
-                f"the subject.{self._difference(subject, schema)}"
+                "record type so that consumers can still read it, for example with a default for a new field; write with the registered schema (`latest=True`); or relax the "
+                f"compatibility setting of the subject.{self._difference(subject, schema)}"
             ) from error
 
     def _looked_up(self, subject: str, schema: RegistrySchema) -> int:

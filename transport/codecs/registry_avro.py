@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from typing import Any, NamedTuple
 
-from fastavro import parse_schema
+from fastavro import parse_schema, schemaless_reader
 from fastavro.types import Schema as AvroSchema
 from msgspec import inspect as shapes
 
@@ -27,6 +30,92 @@ def parsed_schema(
     """
     named: dict[str, Any] = {}
     return _parsed(stored, record, named, plain_types=plain_types)
+
+
+class AvroType(NamedTuple):
+    """The type of a value.
+
+    Args:
+        name: its full name; empty for a type without a name.
+        schema: its schema.
+    """
+
+    name: str
+    schema: AvroSchema
+
+
+@dataclass(frozen=True)
+class AvroTypes:
+    """The types of the values of one registered schema: one type, or those of a union, such as of all types in a topic.
+
+    Args:
+        members: the types.
+        is_union: whether a value begins with the index of its type.
+        named: the schemas with a name that occur in them, by their full names.
+    """
+
+    members: Sequence[AvroType]
+    is_union: bool
+    named: Mapping[str, Any]
+
+    def type_of(self, value: bytes) -> AvroType:
+        """Return the type of a value.
+
+        Raises:
+            IndexError: it begins with no index of a type.
+        """
+        return self.members[_zigzag(BytesIO(value))] if self.is_union else self.members[0]
+
+    def read(self, value: bytes) -> tuple[str, Any]:
+        """Return the name of the type and the content of a value.
+
+        Raises:
+            UNREADABLE: it does not match the schema.
+        """
+        body = BytesIO(value)
+        found = self.members[_zigzag(body)] if self.is_union else self.members[0]
+        return found.name, schemaless_reader(body, found.schema, None)
+
+
+def _zigzag(body: BytesIO) -> int:
+    """Read the index of a type.
+
+    Raises:
+        IndexError: there is none.
+    """
+    number = 0
+    for shift in range(0, 35, 7):
+        [byte] = body.read(1) or [0x80]
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80 and not number & 1:
+            return number >> 1
+    raise IndexError("it begins with no index of a type")
+
+
+def parsed_types(
+    stored: RegistrySchema, record: type[AnyRecord] | None = None, *, plain_types: bool = False
+) -> AvroTypes:
+    """Return the types of a schema with its references. The arguments are those of `parsed_schema`."""
+    schema = _schema_json(stored.text)
+    named: dict[str, Any] = {}
+    if not isinstance(schema, list):
+        return AvroTypes([_typed(_parsed(stored, record, named, plain_types=plain_types))], is_union=False, named=named)
+    tops: dict[str, AvroSchema] = {}
+    for name, referenced in stored.references:
+        if name not in named:
+            top = _parsed(referenced, record if name in schema else None, named, plain_types=plain_types)
+            tops[_typed(top).name] = top
+    members = [
+        tops.get(member) or named.get(member) or parse_schema(member)
+        if isinstance(member, str)
+        else _parsed(RegistrySchema(json.dumps(member)), record, named, plain_types=plain_types)
+        for member in schema
+    ]
+    return AvroTypes(list(map(_typed, members)), is_union=True, named=named)
+
+
+def _typed(schema: Any) -> AvroType:
+    return AvroType(str(schema.get("name", "")) if isinstance(schema, dict) else "", schema)
 
 
 def _parsed(

@@ -7,7 +7,16 @@ from typing import Any
 
 from ...processors.declare.canonical import CanonicalForm
 from ...processors.declare.categories import AnyCategory
-from ...processors.declare.codecs import Codec, Decoded, HeaderCodec, Headers, Message, Undecodable, prepare
+from ...processors.declare.codecs import (
+    Codec,
+    Decoded,
+    HeaderCodec,
+    Headers,
+    Message,
+    Undecodable,
+    prepare,
+    split_messages,
+)
 from ...processors.declare.event_times import AbsentEventTime
 from ...processors.declare.record_check import InvalidRecord
 
@@ -47,6 +56,10 @@ class _ValidatedCodec:
             InvalidRecord: a record has no valid event time or no canonical form, or violates its own type.
         """
         return self.codec.encode(self._valid(records))
+
+    def split(self, messages: Sequence[Message]) -> Sequence[Message]:
+        """Return messages with at most one record each."""
+        return split_messages(self.codec, messages)
 
     def decode(self, messages: Sequence[Message]) -> Decoded:
         """Decode a batch; messages with an invalid event time are undecodable."""

@@ -29,6 +29,8 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from ...processors.validation import did_you_mean
+from ...processors.wording import counted
 from ..category_spec import CategorySpec, CategoryState, Durability, Topic
 from ..errors import BatchesRefused, BusError, BusRefuses, BusUnreachable, GroupInUse, MissingCategory
 from ..messages import CERTAINLY_FITS_BYTES, Bucket, Position
@@ -149,10 +151,12 @@ class KafkaCatalog:
     def resize(self, name: str, buckets: int) -> None:
         """Raise the number of partitions."""
         self._expect_access()
-        with self._translated(f"Category {name} was not resized to {buckets} buckets"):
+        with self._translated(f"Category {name} was not resized to {counted(buckets, 'bucket')}"):
             request = [NewPartitions(name, buckets)]
             _answer(self._admin.create_partitions(request, request_timeout=ANSWER_LIMIT_S)[name])
-        self._settle(f"category {name} with {buckets} buckets", lambda metadata: _buckets(metadata, name) == buckets)
+        self._settle(
+            f"category {name} with {counted(buckets, 'bucket')}", lambda metadata: _buckets(metadata, name) == buckets
+        )
 
     def names(self) -> list[str]:
         """Return the names of all topics but Kafka's own, sorted."""
@@ -326,7 +330,7 @@ class KafkaCatalog:
 
     def _missing(self, name: str) -> MissingCategory:
         return MissingCategory(
-            f"There is no category {name} on the bus at {self._settings.bootstrap}. Create it with `penstock category "
+            f"There is no category {name} on the bus at {self._settings.bootstrap}.{did_you_mean(name, self.names())} Create it with `penstock category "
             "create`; `penstock category list` lists the existing ones."
         )
 

@@ -254,7 +254,11 @@ class GroupReader(KafkaScanner):
         return self._consumer.consumer_group_metadata()
 
     def leave(self) -> None:
-        """Release all buckets and leave the group at once; `close` alone keeps the buckets of a member with an identity."""
+        """Release all buckets and leave the group at once; `close` alone keeps the buckets of a member with an identity.
+
+        The client sends its request to leave when it has released its buckets, and then has no member id any more. If it is closed before, it
+        sends none, and the buckets of a member with an identity have no owner until its session ends.
+        """
         try:
             with translated(self._request):
                 self._consumer.unsubscribe()
@@ -262,7 +266,7 @@ class GroupReader(KafkaScanner):
             return  # the membership has ended already
         with translated(self._request):
             deadline = time.monotonic() + SETTLE_LIMIT_S
-            while self._consumer.assignment() and time.monotonic() < deadline:
+            while self._consumer.memberid() and time.monotonic() < deadline:
                 self._consumer.poll(SETTLE_STEP_S)
 
 

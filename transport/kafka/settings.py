@@ -25,6 +25,8 @@ _CONNECTING: dict[str, Value] = {
 _PROTOCOLS = frozenset({"PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"})
 """The prefixes of a broker's address that librdkafka accepts."""
 
+MAX_PORT = 65_535
+
 DEFAULT_SESSION_TIMEOUT_MS = 45_000
 """The default of librdkafka."""
 
@@ -33,6 +35,9 @@ _PEM_FILES = {
     "ssl.certificate.location": "ssl.certificate.pem",
     "ssl.key.location": "ssl.key.pem",
 }
+
+HEARTBEAT_MS = 500
+"""The time after which a member learns at the latest that its group rebalances. Moved buckets wait for it; the client's default is 3 s."""
 
 _READING: dict[str, Value] = {
     "enable.auto.commit": False,
@@ -76,11 +81,28 @@ class KafkaSettings:
 
     def __post_init__(self) -> None:
         for broker in self.bootstrap.split(","):
+            if broker.strip().isdecimal():
+                raise SettingsRefused(
+                    f"The Kafka address {broker.strip()!r} contains no host. No request was sent. Name HOST:PORT, such as localhost:{broker.strip()}."
+                )
+            if not broker.strip():
+                raise SettingsRefused(
+                    f"The Kafka address {self.bootstrap!r} {'is empty' if not self.bootstrap.strip() else 'contains an empty part'}. No request was sent. Name "
+                    "HOST:PORT, or several with commas between, such as localhost:9092."
+                )
             scheme, separator, rest = broker.strip().rpartition("://")
             if separator and scheme.upper() not in _PROTOCOLS:
                 raise SettingsRefused(
                     f"The Kafka address {broker.strip()!r} starts with {scheme}://. No request was sent. Kafka has a protocol of its own: name "
                     f"HOST:PORT, such as {rest.split('/')[0]}."
+                )
+            port = (
+                "" if rest.count(":") > 1 and "]" not in rest else rest[rest.rfind("]") + 1 :].partition(":")[2]
+            )  # IPv6 has several colons
+            if port and not (port.isdecimal() and 1 <= int(port) <= MAX_PORT):
+                raise SettingsRefused(
+                    f"The Kafka address {broker.strip()!r} has the port {port!r}, which is no number from 1 to {MAX_PORT}. No request was sent. Name HOST:PORT, "
+                    "such as localhost:9092."
                 )
 
     def unknown_hosts(self) -> list[str]:
@@ -130,10 +152,12 @@ class KafkaSettings:
                 category, cooperative-sticky moves fewer buckets.
         """
         strategy = "range" if co_partitioned else "cooperative-sticky"
-        static = {} if identity is None else {"group.instance.id": identity}
+        member: dict[str, Value] = {"heartbeat.interval.ms": HEARTBEAT_MS}
+        if identity is not None:
+            member["group.instance.id"] = identity
         # Paused buckets are fetched again. Co-partitioned inputs wait for each other, so they fetch less ahead.
         ahead: dict[str, Value] = {"queued.min.messages": 20_000} if co_partitioned else {}
-        return self._with({**_READING, **ahead, **static, "group.id": group, "partition.assignment.strategy": strategy})
+        return self._with({**_READING, **ahead, **member, "group.id": group, "partition.assignment.strategy": strategy})
 
     def for_scanner(self) -> dict[str, Any]:
         """Return the configuration of a reader without a group; librdkafka requires a name anyway."""

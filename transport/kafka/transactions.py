@@ -5,14 +5,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
+from ..bounded_calls import NoAnswer, call_with_limit
 from ..errors import Aborted, BusError, BusUnreachable, DeliveryFailed, Fenced
 from ..messages import Outgoing, Position
-from .bounded_calls import NoAnswer, call_with_limit
 from .error_translation import is_outage, is_retryable, translate, translated
 from .open_transactions import ABORTED_KEY, LeftOpen, OpenTransactions
 from .positions import is_membership, to_commit
@@ -54,15 +53,12 @@ class KafkaTransactionalWriter(KafkaWriter):
         *,
         opening_limit_s: float = OPENING_LIMIT_S,
     ) -> None:
-        super().__init__(settings.for_transactional_writer(identity, timeout_s))
+        super().__init__(settings.for_transactional_writer(identity, timeout_s), STEP_LIMIT_S)
         self._identity = identity
         self._membership = membership
         self._member: bytes | None = None
         self._is_open = False
         self._is_responsive = True
-        # A connected client looks up the coordinator at once; otherwise it waits half a second.
-        with suppress(KafkaException):
-            self._producer.list_topics(timeout=STEP_LIMIT_S)
         # Ends the open transaction of an earlier process of this identity, and fences the process if it still runs.
         self._retry_step(lambda: self._producer.init_transactions(STEP_LIMIT_S), opening_limit_s)
         self._abort_left_open(open_transactions, opening_limit_s)

@@ -3,25 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from ...processors.wording import counted
 from ..errors import BusError, DeliveryFailed, Fenced
 from ..messages import Outgoing
 from .error_translation import is_outage, is_retryable, translate, translated
 
 ROOM_WAIT_S = 0.05
 FLUSH_STEP_S = 1.0
+CONNECT_LIMIT_S = 1.0
+"""How long a new writer waits for its connection. Later, it connects in the background."""
 
 
 class KafkaWriter:
-    """A producer that collects delivery failures until the next flush."""
+    """A producer that collects delivery failures until the next flush.
 
-    def __init__(self, configuration: dict[str, Any]) -> None:
+    Args:
+        configuration: the client's.
+        connect_limit_s: how long to wait for the connection.
+    """
+
+    def __init__(self, configuration: dict[str, Any], connect_limit_s: float = CONNECT_LIMIT_S) -> None:
         with translated("The writer was not opened"):
             self._producer = Producer(configuration)
+        # Before it is connected, the client looks for its producer id and its coordinator only every half second.
+        with suppress(KafkaException):
+            self._producer.list_topics(timeout=connect_limit_s)
         self._failed: list[tuple[KafkaError, str]] = []
 
     def send(self, category: str, messages: Iterable[Outgoing]) -> None:
@@ -65,7 +76,7 @@ class KafkaWriter:
     def _failure(self, failed: Sequence[tuple[KafkaError, str]]) -> BusError:
         """Return the error for failed messages: DeliveryFailed if sending them again may succeed."""
         error, category = next((failure for failure in failed if not _is_temporary(failure[0])), failed[0])
-        translation = translate(error, f"{len(failed):,} messages to {category} were not delivered")
+        translation = translate(error, f"{counted(len(failed), 'message')} to {category} not delivered")
         return DeliveryFailed(str(translation)) if _is_temporary(error) else translation
 
     def close(self) -> None:

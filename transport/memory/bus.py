@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
 
+from ...processors.wording import counted
 from ..bus import Ownership, Reader
 from ..category_spec import CategorySpec, CategoryState, Durability, Topic
 from ..errors import BusError, BusUnreachable, CategoryExists
@@ -68,7 +69,7 @@ class MemoryBus:
             topic = self.cluster.topic(name)
             if buckets <= topic.spec.buckets:
                 raise BusError(
-                    f"Category {name} has {topic.spec.buckets} buckets; the number can only grow, not change to {buckets}. Nothing was changed. Use a "
+                    f"Category {name} has {counted(topic.spec.buckets, 'bucket')}; the number can only grow, not change to {buckets}. Nothing was changed. Use a "
                     "greater number."
                 )
             topic.logs.extend(map(BucketLog, range(topic.spec.buckets, buckets)))
@@ -153,6 +154,7 @@ class MemoryBus:
 
         Waits for open transactions with positions in the category.
         """
+        self.cluster.topic(name)  # a missing one is an error, as on Kafka
         if group not in self.cluster.groups:
             return []
         consumer_group = self.cluster.group(group)

@@ -14,6 +14,7 @@ from datetime import datetime, timezone
 
 import msgspec
 
+from ...processors.wording import counted
 from ..bus import Bus
 from ..category_spec import CategorySpec
 from .bus_table import TEXT_KEY, BusTable
@@ -47,7 +48,7 @@ class Resize(msgspec.Struct, frozen=True, tag="resize"):
     buckets: int
 
     def __str__(self) -> str:
-        return f"resize to {self.buckets} buckets"
+        return f"resize to {counted(self.buckets, 'bucket')}"
 
 
 class Migration(msgspec.Struct, frozen=True, tag="migration"):
@@ -83,7 +84,52 @@ class Restore(msgspec.Struct, frozen=True, tag="restore"):
         return f"restore of snapshot {self.snapshot}"
 
 
-OperationKind = Reset | Resize | Migration | Bootstrap | Restore
+class StateRestore(msgspec.Struct, frozen=True, tag="state-restore"):
+    """The states of one processor return to a snapshot. Its positions stay.
+
+    Args:
+        snapshot: its id.
+    """
+
+    snapshot: str
+
+    def __str__(self) -> str:
+        return f"restore of its state of snapshot {self.snapshot}"
+
+
+class Clone(msgspec.Struct, frozen=True, tag="clone"):
+    """The processor is made as a clone of another one.
+
+    Args:
+        snapshot: the id of the snapshot with its state.
+        begins: by category that the original processor writes, and by bucket, the first offset whose message the clone's own category contains, too.
+    """
+
+    snapshot: str
+    begins: dict[str, dict[int, int]]
+
+    def __str__(self) -> str:
+        return f"clone of snapshot {self.snapshot}"
+
+
+class Promotion(msgspec.Struct, frozen=True, tag="promotion"):
+    """The processors of an app take over the states of a clone, whose own workers start no more.
+
+    Args:
+        clone: the name of the clone.
+        origin: how the processor's counterpart in the clone was made.
+        cloned_ms: when it was made (milliseconds since 1970, UTC).
+    """
+
+    clone: str
+    origin: Clone
+    cloned_ms: int
+
+    def __str__(self) -> str:
+        return f"promotion of {self.clone}"
+
+
+OperationKind = Reset | Resize | Migration | Bootstrap | Restore | StateRestore | Clone | Promotion
 
 
 class ConvertedType(msgspec.Struct, frozen=True):
@@ -108,6 +154,7 @@ class StateLineage(msgspec.Struct, frozen=True):
         is_rebuildable: whether a lost state can be rebuilt from the events of its bucket.
         resize_offsets: by input and bucket, the first offset that was written with the current number of buckets.
         converted: the type of values since the last migration; None without a migration.
+        resets: the number of operations that have moved the group's positions to other events. Positions that a sink saved before are obsolete.
     """
 
     generations: dict[int, int] = {}
@@ -115,6 +162,7 @@ class StateLineage(msgspec.Struct, frozen=True):
     is_rebuildable: bool = True
     resize_offsets: dict[str, dict[int, int]] = {}
     converted: ConvertedType | None = None
+    resets: int = 0
 
     @property
     def newest_generation(self) -> int:

@@ -23,8 +23,11 @@ from ..bus import Bus
 from ..messages import Bucket, Position
 from .maintenance_log import (
     MAINTENANCE,
+    Bootstrap,
     MaintenanceOperation,
     OperationKind,
+    Reset,
+    Restore,
     StateLineage,
     can_finish,
     forget_maintenance,
@@ -154,6 +157,8 @@ def start_operation(
         lineage: the states that workers may use afterwards.
         previous: the operation before it, if this one can be rolled back.
     """
+    if isinstance(kind, Reset | Restore | Bootstrap):
+        lineage = msgspec.structs.replace(lineage, resets=lineage.resets + 1)
     return MaintenanceOperation(
         processor.name, kind, time.time_ns() // 1_000_000, lineage=lineage, is_done=False, previous=previous
     )
@@ -165,7 +170,8 @@ def require_idle(processor: type[Processor], bus: Bus) -> None:
     Positions of a group with members cannot be set; this sets them to their current values.
     """
     catalog = bus.catalog
-    names = [category.name for category in processor.inputs()]
+    # A processor that does not exist yet, such as one of a clone, may have inputs that do not exist either.
+    names = catalog.topics([category.name for category in processor.inputs()])
     positions = [position for name in names for position in catalog.positions(processor.name, name)]
     if not positions and MAINTENANCE.name in catalog.names():
         positions = [Position(Bucket(MAINTENANCE.name, 0), 0)]

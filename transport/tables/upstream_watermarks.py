@@ -25,6 +25,25 @@ WATERMARKS = CategorySpec("penstock.watermarks", buckets=1, compacted=True)
 """The category of watermarks."""
 
 
+class LoopRound(msgspec.Struct, frozen=True):
+    """A round in which the shards of a loop agree on its watermark.
+
+    Args:
+        number: its number; 0 outside of loops.
+        cut_ms: no event that the shard sends into the loop after this round has an earlier event time (milliseconds since 1970, UTC), unless an
+            earlier event of the loop causes it; and no event that it has sent since its previous round is earlier.
+        external_ms: the lowest watermark of its inputs from outside of the loop at its last checkpoint. A processor without state has it nowhere else.
+    """
+
+    number: int = 0
+    cut_ms: int = NEVER_MS
+    external_ms: int = NEVER_MS
+
+
+NO_ROUND = LoopRound()
+"""The round of a shard that is in no loop."""
+
+
 class WatermarkStatement(msgspec.Struct, frozen=True):
     """The watermark of one shard of a processor, or of a watermark writer.
 
@@ -39,6 +58,7 @@ class WatermarkStatement(msgspec.Struct, frozen=True):
         idle: whether it has been idle for so long that consumers should not wait for it.
         as_of: the end of this category when the bus confirmed the idleness; it shows the age without a clock.
         outside: whether an external program publishes it, whose activity is unknown.
+        round: the round of the shard's loop.
     """
 
     writer: str
@@ -51,6 +71,7 @@ class WatermarkStatement(msgspec.Struct, frozen=True):
     idle: bool = False
     as_of: int = 0
     outside: bool = False
+    round: LoopRound = NO_ROUND
 
     @property
     def owner(self) -> WatermarkOwner:

@@ -1,0 +1,148 @@
+"""JSON arrays as messages: each element is an event, or the whole array is one.
+
+message --split--> a message for each element --decode--> a record for each
+record --encode--> an array of one element
+"""
+
+from __future__ import annotations
+
+from codecs import BOM_UTF8
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import msgspec
+
+from ...processors.declare.codecs import Codec, Decoded, Message, Payload, Undecodable
+from ...processors.declare.records import fields_of, members_of, plain
+from ...processors.wording import counted
+from ..messages import MessageCopy
+from .decoded import MALFORMED, UndecodableValue, value_of
+from .formats import Json
+from .json_codec import JsonCodec
+from .single import FieldsCodec
+
+
+@dataclass(frozen=True)
+class JsonArray:
+    """JSON: an array for each message, whose elements are events, each a record of its own.
+
+    The events of a message have its key, headers, timestamp, bucket and offset. An object without an array around it is one event, and an
+    empty array is none. A record is written as an array of one element.
+
+    A record whose only value field is a list contains the whole array; its other fields are metadata fields.
+
+    Args:
+        strict: whether to reject numbers and booleans in strings, as in `Json`.
+        other_types: for a union of record types, what to do with an element whose tag is in none of them: `"reject"` it as undecodable, or `"skip"` it.
+
+    Raises:
+        DeclarationError: `other_types` has another value.
+    """
+
+    accepts_unions: ClassVar[bool] = True
+    strict: bool = True
+    other_types: Literal["reject", "skip"] = "reject"
+
+    def __post_init__(self) -> None:
+        Json(self.strict, self.other_types)  # checks them
+
+    def open(self, payload: Payload) -> Codec:
+        """Return the codec."""
+        field = _list_field(payload)
+        if field is not None:
+            return _WholeArrayCodec(payload, field, strict=self.strict)
+        return _ElementsCodec(JsonCodec(payload, strict=self.strict, skips_other_types=self.other_types == "skip"))
+
+
+def _list_field(payload: Payload) -> str | None:
+    """Return the name of the only field of a record if it is a list; None for other records."""
+    fields = fields_of(payload.record)
+    if len(members_of(payload.record)) > 1 or len(fields) != 1:
+        return None
+    [(name, field)] = fields.items()
+    return name if isinstance(plain(field.type), msgspec.inspect.ListType) else None
+
+
+class _ElementsCodec:
+    """Encodes and decodes each element as a record.
+
+    Args:
+        elements: encodes and decodes the elements.
+    """
+
+    def __init__(self, elements: JsonCodec) -> None:
+        self._codec = elements
+        self._elements = msgspec.json.Decoder(list[msgspec.Raw]).decode
+
+    def encode(self, records: Sequence[Any]) -> list[bytes]:
+        """Return an array of one element for each record."""
+        return [b"[%b]" % value for value in self._codec.encode(records)]
+
+    def split(self, messages: Sequence[Message]) -> Sequence[Message]:
+        """Return a message for each element."""
+        found: list[Message] = []
+        for message in messages:
+            found += self._split(message)
+        return found if len(found) > len(messages) else messages
+
+    def _split(self, message: Message) -> list[Message]:
+        try:
+            elements = self._elements_of(message)
+        except (*MALFORMED, UndecodableValue):
+            return [message]  # `decode` reports it
+        return [message] if len(elements) < 2 else [_with_value(message, b"[%b]" % element) for element in elements]
+
+    def decode(self, messages: Sequence[Message]) -> Decoded:
+        """Decode a batch of messages with at most one element each."""
+        elements: list[Message] = []
+        places: list[int] = []
+        bad: list[Undecodable] = []
+        for index, message in enumerate(messages):
+            try:
+                found = self._elements_of(message)
+            except (*MALFORMED, UndecodableValue) as error:
+                bad.append(Undecodable(index, str(error), untimed=False))
+                continue
+            if len(found) > 1:
+                bad.append(
+                    Undecodable(
+                        index, f"an array of {counted(len(found), 'event')}, of which each is a message", untimed=False
+                    )
+                )
+            elif found:
+                elements.append(MessageCopy(found[0]))
+                places.append(index)
+        decoded = self._codec.decode(elements)
+        bad += [one._replace(at=places[one.at]) for one in decoded.bad]
+        return Decoded(decoded.events, [places[at] for at in decoded.at], bad)
+
+    def _elements_of(self, message: Message) -> list[bytes]:
+        value = value_of(message).removeprefix(BOM_UTF8).lstrip()
+        return list(map(bytes, self._elements(value))) if value.startswith(b"[") else [value]
+
+
+def _with_value(message: Message, value: bytes) -> Message:
+    return MessageCopy(
+        value, message.key(), message.partition(), message.offset(), message.timestamp(), message.headers()
+    )
+
+
+class _WholeArrayCodec(FieldsCodec):
+    native = ()
+
+    def __init__(self, payload: Payload, field: str, *, strict: bool) -> None:
+        self.is_strict = strict
+        super().__init__(payload)
+        self._field = field
+        self._encode = msgspec.json.Encoder().encode
+        self._decode = msgspec.json.Decoder().decode
+
+    def to_bytes(self, fields: dict[str, Any]) -> bytes:
+        return self._encode(fields[self._field])
+
+    def to_fields(self, message: Message) -> Mapping[str, Any]:
+        content = self._decode(value_of(message))
+        if not isinstance(content, list):
+            raise UndecodableValue(f"a JSON {type(content).__name__}, not an array")
+        return {self._field: content}
