@@ -2,9 +2,9 @@
 
 from typing import TypeAlias
 
-UserCodeError: TypeAlias = Exception | SystemExit
-"""An exception of user code. `sys.exit` in a processor is an error like others."""
-USER_CODE_ERRORS = (Exception, SystemExit)
+UserCodeError: TypeAlias = Exception | SystemExit | GeneratorExit
+"""An exception of user code. `sys.exit` in a processor is an error like others, and so is a GeneratorExit that it raises."""
+USER_CODE_ERRORS = (Exception, SystemExit, GeneratorExit)
 
 
 class PenstockError(Exception):

@@ -6,7 +6,7 @@ events of a batch --by key--> calls, up to a number at a time --> the outputs of
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, TypeAlias, TypeVar
 
@@ -17,8 +17,8 @@ CANCEL_LIMIT_S = 5.0
 """How long cancelled calls may take to end."""
 
 T = TypeVar("T")
-Outcome: TypeAlias = "list[Any] | UserCodeError"
-"""The outputs of an event, or the exception that its processor raised."""
+Outcome: TypeAlias = "list[Any] | UserCodeError | Any"
+"""The outputs of an event, the exception that its processor raised, or a result that cannot be outputs."""
 
 
 class CallCancelled(Exception):
@@ -77,7 +77,9 @@ class EventLoop:
 
     async def _outcome(self, process: Callable[[Any], Any], event: Any) -> Outcome:
         try:
-            return list(await self._completed(process(event)))
+            produced = await self._completed(process(event))
+            # The operator refuses any other result, like the results of synchronous methods.
+            return list(produced) if isinstance(produced, Iterable) else produced
         except USER_CODE_ERRORS as error:
             return error
         except asyncio.CancelledError as error:
@@ -174,7 +176,7 @@ class _Batch:
     def record(self, at: int, outcome: Outcome) -> None:
         """Record the outcome of an event. If it stops the processor, no later event begins."""
         self._outcomes[at] = outcome
-        if isinstance(outcome, BaseException) and self._stops(outcome):
+        if isinstance(outcome, USER_CODE_ERRORS) and self._stops(outcome):
             self._end = min(self._end, at + 1)
 
     def outcomes(self) -> list[Outcome]:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from .declare.processor import Processor
 from .declare.stateless import Stateless
+from .errors import USER_CODE_ERRORS, ProcessorFailed
+from .user_code import error_in_words
+
+_LOG = logging.getLogger("penstock.worker")
 
 
 def start(processor: Processor) -> None:
@@ -30,8 +35,23 @@ def end(processor: Processor) -> None:
 
 @contextmanager
 def ending(processor: Processor) -> Iterator[Processor]:
-    """Yield a started processor, and end it after the context."""
+    """Yield a started processor, and end it after the context.
+
+    Raises:
+        ProcessorFailed: its `close` raised an exception. It is only logged if the context failed, whose error comes first.
+    """
     try:
         yield processor
-    finally:
+    except BaseException:
+        try:
+            end(processor)
+        except USER_CODE_ERRORS:
+            _LOG.exception("%s.close raised an exception after this error:", type(processor).__name__)
+        raise
+    try:
         end(processor)
+    except USER_CODE_ERRORS as error:
+        raise ProcessorFailed(
+            f"{type(processor).__name__}.close raised {error_in_words(error)}. The worker had ended before, and everything that it reports as processed is "
+            "saved. Correct `close`."
+        ) from error

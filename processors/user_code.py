@@ -18,6 +18,12 @@ _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib"
 _AWAITED_LINES: dict[int, Callable[[], str | None]] = {}
 """By thread, a function that returns the line of user code that its event loop awaits."""
 
+_AWAITABLE = {
+    "coroutine": "a coroutine that nothing awaited (`await` it in an `async def` method)",
+    "async_generator": "an async generator that nothing iterated over (`async for` does so in an `async def` method)",
+}
+"""Results of calls that user code did not await, by the type that errors of Python name."""
+
 
 def is_user_file(file: str) -> bool:
     """Return whether a source file belongs to neither Penstock, nor Python, nor an installed package."""
@@ -72,8 +78,16 @@ def error_reason(name: str, error: BaseException, result_form: str) -> str:
         result_form: what the method must return, as code.
     """
     if is_wrong_result(error):
-        return f"{name} must return `{result_form}`, but returned another value ({error})"
-    return f"{name} raised {type(error).__name__}: {error}"
+        unawaited = next((kind for kind in _AWAITABLE if kind in str(error)), None)
+        returned = f"another value ({error})" if unawaited is None else _AWAITABLE[unawaited]
+        return f"{name} must return `{result_form}`, but returned {returned}"
+    return f"{name} raised {error_in_words(error)}"
+
+
+def error_in_words(error: BaseException) -> str:
+    """Return the type and the message of an error, without a mark at the end: `ValueError: no such route`, or only `MemoryError`."""
+    message = str(error).rstrip(".")
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 
 def user_traceback(error: BaseException) -> str:

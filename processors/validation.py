@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import types
 from collections.abc import Collection
 from datetime import timedelta
@@ -10,6 +11,7 @@ from enum import Enum
 from typing import Any, ClassVar, TypeGuard, Union, get_args, get_origin, get_type_hints
 
 from .errors import DeclarationError
+from .wording import as_code, with_article
 
 _SIMILARITY = 0.8
 """The similarity from which an unknown name counts as a misspelling."""
@@ -32,8 +34,8 @@ def validate_declaration(cls: type, root: type) -> None:
         value = getattr(cls, name, _MISSING)
         if name not in _CHECKED_ELSEWHERE and value is not _MISSING and not _fits(value, kind):
             raise DeclarationError(
-                f"{library[0].__name__} {cls.__name__}: `{name} = {value!r}` has the wrong type. Nothing was read. Declare "
-                f"{_type_in_words(kind)}.{_suggestion(kind, value)}"
+                f"{library[0].__name__} {cls.__name__}: `{name} = {as_code(value)}` has the wrong type. Nothing was read. Declare "
+                f"{type_in_words(kind)}.{_suggestion(kind, value)}"
             )
     ours = {name for base in library for name in vars(base)} | known.keys()
     for base in cls.__mro__:
@@ -70,7 +72,7 @@ def expect_types(owner: str, value: Any) -> None:
         argument = getattr(value, name, _MISSING)
         if argument is not _MISSING and not _fits(argument, kind):
             raise DeclarationError(
-                f"{owner}: `{name}={argument!r}` has the wrong type. Declare {_type_in_words(kind)}."
+                f"{owner}: `{name}={as_code(argument)}` has the wrong type. Declare {type_in_words(kind)}."
             )
 
 
@@ -130,22 +132,29 @@ def _fits(value: Any, kind: Any) -> bool:  # noqa: PLR0911 - one return per sort
         return isinstance(value, int) and not isinstance(value, bool)
     if not is_class(kind):
         return True
-    if getattr(kind, "_is_protocol", False):
+    if _is_protocol(kind):
         methods = [name for name in vars(kind) if not name.startswith("_")]
         return not is_class(value) and all(hasattr(value, name) for name in methods)
     return isinstance(value, kind)
 
 
+def _is_protocol(kind: type) -> bool:
+    return bool(getattr(kind, "_is_protocol", False))
+
+
 _EXAMPLES = {
     "WindowAssigner": "windows, such as penstock.windows.Tumbling(timedelta(hours=1))",
+    "Mapping": "a dict, such as {'daily': penstock.Cron('0 6 * * *')}",
+    "Watermark": "a watermark, such as penstock.watermarks.BoundedOutOfOrderness(timedelta(seconds=5))",
     "CheckpointInterval": "a penstock.CheckpointInterval, such as penstock.CheckpointInterval(events=10_000)",
 }
 """Descriptions of types whose names say too little."""
 
 
-def _type_in_words(kind: Any) -> str:
+def type_in_words(kind: Any) -> str:
+    """Return what to declare for a type, for errors: `a timedelta or None`."""
     if get_origin(kind) in (Union, types.UnionType):
-        return " or ".join(_type_in_words(member) for member in get_args(kind))
+        return " or ".join(type_in_words(member) for member in get_args(kind))
     if kind is type(None):
         return "None"
     if is_class(kind) and issubclass(kind, Enum):
@@ -154,7 +163,7 @@ def _type_in_words(kind: Any) -> str:
         return "True or False"
     if getattr(kind, "__name__", "") in _EXAMPLES:
         return _EXAMPLES[kind.__name__]
-    return "a " + str(getattr(get_origin(kind) or kind, "__name__", kind))
+    return with_article(str(getattr(get_origin(kind) or kind, "__name__", kind)))
 
 
 def did_you_mean(name: str, options: Collection[str]) -> str:
@@ -178,9 +187,11 @@ def similar_member(kind: type[Enum], text: object) -> str:
 
 def _suggestion(kind: Any, value: Any) -> str:
     """Return a sentence with the value that the user probably intended, to append to an error; empty if unknown."""
+    members = get_args(kind) or (kind,)
     if is_class(value):
-        return f" Did you mean an object, `{value.__name__}(…)`, instead of the class?"
-    for member in get_args(kind) or (kind,):
+        fits = any(is_class(member) and (_is_protocol(member) or issubclass(value, member)) for member in members)
+        return f" Did you mean an object, `{value.__name__}(…)`, instead of the class?" if fits else ""
+    for member in members:
         if is_class(member) and issubclass(member, Enum):
             similar = similar_member(member, value)
             if similar:
@@ -188,6 +199,19 @@ def _suggestion(kind: Any, value: Any) -> str:
         if member is timedelta and isinstance(value, (int, float)) and not isinstance(value, bool):
             return f" Did you mean `timedelta(seconds={value})`?"
     return ""
+
+
+def is_function_of(candidate: object, *arguments: str) -> bool:
+    """Return whether an object can be called with some arguments by position. Types are no functions here."""
+    if not callable(candidate) or isinstance(candidate, type) or get_origin(candidate) is not None:
+        return False
+    try:
+        inspect.signature(candidate).bind(*arguments)
+    except TypeError:
+        return False
+    except ValueError:
+        return True  # a callable without a known signature
+    return True
 
 
 def is_class(candidate: object) -> TypeGuard[type]:

@@ -9,6 +9,7 @@ A file outside of a package is imported under a name of its own, so that a chang
 from __future__ import annotations
 
 import importlib.util
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,12 +32,23 @@ APP_SUFFIXES = (".py", SQL_SUFFIX)
 """The suffixes of app files."""
 APPLICATION_NAME = "__application__"
 """The attribute of a module with the name of its app; without it, that is the name of its file."""
+LEGAL_CLONE = re.compile(r"[a-zA-Z0-9_-]+")
+"""The names of clones."""
+CLONE_MARK = "@"
+"""Precedes the name of a clone, as in `shop/app.py@staging`."""
 _PREFIX = "penstock_app_"
 _INIT = "__init__.py"
 _loading: list[Path] = []
 """The files that are being imported."""
 _digests: dict[str, int] = {}
 """The checksums of imported modules in packages, by name."""
+
+
+def split_clone(text: str) -> tuple[str, str | None]:
+    """Split a file or module and the name of a clone, such as `shop/app.py@staging`; None without one."""
+    app, mark, clone = text.rpartition(CLONE_MARK)
+    is_clone = bool(app and mark) and LEGAL_CLONE.fullmatch(clone) is not None and not Path(text).is_file()
+    return (app, clone) if is_clone else (text, None)
 
 
 def file_of(text: str) -> Path:
@@ -59,7 +71,7 @@ def file_of(text: str) -> Path:
 
 def names_app(text: str) -> bool:
     """Return whether a text that may also name a category names an app: a `.py` file, or a dotted module below the working folder."""
-    app = text.partition(":")[0]
+    app, _ = split_clone(text.partition(":")[0])
     return app.endswith(APP_SUFFIXES) or ("." in app and _find(app, [str(Path.cwd())]) is not None)
 
 
@@ -239,16 +251,29 @@ def _explained(path: Path, what: str) -> Iterator[None]:
         raise
     except (Exception, SystemExit) as error:
         raise AppFileError(
-            f"The {what} {path} cannot be imported: {where_in(path, error)}{type(error).__name__}: {error}. Nothing was "
+            f"The {what} {path} cannot be imported: {where_in(path, error)}{type(error).__name__}: {_sentence(error)} Nothing was "
             f"started. Correct the file and run the command again.{_import_advice(path, error)}"
         ) from error
     finally:
         _loading.pop()
 
 
+def _sentence(error: BaseException) -> str:
+    """Return the message of an error with one mark at its end."""
+    text = str(error).rstrip(".")
+    return text if text.endswith("?") else f"{text}."
+
+
 def _import_advice(path: Path, error: BaseException) -> str:
-    """Return a sentence about packages, to append to an error; empty if they are not the reason."""
+    """Return a sentence about a misspelled name or a package, to append to an error; empty if neither is the reason."""
     folder = path.absolute().parent
+    if (
+        isinstance(error, AttributeError)
+        and error.name
+        and isinstance(error.obj, ModuleType)
+        and "Did you mean" not in str(error)
+    ):
+        return did_you_mean(error.name, [name for name in dir(error.obj) if not name.startswith("_")])
     if not isinstance(error, ImportError):
         return ""
     if "relative import" in str(error) and not (folder / _INIT).exists():
@@ -264,7 +289,7 @@ def _import_advice(path: Path, error: BaseException) -> str:
 def where_in(path: Path, error: BaseException) -> str:
     """Return the last line of the file in the traceback of an error, as the prefix of a message."""
     line = None
-    if isinstance(error, SyntaxError) and error.lineno:
+    if isinstance(error, SyntaxError) and error.lineno and error.filename and Path(error.filename) == path.absolute():
         line = error.lineno
     trace = error.__traceback__
     while trace is not None:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from types import ModuleType
 
 from ..declare.alerts import Alert
 from ..declare.categories import AnyCategory
 from ..declare.method_check import misspelled_methods
+from ..declare.phases import in_phases
 from ..declare.processor import Processor
 from ..errors import AppFileError, DeclarationError
 from ..validation import did_you_mean, is_class
-from .app_modules import APPLICATION_NAME, SQL_SUFFIX, file_of, imported
+from .app_modules import APPLICATION_NAME, CLONE_MARK, SQL_SUFFIX, file_of, imported, split_clone
+from .clones import cloned
+from .loops import Loop, in_topological_order, loops_of
 
 
 @dataclass(frozen=True)
@@ -26,46 +28,40 @@ class App:
         name: the name of the file without its extension, or the name in CREATE APPLICATION.
         processors: the processors, upstream ones first.
         alerts: the alert rules.
+        loops: the loops, also those of which `processors` contains only a part.
     """
 
     name: str
     processors: tuple[type[Processor], ...]
     alerts: tuple[Alert, ...] = ()
+    loops: tuple[Loop, ...] = ()
 
     @staticmethod
     def of(name: str, processors: Iterable[type[Processor]]) -> App:
-        """Validate the processors and sort them topologically.
+        """Validate the processors and sort them topologically. An aggregator in two phases is two processors.
 
         Raises:
             DeclarationError: a processor cannot work; two processors have one name; a category has two different declarations; or the
-                processors form a cycle.
+                processors form a loop that is not declared, or cannot work.
         """
         given = list(processors)
         for processor in given:
             processor.check()
+        given = in_phases(given)
         _expect_unique(given)
-        writers: dict[str, list[type[Processor]]] = {}
-        for processor in given:
-            for category in processor.outputs():
-                writers.setdefault(category.name, []).append(processor)
-        upstream = {
-            processor: [writer for category in processor.inputs() for writer in writers.get(category.name, [])]
-            for processor in given
-        }
-        try:
-            return App(name, tuple(TopologicalSorter(upstream).static_order()))
-        except CycleError as error:
-            cycle = " -> ".join(processor.__name__ for processor in error.args[1])
-            raise DeclarationError(
-                f"The processors of {name} form a cycle: {cycle}. Remove one of these connections."
-            ) from error
+        ordered = in_topological_order(name, given)
+        return App(name, tuple(ordered), loops=loops_of(ordered))
+
+    def loop_of(self, processor: type[Processor]) -> Loop | None:
+        """Return the loop that a processor is a member of; None without one."""
+        return next((loop for loop in self.loops if processor in loop.members), None)
 
     def categories(self) -> list[AnyCategory]:
         """Return all input, side input and output categories, upstream ones first."""
         named = {
             category.name: category
             for processor in self.processors
-            for category in (*processor.inputs(), *processor.side_inputs(), *processor.outputs())
+            for category in (*processor.sources(), *processor.side_inputs(), *processor.outputs())
         }
         return list(named.values())
 
@@ -93,7 +89,7 @@ def _expect_unique(processors: list[type[Processor]]) -> None:
                 f"Processors {twin.__name__} and {processor.__name__} have the same name {processor.name!r} on the bus and "
                 "would share their positions. Declare another `name` for one of them."
             )
-        for category in (*processor.inputs(), *processor.outputs()):
+        for category in (*processor.sources(), *processor.outputs()):
             other = categories.setdefault(category.name, category)
             if other is not category and _shape(other) != _shape(category):
                 raise DeclarationError(
@@ -108,10 +104,11 @@ def _shape(category: AnyCategory) -> tuple[object, ...]:
 
 @dataclass(frozen=True)
 class AppName:
-    """The location of an app: a file, or one processor of it as `shop/app.py:Processor`."""
+    """The location of an app: a file, or one processor of it as `shop/app.py:Processor`; of a clone, `shop/app.py@staging:Processor`."""
 
     path: Path
     processor: str | None = None
+    clone: str | None = None
 
     @staticmethod
     def parse(text: str) -> AppName:
@@ -120,8 +117,18 @@ class AppName:
         Raises:
             AppFileError: no module has this name.
         """
-        app, _, processor = text.partition(":")
-        return AppName(file_of(app), processor or None)
+        named, _, processor = text.partition(":")
+        app, clone = split_clone(named)
+        return AppName(file_of(app), processor or None, clone)
+
+    @property
+    def whole(self) -> AppName:
+        """The name of the app with all of its processors."""
+        return replace(self, processor=None)
+
+    def of(self, processor: type[Processor]) -> AppName:
+        """Return the name of one processor of the app."""
+        return replace(self, processor=processor.__name__)
 
     def load(self) -> App:
         """Import the file and return its app, restricted to the named processor if there is one.
@@ -135,10 +142,13 @@ class AppName:
         name = getattr(module, APPLICATION_NAME, None) or self.path.stem
         app = replace(App.of(name, processors_in(module)), alerts=alerts_in(module))
         expect_processors(app, self.path, _imported_processors(module))
+        if self.clone is not None:
+            app = App.of(f"{name}{CLONE_MARK}{self.clone}", cloned(app.processors, self.clone))
         return app if self.processor is None else replace(app, processors=(app.processor(self.processor),))
 
     def __str__(self) -> str:
-        return f"{self.path}:{self.processor}" if self.processor else str(self.path)
+        app = f"{self.path}{CLONE_MARK}{self.clone}" if self.clone else str(self.path)
+        return f"{app}:{self.processor}" if self.processor else app
 
 
 def expect_processors(app: App, path: Path, elsewhere: str = "") -> None:

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
-from ..errors import DeclarationError
-from ..monoids import Monoid
+from ..errors import DeclarationError, UserCodeError
+from ..monoids import Count, Monoid
 from ..time.watermarks import NEVER_MS
-from ..time.windows import GlobalWindow, Session, Sliding, Window, WindowAssigner
+from ..time.windows import GlobalWindow, Hopping, Session, Sliding, Tumbling, Window, WindowAssigner, WindowAssignment
+from ..user_code import error_in_words, user_traceback
 from ..validation import did_you_mean
-from .categories import AnyCategory
+from ..wording import as_code, counted
+from .categories import AnyCategory, Category
 from .emission import AtCheckpoint, AtWatermark, Emission, OnLate
 from .method_check import Method, check_methods
-from .processor import KeyedProcessor, as_tuple, expect_columns, expect_lateness, key_name
+from .processor import ErrorAction, KeyedProcessor, as_tuple, expect_columns, expect_lateness, key_name, needed_columns
 from .records import fields_of
-from .semantics import expect_pair
+from .semantics import Semantics, expect_pair
 from .stores import LocalStore, RemoteStore, WriteMode
+from .two_phase import TwoPhase
 from .type_parameters import Event, Output, Value
 
 if TYPE_CHECKING:
@@ -46,10 +49,12 @@ class Aggregator(KeyedProcessor, Generic[Event, Value, Output]):
             events, and a category of the input's record type receives them.
         allowed_lateness: how long a complete window still accepts events, in event time.
         store: where the state is: `LocalStore()` or `RemoteStore(…)`.
+        two_phase: aggregate in the buckets of the input first, then combine the partials of each group: `TwoPhase(key=…)`. For groups
+            other than the keys of the input, of which few have most of the events. Default: in one phase, by the key of the input.
         estimates: for composite monoids, the monoid behind each estimated field of the results, such as
             `{"visitors": penstock.monoids.Distinct()}`. `penstock compare` accepts differences within their error. Not needed if the
             monoid itself is a sketch.
-        columns: the fields that `observe_columns` needs, besides the key and the event time. Default: all. Backfills read no other columns.
+        columns: the fields that `observe_columns` needs, besides the key and the event time. Default: all. No other columns are read.
 
     Examples:
         >>> import penstock as ps
@@ -77,6 +82,7 @@ class Aggregator(KeyedProcessor, Generic[Event, Value, Output]):
     late: ClassVar[OnLate | AnyCategory] = OnLate.INTO_WINDOW
     allowed_lateness: ClassVar[timedelta] = timedelta()
     store: ClassVar[LocalStore | RemoteStore] = LocalStore()
+    two_phase: ClassVar[TwoPhase | None] = None
     estimates: ClassVar[Mapping[str, Monoid[Any]]] = {}
     columns: ClassVar[tuple[str, ...] | None] = None
 
@@ -94,12 +100,18 @@ class Aggregator(KeyedProcessor, Generic[Event, Value, Output]):
     @classmethod
     def checks_keys(cls) -> bool:
         """Return whether events of one key must be in one bucket. A remote store with `WriteMode.APPEND` accepts them from any bucket."""
-        return super().checks_keys() and cls.store != RemoteStore(WriteMode.APPEND)
+        return super().checks_keys() and cls.two_phase is None and cls.store != RemoteStore(WriteMode.APPEND)
 
     @classmethod
     def uses_event_time(cls) -> bool:
         """Return whether windows become complete or close."""
         return cls.windows_end()
+
+    @classmethod
+    def is_repeatable(cls) -> bool:
+        """Return whether results also depend on nothing but the events: early results and differences depend on checkpoints."""
+        is_adjusted = isinstance(cls.emit, AtWatermark) and (cls.emit.differences or cls.emit.early is not None)
+        return super().is_repeatable() and not is_adjusted
 
     @classmethod
     def emits_without_input(cls) -> bool:
@@ -129,22 +141,37 @@ class Aggregator(KeyedProcessor, Generic[Event, Value, Output]):
         return event
 
     def observe_columns(self, events: pa.RecordBatch) -> pa.Array[Any]:
-        """Return the observations of many events as an Arrow array. Backfills call it instead of `observe` if it is defined.
+        """Return the observations of many events as an Arrow array. Workers and backfills call it instead of `observe` if it is defined.
 
-        The array contains one observation per event, null for none; tuples are structs and dicts are maps. It must not raise for any event. The
-        backfill compares both methods on the first events of each task. The key of the category must be a field.
+        The array contains one observation per event, null for none; tuples are structs and dicts are maps. It must raise if `observe` raises for
+        one of the events; a worker then calls `observe` for each of them, and a backfill ends. Both methods are compared on the first events of each
+        shard or task. The key of the category must be a field.
 
         Args:
             events: one column per field, or per field in `columns`.
         """
         raise DeclarationError(
-            f"Aggregator {type(self).__name__} does not define `observe_columns`; it was called for {events.num_rows} events."
+            f"Aggregator {type(self).__name__} does not define `observe_columns`; it was called for {counted(events.num_rows, 'event')}."
         )
 
     @classmethod
     def has_columns_step(cls) -> bool:
         """Return whether the class defines `observe_columns`."""
         return cls.observe_columns is not Aggregator.observe_columns
+
+    @classmethod
+    def counts_events(cls) -> bool:
+        """Return whether the value is the number of events, whatever they are."""
+        return type(cls.monoid) is Count and cls.observe is Aggregator.observe
+
+    @classmethod
+    def stream_columns(cls) -> tuple[str, ...] | None:
+        """Return the fields that `observe_columns` needs, and the key; the key alone for the number of events."""
+        key = cls.sources()[0].key
+        by_key = isinstance(key, str) and cls.group_keys is Aggregator.group_keys
+        if not by_key or not (cls.has_columns_step() or cls.counts_events()):
+            return None
+        return needed_columns(cls.sources()[0], cls.columns if cls.has_columns_step() else (), str(key))
 
     def result(self, key: str, window: Window, value: Value) -> Output | None:
         """Return the record to write for a key and window, or None for no record.
@@ -159,11 +186,32 @@ class Aggregator(KeyedProcessor, Generic[Event, Value, Output]):
             f"{window}, {value!r}. Define it, or declare `writes = ()`."
         )
 
+    def group_keys(self, category: AnyCategory, events: Sequence[Event]) -> list[str]:
+        """Return the key of the group of each event: the key of the category."""
+        return category.keys_of(events)
+
+    def windows_of(self, event_times: Sequence[int]) -> WindowAssignment:
+        """Return the windows of each event time (milliseconds since 1970, UTC)."""
+        return self.window.assign(event_times)
+
+    def record_of(self, key: str, window: Window, partial: Any) -> Any:
+        """Return the record to write for the partial of a key and window: the `result` of its value."""
+        return self.result(key, window, self.monoid.value(partial))
+
     @classmethod
     def state_shape(cls) -> str:
         """Return the monoid, the windows and the key."""
         what = f"{cls.monoid!r} in {cls.window!r} by {key_name(cls)}"
         return f"{what}, not yet written" if cls.emit.differences else what
+
+    @classmethod
+    def error_action(cls, error: UserCodeError) -> ErrorAction:
+        """Return how to handle an event whose observation the monoid does not accept, or for which the code of the class raised."""
+        action = super().error_action(error)
+        if user_traceback(error):
+            return action
+        reason = f"{cls.monoid!r} does not accept what {cls.__name__}.observe returned ({error_in_words(error)})"
+        return action._replace(reason=reason)
 
     @classmethod
     def check(cls) -> None:
@@ -178,7 +226,8 @@ class Aggregator(KeyedProcessor, Generic[Event, Value, Output]):
             )
         if not isinstance(monoid, Monoid):
             raise DeclarationError(
-                f"Aggregator {cls.__name__} has no monoid. Declare `monoid = …`, such as `penstock.monoids.Count()`."
+                f"Aggregator {cls.__name__} {'has no monoid' if monoid is None else f'declares `monoid = {as_code(monoid)}`, which is no monoid'}. Nothing was "
+                "read. Declare such as `monoid = penstock.monoids.Count()`."
             )
         if cls.writes and cls.result is Aggregator.result:
             raise DeclarationError(
@@ -187,7 +236,7 @@ class Aggregator(KeyedProcessor, Generic[Event, Value, Output]):
             )
         if len(as_tuple(cls.writes)) > 1:
             raise DeclarationError(
-                f"Aggregator {cls.__name__} writes several categories. Declare one category for its results."
+                f"Aggregator {cls.__name__} writes several categories or sinks. Declare one for its results."
             )
         if cls.writes and cls.store == RemoteStore(WriteMode.APPEND):
             raise DeclarationError(
@@ -196,20 +245,60 @@ class Aggregator(KeyedProcessor, Generic[Event, Value, Output]):
                 "`penstock query`."
             )
         _expect_no_trace_context(cls)
+        _expect_one_store(cls)
         _check_ends(cls)
         _check_estimates(cls)
+        if cls.two_phase is not None:
+            _check_phases(cls, cls.two_phase)
         if cls.has_columns_step():
             _check_columns(cls)
+
+
+def _check_phases(cls: type[Aggregator], declared: TwoPhase) -> None:
+    """Raise DeclarationError for an aggregator that cannot combine partials."""
+    if not isinstance(cls.window, (Tumbling, Hopping, GlobalWindow)):
+        raise DeclarationError(
+            f"Aggregator {cls.__name__} declares `two_phase` and {cls.window!r}. These windows depend on all events of a group, so partials of several buckets "
+            "cannot be combined. Nothing was read. Declare tumbling or hopping windows, or remove `two_phase`."
+        )
+    if not cls.monoid.commutative:
+        raise DeclarationError(
+            f"Aggregator {cls.__name__} declares `two_phase`, but {cls.monoid!r} depends on the order of events, and partials of several buckets have "
+            "none. Nothing was read. Choose a commutative monoid, or remove `two_phase`. For a monoid of your own, declare `commutative = True` if "
+            "`combine(a, b)` equals `combine(b, a)`."
+        )
+    if isinstance(cls.late, Category):
+        raise DeclarationError(
+            f"Aggregator {cls.__name__} declares `two_phase`, and writes late events to {cls.late.name}. A partial no longer contains its events. Nothing was "
+            "read. Declare `late = penstock.OnLate.DROP` or `penstock.OnLate.INTO_WINDOW`, or remove `two_phase`."
+        )
+    category = next((one for one in cls.sources() if one.partitioner is not None and one.key == declared.key), None)
+    if category is not None:
+        raise DeclarationError(
+            f"Aggregator {cls.__name__} declares `two_phase` by {category.key_name}, but this is the key of {category.name}: all events of a group are in one "
+            f"bucket, so two phases would take longer than one. Nothing was read. Remove `two_phase`; or write {category.name} under another key, which "
+            "spreads the events of a group."
+        )
 
 
 def _check_columns(cls: type[Aggregator]) -> None:
     """Raise DeclarationError if `observe_columns` cannot work on the input's columns."""
     expect_columns(cls, "observe_columns", cls.columns)
-    [category] = cls.inputs()
+    [category] = cls.sources()
     if not isinstance(category.key, str):
         raise DeclarationError(
             f"Aggregator {cls.__name__} defines `observe_columns`, but the key of {category.name} is not one field. Remove "
             "`observe_columns`, or declare a field as the key."
+        )
+
+
+def _expect_one_store(cls: type[Aggregator]) -> None:
+    """Raise DeclarationError for a remote state and an exactly-once sink, which no transaction includes both."""
+    if isinstance(cls.store, RemoteStore) and cls.sinks() and cls.output_semantics is Semantics.EXACTLY_ONCE:
+        raise DeclarationError(
+            f"Aggregator {cls.__name__} keeps its state in a remote store, and writes {cls.sinks()[0].name} exactly once, but no transaction includes "
+            "both. Nothing was read. Declare a LocalStore; or write to a category exactly once, and let a stateless processor copy it to the "
+            "sink exactly once."
         )
 
 

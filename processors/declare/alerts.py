@@ -7,9 +7,48 @@ from datetime import timedelta
 from typing import Literal, TypeAlias, get_args
 
 from ..errors import DeclarationError
+from ..validation import did_you_mean, expect_types
 
 AlertSeverity: TypeAlias = Literal["critical", "warning"]
 """The severity of an alert: critical if it needs action now."""
+
+ALERT_METRICS = (
+    "backlog_events",
+    "backlog_bytes",
+    "lag_seconds",
+    "skewed_bucket_lag_seconds",
+    "retention_remaining_share",
+    "events_in_per_second",
+    "events_out_per_second",
+    "bytes_in_per_second",
+    "bytes_out_per_second",
+    "watermark_lag_seconds",
+    "watermark_stall_seconds",
+    "checkpoint_age_seconds",
+    "checkpoint_duration_seconds",
+    "disk_free_share",
+    "lookup_table_rows",
+    "lookup_table_bytes",
+    "lookup_table_unread",
+    "backup_age_seconds",
+    "backup_late",
+    "state_bytes",
+    "dead_letters",
+    "dead_letters_per_second",
+    "dead_letter_share",
+    "late_events",
+    "workers",
+    "workers_silent",
+    "workers_failed",
+    "not_running",
+    "figures_unknown",
+    "crash_looping",
+    "unsupervised",
+    "lost",
+    "restarts",
+    "buckets_unowned",
+)
+"""The metrics of a processor that alert rules may name."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +65,7 @@ class Alert:
         severity: "critical" for an alert that needs action now, else "warning"; receivers route notifications by it.
 
     Raises:
-        DeclarationError: not exactly one limit is declared, the duration is negative, or the severity is unknown.
+        DeclarationError: not exactly one limit is declared, the duration is negative, or the metric or the severity is unknown.
 
     Examples:
         >>> Alert("slow", "lag_seconds", above=600, processors="flight*").limit
@@ -42,6 +81,12 @@ class Alert:
     severity: AlertSeverity = "warning"
 
     def __post_init__(self) -> None:
+        expect_types(f"Alert {self.name!r}", self)
+        if self.metric not in ALERT_METRICS:
+            raise DeclarationError(
+                f"Alert {self.name!r} has the unknown metric {self.metric!r}.{did_you_mean(self.metric, ALERT_METRICS)} No rule was evaluated. "
+                "Declare one of the metrics that docs/operations.md lists."
+            )
         if (self.above is None) == (self.below is None):
             raise DeclarationError(f"Alert {self.name!r} needs exactly one limit. Declare `above` or `below`.")
         if self.duration < timedelta(0):

@@ -4,30 +4,35 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property
 from operator import attrgetter
-from types import UnionType
+from types import MemberDescriptorType, UnionType
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
 
 from msgspec import inspect as shapes
 
 from ..errors import DeclarationError
 from ..time.watermarks import Times
-from ..validation import similar_member
-from .codecs import CodecSpec, Payload, accepts_unions, is_codec_spec
+from ..user_code import error_in_words
+from ..validation import is_function_of, similar_member
+from ..wording import as_code
+from .codecs import CodecSpec, Payload, SplittingCodec, accepts_unions, is_codec_spec
+from .column_events import ColumnEvents
 from .composite_keys import KeyPart, composite_key, content_of_key, joined
 from .event_batch import EventBatch
 from .event_times import EventTimes, EventTimeSource, expect_source
 from .field_paths import FieldPath, find_field
-from .keys import COMPOSITE_CODECS, AnyKeyCodec, InvalidKey, KeyCodec, MessageKeys, is_key_codec
+from .keys import COMPOSITE_CODECS, AnyKeyCodec, InvalidKey, KeyCodec, MessageKeys, NamedKeyFormat, is_key_codec
 from .metadata import metadata_of, payload_of
 from .partitioner import AnyPartitioner, Partitioner, bucket_of, buckets_of
 from .records import AnyRecord, RecordType, fields_of, is_union, members_of, plain, type_name
 from .tombstones import RowDeletion
 
 R = TypeVar("R", bound=AnyRecord)
+AnyEventBatch = EventBatch | ColumnEvents
+EVENT_BATCHES = (EventBatch, ColumnEvents)
 
 CodecName = Literal["json", "avro"]
 _ANY_KEY = "0"
@@ -128,7 +133,7 @@ class Category(Generic[R]):
             raise DeclarationError(f"Category {self.name}: `buckets={self.buckets}` must be at least 1.")
         if self.codec not in ("json", "avro") and not is_codec_spec(self.codec):
             raise DeclarationError(
-                f"Category {self.name}: codec {self.codec!r} is unknown. Use 'json' or 'avro', or an object of penstock.codecs, such as "
+                f"Category {self.name}: codec {as_code(self.codec)} is unknown. Use 'json' or 'avro', or an object of penstock.codecs, such as "
                 "penstock.codecs.MessagePack()."
             )
         self._check_fields()
@@ -148,7 +153,7 @@ class Category(Generic[R]):
         ):
             if not isinstance(given, kinds) or isinstance(given, bool):
                 raise DeclarationError(
-                    f"Category {self.name!r}: {name}={given!r} has the wrong type. Declare {wanted}."
+                    f"Category {as_code(self.name)}: {name}={as_code(given)} has the wrong type. Declare {wanted}."
                 )
         self._check_key_types()
         self._check_topic_types()
@@ -159,25 +164,29 @@ class Category(Generic[R]):
             )
 
     def _check_key_types(self) -> None:
-        if not isinstance(self.key, (str, tuple)) and not callable(self.key):
+        key: object = self.key
+        if not isinstance(key, (str, tuple)) and not is_function_of(key, "record"):
+            field = f' Did you mean `key="{key.__name__}"`?' if isinstance(key, MemberDescriptorType) else ""
             raise DeclarationError(
-                f"Category {self.name!r}: key={self.key!r} has the wrong type. Declare the name of a field, a tuple of several names, or a function "
-                "of the record."
+                f"Category {self.name!r}: key={as_code(self.key)} has the wrong type. Declare the name of a field, a tuple of several names, or a "
+                f"function of the record.{field}"
             )
         if isinstance(self.key, tuple) and (len(self.key) < 2 or not all(isinstance(each, str) for each in self.key)):
             raise DeclarationError(
                 f"Category {self.name!r}: key={self.key!r} is not a tuple of the names of several fields. Declare such as "
                 '`key=("tenant", "id")`; or for one field its name.'
             )
-        if not isinstance(self.partitioner, (Partitioner, type(None))) and not callable(self.partitioner):
+        if not isinstance(self.partitioner, (Partitioner, type(None))) and not is_function_of(
+            self.partitioner, "key", "buckets"
+        ):
             raise DeclarationError(
-                f"Category {self.name!r}: partitioner={self.partitioner!r} has the wrong type. Declare a penstock.Partitioner; a function of the "
+                f"Category {self.name!r}: partitioner={as_code(self.partitioner)} has the wrong type. Declare a penstock.Partitioner; a function of the "
                 f"message key and the number of buckets; or None if it is unknown.{similar_member(Partitioner, self.partitioner)}"
             )
         if not is_key_codec(self.key_codec):
             raise DeclarationError(
-                f"Category {self.name!r}: key_codec={self.key_codec!r} has the wrong type. Declare a penstock.KeyCodec, or "
-                f"penstock.codecs.ConfluentAvro, ConfluentJson or ConfluentProtobuf.{similar_member(KeyCodec, self.key_codec)}"
+                f"Category {self.name!r}: key_codec={as_code(self.key_codec)} has the wrong type. Declare a penstock.KeyCodec, or an object of "
+                f"penstock.codecs: ConfluentAvro(…), ConfluentJson(…), ConfluentProtobuf(…), KeyFields(…) or ConnectKeys(…).{similar_member(KeyCodec, self.key_codec)}"
             )
 
     def _check_topic_types(self) -> None:
@@ -251,9 +260,19 @@ class Category(Generic[R]):
         Raises:
             DeclarationError: the key function raised, or returned no str.
         """
-        if isinstance(events, EventBatch) and events.is_of(self):
+        if isinstance(events, EVENT_BATCHES) and events.is_of(self):
             return events.keys
         return self.computed_keys_of(events)
+
+    def distinct_keys_of(self, events: Sequence[R]) -> Sequence[str]:
+        """Return each key at least once, in the order of its first event.
+
+        Raises:
+            DeclarationError: as above.
+        """
+        if isinstance(events, ColumnEvents) and events.is_of(self) and events.has_keys:
+            return events.key_groups.names
+        return self.keys_of(events)
 
     def computed_keys_of(self, events: Sequence[R]) -> list[str]:
         """Return the same, computed in any case."""
@@ -317,11 +336,10 @@ class Category(Generic[R]):
         With keys in the format of a schema registry, this also needs equal schema ids, which a worker compares when it starts.
         """
         if self.key_parts:
-            # The names are a part of the message key, except in KeyCodec.TEXT.
-            parts = (
-                self.key_parts if self.key_codec is not KeyCodec.TEXT else [part.is_number for part in self.key_parts]
-            )
-            return (self.buckets, self.partitioner, self.key_codec, tuple(parts))
+            # The names are a part of the message key, except in KeyCodec.TEXT and where the key codec names the fields.
+            is_named = self.key_codec is not KeyCodec.TEXT and not isinstance(self.key_codec, NamedKeyFormat)
+            parts = self.key_parts if is_named else tuple(part.is_number for part in self.key_parts)
+            return (self.buckets, self.partitioner, self.key_codec, parts)
         depends_on_type = self.key_codec is KeyCodec.JSON or not isinstance(self.key_codec, KeyCodec)
         return (self.buckets, self.partitioner, self.key_codec, depends_on_type and self.key_is_number)
 
@@ -387,7 +405,7 @@ class Category(Generic[R]):
         Raises:
             InvalidEventTime: an event has no valid event time. Codecs refuse such events.
         """
-        return events.times if isinstance(events, EventBatch) and events.is_of(self) else self.times.of(events)
+        return events.times if isinstance(events, EVENT_BATCHES) and events.is_of(self) else self.times.of(events)
 
     def time_array_of(self, events: Sequence[R]) -> Times:
         """Return the same as an array.
@@ -397,12 +415,14 @@ class Category(Generic[R]):
             OverflowError: an event time has more than 64 bits. Workers reject such events.
         """
         return (
-            events.time_array if isinstance(events, EventBatch) and events.is_of(self) else self.times.array_of(events)
+            events.time_array
+            if isinstance(events, EVENT_BATCHES) and events.is_of(self)
+            else self.times.array_of(events)
         )
 
-    def batch_of(self, events: Sequence[R]) -> EventBatch:
+    def batch_of(self, events: Sequence[R]) -> AnyEventBatch:
         """Return events to process at once."""
-        return events if isinstance(events, EventBatch) and events.is_of(self) else EventBatch(self, events)
+        return events if isinstance(events, EVENT_BATCHES) and events.is_of(self) else EventBatch(self, events)
 
     @property
     def _any_record(self) -> RecordType:
@@ -428,7 +448,16 @@ class Category(Generic[R]):
     def payload(self) -> Payload:
         """The values of its messages, as its codec sees them."""
         key = self.key if isinstance(self.key, str) else None
-        return payload_of(self.name, self._any_record, self.times.field, key, self.key_parts)
+        found = payload_of(self.name, self._any_record, self.times.field, key, self.key_parts)
+        if found.record is self.record:
+            return replace(found, times_of=self.times.of)
+        has_time = found.event_time is not None
+        return replace(found, times_of=EventTimes(self.name, found.record, self.event_time).of) if has_time else found
+
+    @cached_property
+    def splits_messages(self) -> bool:
+        """Whether its messages may contain several records, which then have one offset."""
+        return isinstance(self.codec, CodecSpec) and isinstance(self.codec.open(self.payload), SplittingCodec)
 
     @cached_property
     def key_attribute(self) -> str | None:
@@ -450,7 +479,7 @@ class Category(Generic[R]):
             key = self.key(event)  # type: ignore[operator]  # a function, as keys_of checked
         except Exception as error:
             raise DeclarationError(
-                f"Category {self.name}: its key function raised {type(error).__name__}: {error}, for {event!r}. Every "
+                f"Category {self.name}: its key function raised {error_in_words(error)}, for {event!r}. Every "
                 "event needs a key. Correct the function."
             ) from error
         if not isinstance(key, str):

@@ -5,12 +5,15 @@ A codec decodes whole messages, so that it can use their keys, headers and times
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from .composite_keys import KeyPart
 from .records import AnyRecord
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Headers = Sequence[tuple[str, bytes | None]]
 """The headers of a message in order. A name may occur several times."""
@@ -69,7 +72,7 @@ class Decoded(NamedTuple):
         bad: the messages that did not decode.
     """
 
-    events: list[Any]
+    events: Sequence[Any]
     at: Sequence[int]
     bad: list[Undecodable]
 
@@ -84,6 +87,7 @@ class Payload:
         event_time: the dotted path, in names on the bus, of the field with the event time; None if the values do not contain it.
         key: the name on the bus of the key field; None if the values do not contain it.
         key_parts: the fields of a key of several; empty for other keys.
+        times_of: returns the event time of each record of this type (milliseconds since 1970, UTC); None if the values do not determine it.
     """
 
     category: str
@@ -91,6 +95,7 @@ class Payload:
     event_time: str | None
     key: str | None = None
     key_parts: tuple[KeyPart, ...] = ()
+    times_of: Callable[[Sequence[Any]], Sequence[int]] | None = None
 
 
 @runtime_checkable
@@ -143,6 +148,27 @@ class Codec(Protocol):
 
 
 @runtime_checkable
+class ColumnCodec(Codec, Protocol):
+    """A codec that also decodes to columns, and encodes them."""
+
+    def decode_columns(self, messages: Sequence[Message], names: Sequence[str]) -> pa.RecordBatch | None:
+        """Return some fields of a batch as columns, by their names on the bus.
+
+        Returns:
+            None unless `decode` certainly returns a record with these values for each message.
+        """
+        ...
+
+    def encode_columns(self, columns: pa.RecordBatch) -> list[bytes] | None:
+        """Return the value of a message for each record, as `encode` does; None where the records are needed.
+
+        Args:
+            columns: all fields of the records in the order of their declaration, with values that fit them.
+        """
+        ...
+
+
+@runtime_checkable
 class HeaderCodec(Codec, Protocol):
     """A codec that also writes headers."""
 
@@ -171,6 +197,25 @@ class LimitedCodec(Codec, Protocol):
             InvalidRecord: the format cannot represent a value.
         """
         ...
+
+
+@runtime_checkable
+class SplittingCodec(Codec, Protocol):
+    """A codec whose messages may contain several records. `decode` gets messages that `split` returned, with at most one record each."""
+
+    def split(self, messages: Sequence[Message]) -> Sequence[Message]:
+        """Return a message for each record, in order.
+
+        It has the offset, the key and the other parts of the record's message, and a value that the codec decodes to this record alone. Every
+        message is represented: one without a record, or that cannot be split, is returned unchanged. If no message has several records, the
+        result is `messages` itself.
+        """
+        ...
+
+
+def split_messages(codec: Codec, messages: Sequence[Message]) -> Sequence[Message]:
+    """Return messages with at most one record each. They are the same object if none has several."""
+    return codec.split(messages) if isinstance(codec, SplittingCodec) else messages
 
 
 @runtime_checkable

@@ -5,6 +5,7 @@ record --values of the key fields--> ("a", 3) --> key '["a",3]' --key codec--> m
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -106,13 +107,16 @@ class CompositeTextKeys:
 
 @dataclass(frozen=True)
 class CompositeJsonKeys:
-    """Message keys that are JSON objects with the fields in the declared order, without spaces: `{"tenant":"a","id":3}`."""
+    """Message keys that are JSON objects with the fields in the declared order: `{"tenant":"a","id":3}`."""
 
     parts: tuple[KeyPart, ...]
+    spaces: bool = False
+    """Whether they are written as by Python's `json.dumps`: with spaces after commas and colons, and in ASCII."""
 
     def encode(self, key: str) -> bytes:
         """Return the message key of a key."""
-        return _encode(content_of_key(key, self.parts))
+        content = content_of_key(key, self.parts)
+        return json.dumps(content).encode() if self.spaces else _encode(content)
 
     def decode(self, message_key: bytes) -> str:
         """Return the key of a message key; its fields may be in any order."""

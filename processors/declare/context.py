@@ -53,10 +53,10 @@ class Context(msgspec.Struct, frozen=True, gc=False):
         """
         if not isinstance(at, int):
             raise TypeError(
-                f"Timer {tag!r} is set to {at!r}, which is no int. Give milliseconds since 1970, UTC, such as `context.event_time + 60_000`"
+                f"{_timer(tag)} is set to {at!r}, which is no int. Give milliseconds since 1970, UTC, such as `context.event_time + 60_000`"
             )
         if not NEVER_MS <= at <= FOREVER_MS:
-            raise ValueError(f"Timer {tag!r} is set to {at}, which exceeds 64 bits. Give milliseconds since 1970, UTC.")
+            raise ValueError(f"{_timer(tag)} is set to {at}, which exceeds 64 bits. Give milliseconds since 1970, UTC.")
         self._expected_requests().append((clock, tag, at))
 
     def cancel(self, tag: str = "", *, clock: Clock = Clock.EVENT) -> None:
@@ -86,3 +86,8 @@ class Context(msgspec.Struct, frozen=True, gc=False):
                 "penstock.Stateful. Windows and joins set their own timers."
             )
         return self.requests
+
+
+def _timer(tag: str) -> str:
+    """Return the name of a timer, at the start of a sentence."""
+    return f"The timer {tag!r}" if tag else "The timer"

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from ..errors import DeclarationError
 from ..validation import expect_types
+from ..wording import counted
 
 
 @dataclass(frozen=True)
@@ -103,5 +104,5 @@ class Rejections:
 
     def _describe(self) -> str:
         if self._run >= self._limit.consecutive:
-            return f"the last {self._run:,} events of this bucket in a row"
-        return f"{len(self._recent):,} of the last {self._limit.events:,} events of this bucket"
+            return f"the last {counted(self._run, 'event')} of this bucket in a row"
+        return f"{len(self._recent):,} of the last {counted(self._limit.events, 'event')} of this bucket"

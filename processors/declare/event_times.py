@@ -15,7 +15,8 @@ from msgspec import inspect as shapes
 
 from ..errors import DeclarationError
 from ..time.watermarks import Times
-from ..validation import similar_member
+from ..validation import is_function_of, similar_member
+from ..wording import as_code
 from .field_paths import FieldPath, find_field
 from .record_check import INT_MAX, INT_MIN, SHOWN, InvalidRecord
 from .records import RecordType, members_of, type_name
@@ -203,9 +204,9 @@ def expect_source(category: str, source: object) -> None:
             raise DeclarationError(
                 f"Category {category!r}: event_time={source!r} has the wrong type. Declare the name of a field and a penstock.TimeUnit.{similar_member(TimeUnit, source.unit)}"
             )
-    elif not isinstance(source, str) and not callable(source):
+    elif not isinstance(source, str) and not is_function_of(source, "record"):
         raise DeclarationError(
-            f"Category {category!r}: event_time={source!r} has the wrong type. Declare the name of a field, a penstock.TimeField, or a function "
+            f"Category {category!r}: event_time={as_code(source)} has the wrong type. Declare the name of a field, a penstock.TimeField, or a function "
             "of the record."
         )
 

@@ -29,7 +29,7 @@ def expect_declared(join: type[Processor], first: str, second: str) -> None:
 
 def expect_distinct_records(join: type[Processor]) -> None:
     """Raise DeclarationError if both inputs of the join have the same record type."""
-    first, second = join.inputs()
+    first, second = join.sources()
     if set(first.record_types) & set(second.record_types):
         raise DeclarationError(
             f"Join {join.__name__}: {first.name} and {second.name} have the same record type, which must distinguish them. Derive a "

@@ -11,6 +11,7 @@ from typing import Protocol, runtime_checkable
 import msgspec
 
 from ..errors import DeclarationError
+from ..wording import counted
 from .composite_keys import CompositeJsonKeys, CompositeTextKeys, KeyPart
 
 _SIZES = {"INT32": 4, "INT64": 8}
@@ -78,6 +79,16 @@ class KeyFormat(Protocol):
         Raises:
             DeclarationError: the format cannot represent the keys.
         """
+        ...
+
+
+@runtime_checkable
+class NamedKeyFormat(KeyFormat, Protocol):
+    """A format that names the fields of message keys itself. Categories with equal formats have equal message keys under any names of fields."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the fields in message keys."""
         ...
 
 
@@ -218,5 +229,5 @@ def _canonical_bytes(key: str) -> bytes:
 
 def _decoded_int(message_key: bytes, size: int) -> int:
     if len(message_key) != size:
-        raise ValueError(f"it has {len(message_key)} bytes instead of {size}")
+        raise ValueError(f"it has {counted(len(message_key), 'byte')} instead of {size}")
     return int.from_bytes(message_key, "big", signed=True)

@@ -52,7 +52,8 @@ class MessagePart(Enum):
 
 
 Key: Final = MessagePart.KEY
-"""The key of the message: `str` or `int`, by the `key_codec` of the category, or the `bytes`. Without None, a message without a key does not decode."""
+"""The key of the message: `str` or `int`, by the `key_codec` of the category, or the `bytes`; for a field of a key of several, its part of the key.
+Without None, a message without a key does not decode."""
 Timestamp: Final = MessagePart.TIMESTAMP
 """The timestamp of the message, the producer's or the broker's: `int` (milliseconds since 1970, UTC) or `datetime`."""
 CreateTime: Final = MessagePart.CREATE_TIME

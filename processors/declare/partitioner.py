@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Sequence
 from enum import Enum
-from functools import lru_cache
+from functools import cache, lru_cache
+from pathlib import Path
 from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import DeclarationError
+from ..user_code import error_in_words
+from ..wording import as_code, counted
 
 
 class Partitioner(Enum):
@@ -36,10 +40,10 @@ _M = 0x5BD1E995
 _MASK = 0xFFFFFFFF
 _FNV_OFFSET = 0x811C9DC5
 _FNV_PRIME = 0x01000193
-_FEW = 16
+_FEW = 8
 """Fewer keys are hashed one by one."""
-_LONG = 256
-"""Batches with a longer key (bytes) are hashed one by one."""
+_LIBRARY = Path(__file__).with_name("key_hashes.so")
+"""The compiled `key_hashes.c`; built at the installation if there is a C compiler."""
 
 
 def murmur2(data: bytes) -> int:
@@ -93,63 +97,48 @@ def bucket_of(key: bytes, buckets: int, partitioner: AnyPartitioner = Partitione
         bucket = partitioner(key, buckets)
     except Exception as error:
         raise DeclarationError(
-            f"The partitioner {partitioner!r} raised {type(error).__name__}: {error}, for the key {key!r} and {buckets} buckets. The bucket of the "
+            f"The partitioner {as_code(partitioner)} raised {error_in_words(error)}, for the key {key!r} and {counted(buckets, 'bucket')}. The bucket of the "
             "key is unknown. Correct the function."
         ) from error
     if type(bucket) is not int or not 0 <= bucket < buckets:
         raise DeclarationError(
-            f"The partitioner {partitioner!r} returned {bucket!r} for the key {key!r}. It must return an int from 0 to {buckets - 1}. Correct the "
+            f"The partitioner {as_code(partitioner)} returned {bucket!r} for the key {key!r}. It must return an int from 0 to {buckets - 1}. Correct the "
             "function."
         )
     return bucket
 
 
 def buckets_of(keys: Sequence[bytes], buckets: int, partitioner: AnyPartitioner = Partitioner.MURMUR2) -> list[int]:
-    """Return the bucket of each message key, as `bucket_of` does; vectorised where that is faster.
+    """Return the bucket of each message key, as `bucket_of` does.
 
     Raises:
         DeclarationError: a partitioner function raised, or returned no bucket.
     """
-    vectorised = _VECTORISED.get(partitioner) if isinstance(partitioner, Partitioner) else None
-    if vectorised is None or len(keys) < _FEW or max(map(len, keys)) > _LONG:
+    if not isinstance(partitioner, Partitioner):
         return [bucket_of(key, buckets, partitioner) for key in keys]
-    found: list[int] = (vectorised(keys) % np.uint32(buckets)).tolist()
+    if len(keys) >= _FEW and partitioner in (compiled := _compiled_hashes()):
+        found: list[int] = (_hashes_of(keys, compiled[partitioner]) % np.uint32(buckets)).tolist()
+        return found
+    hash_of = _HASHES[partitioner]
+    return [hash_of(key) % buckets for key in keys]
+
+
+def _hashes_of(keys: Sequence[bytes], compiled: Callable[..., None]) -> UInt32s:
+    sizes, found = np.fromiter(map(len, keys), np.int64, len(keys)), np.empty(len(keys), np.uint32)
+    compiled(b"".join(keys), sizes.ctypes.data, len(keys), found.ctypes.data)
     return found
 
 
-def _murmur2_hashes(keys: Sequence[bytes]) -> UInt32s:
-    lengths = np.fromiter(map(len, keys), np.uint32, len(keys))
-    words = _padded(keys, lengths, 4).view("<u4")
-    hashed = np.uint32(_SEED) ^ lengths
-    for at in range(words.shape[1]):
-        word = words[:, at] * np.uint32(_M)
-        word = (word ^ (word >> np.uint32(24))) * np.uint32(_M)
-        hashed = np.where(lengths // 4 > at, (hashed * np.uint32(_M)) ^ word, hashed)
-    rest = words[np.arange(len(keys)), lengths // 4]
-    hashed = np.where(lengths % 4 > 0, (hashed ^ rest) * np.uint32(_M), hashed)
-    hashed = (hashed ^ (hashed >> np.uint32(13))) * np.uint32(_M)
-    hashed ^= hashed >> np.uint32(15)
-    positive: UInt32s = hashed & np.uint32(0x7FFFFFFF)
-    return positive
-
-
-def _fnv1a_hashes(keys: Sequence[bytes]) -> UInt32s:
-    lengths = np.fromiter(map(len, keys), np.uint32, len(keys))
-    columns = _padded(keys, lengths, 1)
-    hashed = np.full(len(keys), _FNV_OFFSET, np.uint32)
-    for at in range(int(lengths.max())):
-        hashed = np.where(lengths > at, (hashed ^ columns[:, at]) * np.uint32(_FNV_PRIME), hashed)
-    absolute: UInt32s = np.minimum(hashed, ~hashed + np.uint32(1))
-    return absolute
-
-
-def _padded(keys: Sequence[bytes], lengths: UInt32s, unit: int) -> npt.NDArray[np.uint8]:
-    """Return the bytes of each key in one row, with zeros after them up to more than the longest key and a multiple of `unit`."""
-    width = (int(lengths.max()) // unit + 1) * unit
-    return np.frombuffer(b"".join(key.ljust(width, b"\0") for key in keys), np.uint8).reshape(len(keys), width)
-
-
-_VECTORISED: dict[Partitioner, Callable[[Sequence[bytes]], UInt32s]] = {
-    Partitioner.MURMUR2: _murmur2_hashes,
-    Partitioner.FNV1A: _fnv1a_hashes,
-}
+@cache
+def _compiled_hashes() -> dict[Partitioner, Callable[..., None]]:
+    """Return the compiled hash functions; none where they were not compiled."""
+    try:
+        # It keeps the lock of the interpreter: the calls are short, and to get the lock again can take milliseconds.
+        library = ctypes.PyDLL(str(_LIBRARY))
+    except OSError:
+        return {}
+    found = {Partitioner.MURMUR2: library.penstock_murmur2, Partitioner.FNV1A: library.penstock_fnv1a}
+    for function in found.values():
+        function.restype = None
+        function.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p]
+    return dict(found)

@@ -8,19 +8,29 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeAlias, overload
 
 from ..errors import DeclarationError, UserCodeError
-from ..time.watermarks import NEVER_MS, Confidence, Watermark
+from ..monoids.base import Monoid
+from ..time.watermarks import NEVER_MS, Confidence, UpstreamWatermark, Watermark
 from ..time.windows import MILLISECOND, GlobalWindow, Hopping, Session, Sliding, Tumbling
 from ..user_code import error_reason
 from ..validation import did_you_mean, expect_types, is_library_class, validate_declaration
+from ..wording import as_code, counted
 from .categories import MAX_NAME, AnyCategory, Category, is_legal_name
 from .dead_letter_limit import DeadLetterLimit
-from .emission import OnLate
+from .emission import AtCheckpoint, AtWatermark, OnLate
+from .flat_records import flat_fields
 from .method_check import expect_synchronous_resources
 from .records import fields_of
+from .retries import Retry, RetryChain, expect_retryable
 from .semantics import Semantics
+from .sinks import Sink, expect_repeatable, expect_sinks
+from .stores import LocalStore, RemoteStore
+from .two_phase import TwoPhase
+
+Destination: TypeAlias = AnyCategory | Sink
+"""Where a processor writes outputs."""
 
 
 class ErrorPolicy(Enum):
@@ -98,8 +108,17 @@ _OPTIONS_OF_KINDS = {
     "concurrency": _Elsewhere(
         (int,), "its kind processes one event after the other", "penstock.Stateless with an `async def process`"
     ),
+    "monoid": _Elsewhere((Monoid,), "its kind combines no observations", "penstock.Aggregator"),
+    "emit": _Elsewhere(
+        (AtCheckpoint, AtWatermark), "its kind writes outputs when it returns them", "penstock.Aggregator"
+    ),
+    "two_phase": _Elsewhere((TwoPhase,), "its kind combines no partials", "penstock.Aggregator"),
+    "store": _Elsewhere((LocalStore, RemoteStore), "its kind has no choice of a store", "penstock.Aggregator"),
+    "late": _Elsewhere((OnLate,), "for its kind no event is late", "penstock.Stateful, Windowed or Aggregator"),
+    "tombstones": _Elsewhere((bool,), "its kind receives no tombstones", "penstock.Stateless or penstock.Stateful"),
     "ordered": _Elsewhere((bool,), "its kind processes events as they arrive", "penstock.Stateful"),
     "state": _Elsewhere((type,), "its kind keeps no state of this type", "penstock.Stateful"),
+    "schedules": _Elsewhere((dict,), "its kind saves no state with its firings", "penstock.Stateful"),
 }
 _LONGEST_NAME = MAX_NAME - len(".dead_letter_marks")
 """The longest name of a processor: its categories have longer ones."""
@@ -110,13 +129,14 @@ class Processor(ABC):
 
     Class attributes:
         reads: the input category; or a tuple of categories with the same keys and the same number of buckets.
-        writes: the output category; a tuple of categories; or () for none. Each output goes to the category of its type, or to the one that
-            `To` names.
+        feedback: those of the inputs through which outputs of the processor return to it, directly or through other processors: they close a loop.
+        writes: the output category; a sink, such as `penstock.sinks.PostgresTable`; a tuple of both; or () for none. Each output goes to the
+            category or sink of its type, or to the one that `To` names.
         name: the name on the bus (consumer group, dead letters) and on disk. Default: the name of the class in snake_case.
         output_semantics: how often each output appears after a failure.
         checkpoint: when to save a checkpoint.
         on_undecodable: what to do with a message that does not decode.
-        on_error: what to do with an event for which the processor raises.
+        on_error: what to do with an event for which the processor raises: an `ErrorPolicy`, or a `Retry` that tries again later.
         on_missing_event_time: what to do with a message without an event time.
         max_future: how far an event time may lie after the arrival of the event on the bus. None disables the check, and the check of the unit.
         on_future_event: what to do with an event further in the future, which would advance the watermark too far. Also applies to an
@@ -130,6 +150,7 @@ class Processor(ABC):
         trace_context: whether an output has the trace context (the headers `traceparent` and `tracestate`) of the event whose processing
             returned it; with `--traces`, the context of the event's span. For stateless and stateful processors without `ordered`.
         sql_query: the SQL query that the processor works for, as written; empty for a processor in Python.
+        cloned_from: the processor that this one is a clone of, under another name and with other categories; None for all others.
 
     Class attributes of processors with state:
         state_semantics: how often each event counts in the state after a failure.
@@ -142,7 +163,8 @@ class Processor(ABC):
     """
 
     reads: ClassVar[AnyCategory | tuple[AnyCategory, ...]]
-    writes: ClassVar[AnyCategory | tuple[AnyCategory, ...]] = ()
+    feedback: ClassVar[AnyCategory | tuple[AnyCategory, ...]] = ()
+    writes: ClassVar[Destination | tuple[Destination, ...]] = ()
     name: ClassVar[str]
     state_semantics: ClassVar[Semantics] = Semantics.EXACTLY_ONCE
     output_semantics: ClassVar[Semantics] = Semantics.AT_LEAST_ONCE
@@ -151,7 +173,7 @@ class Processor(ABC):
     compaction_safe: ClassVar[bool] = False
     checkpoint: ClassVar[CheckpointInterval] = CheckpointInterval()
     on_undecodable: ClassVar[ErrorPolicy] = ErrorPolicy.DEAD_LETTER
-    on_error: ClassVar[ErrorPolicy] = ErrorPolicy.STOP
+    on_error: ClassVar[ErrorPolicy | Retry] = ErrorPolicy.STOP
     on_missing_event_time: ClassVar[ErrorPolicy] = ErrorPolicy.STOP
     max_future: ClassVar[timedelta | None] = timedelta(days=1)
     on_future_event: ClassVar[ErrorPolicy] = ErrorPolicy.DEAD_LETTER
@@ -161,6 +183,8 @@ class Processor(ABC):
     max_output_delay: ClassVar[timedelta] = timedelta()
     trace_context: ClassVar[bool] = False
     sql_query: ClassVar[str] = ""
+    cloned_from: ClassVar[type[Processor] | None] = None
+    _retry_chain: ClassVar[RetryChain | None] = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -187,14 +211,79 @@ class Processor(ABC):
         return "[…]"
 
     @classmethod
-    def inputs(cls) -> tuple[AnyCategory, ...]:
-        """Return the categories that the processor reads."""
+    def sources(cls) -> tuple[AnyCategory, ...]:
+        """Return the categories that the processor declares in `reads`."""
         return as_tuple(cls.reads)
+
+    @classmethod
+    def feedback_inputs(cls) -> tuple[AnyCategory, ...]:
+        """Return the sources that close a loop."""
+        names = {category.name for category in as_tuple(cls.feedback)}
+        return tuple(category for category in cls.sources() if category.name in names)
+
+    @classmethod
+    def inputs(cls) -> tuple[AnyCategory, ...]:
+        """Return the categories that a worker reads: the sources, and the categories of events that wait for a retry."""
+        return (*cls.sources(), *cls.retry_categories())
+
+    @classmethod
+    def retry_categories(cls) -> tuple[AnyCategory, ...]:
+        """Return the categories of events that wait for a retry, by attempt."""
+        chain = cls.retry_chain()
+        return () if chain is None else chain.categories
+
+    @classmethod
+    def retry_chain(cls) -> RetryChain | None:
+        """Return the retries of its events; None without any. The same object at each call, since batches recognise their category."""
+        if not isinstance(cls.on_error, Retry):
+            return None
+        source, retry = cls.sources()[0], cls.on_error
+        known: RetryChain | None = cls.__dict__.get("_retry_chain")
+        if known is None or not known.is_of(cls.name, source, retry):
+            known = RetryChain.of(cls.name, source, retry)
+            cls._retry_chain = known
+        return known
+
+    @classmethod
+    def retried_in(cls, category: AnyCategory, error: UserCodeError) -> AnyCategory | None:
+        """Return where an event waits for its next attempt after an exception; None if there is none.
+
+        Args:
+            category: the category of the event.
+            error: the exception.
+        """
+        chain = cls.retry_chain()
+        return chain.next_after(category.name) if chain is not None and chain.retry.covers(error) else None
+
+    @classmethod
+    def destinations(cls) -> tuple[Destination, ...]:
+        """Return the categories and sinks that the processor writes."""
+        return as_tuple(cls.writes)
 
     @classmethod
     def outputs(cls) -> tuple[AnyCategory, ...]:
         """Return the categories that the processor writes."""
-        return as_tuple(cls.writes)
+        return tuple(destination for destination in cls.destinations() if not isinstance(destination, Sink))
+
+    @classmethod
+    def sinks(cls) -> tuple[Sink, ...]:
+        """Return the sinks that the processor writes."""
+        return tuple(destination for destination in cls.destinations() if isinstance(destination, Sink))
+
+    @classmethod
+    def is_repeatable(cls) -> bool:
+        """Return whether reading the events again produces the same state and the same outputs.
+
+        It does if everything follows from the events of one bucket, in order. The interleaving of several inputs, idle inputs, upstream
+        watermarks and the time of day differ each time.
+        """
+        follows_upstream = cls.uses_event_time() and isinstance(cls.watermark, UpstreamWatermark)
+        return cls.deterministic and len(cls.inputs()) == 1 and not follows_upstream
+
+    @classmethod
+    def written_categories(cls) -> tuple[AnyCategory, ...]:
+        """Return the outputs, and the categories of events that wait for a retry."""
+        return (*cls.outputs(), *cls.retry_categories())
 
     @classmethod
     def side_inputs(cls) -> tuple[AnyCategory, ...]:
@@ -210,6 +299,11 @@ class Processor(ABC):
     def reads_tombstones(cls, category: AnyCategory) -> bool:  # noqa: ARG003 - it is a matter of the category for some
         """Return whether a message of `category` with a key and no value is a deletion. Otherwise, it does not decode."""
         return False
+
+    @classmethod
+    def stream_columns(cls) -> tuple[str, ...] | None:
+        """Return the fields that workers pass to the processor as columns, by their names on the bus; None if it processes records."""
+        return None
 
     @classmethod
     def checks_keys(cls) -> bool:
@@ -248,36 +342,58 @@ class Processor(ABC):
             DeclarationError: the declaration cannot work; the message contains the fix.
         """
         validate_declaration(cls, Processor)
+        if not any(
+            is_library_class(base) for base in cls.__mro__ if base is not Processor and issubclass(base, Processor)
+        ):
+            raise DeclarationError(
+                f"{cls.__name__} is derived from penstock.Processor, which is the base of all kinds and processes nothing. Nothing was read. Derive it from "
+                "penstock.Stateless, Stateful, Windowed, Aggregator or a join."
+            )
         if not is_legal_name(cls.name, _LONGEST_NAME):
             raise DeclarationError(
                 f"Processor {cls.__name__}: its name {cls.name!r} cannot be part of the names of topics and folders. Nothing was read. Declare "
                 f"`name = \"…\"` with only letters, digits, '.', '_' and '-', at most {_LONGEST_NAME}."
             )
         _expect_no_option_of_other_kinds(cls)
-        if not hasattr(cls, "reads") or not cls.inputs():
+        if not hasattr(cls, "reads") or not cls.sources():
             raise DeclarationError(
                 f"Processor {cls.__name__} has no input. Declare `reads = some_category` on the class."
             )
-        for category in cls.inputs() + cls.outputs():
+        for category in cls.sources() + cls.outputs() + as_tuple(cls.feedback):
             expect_category(cls, category)
-        if len({category.buckets for category in cls.inputs()}) > 1:
-            counts = ", ".join(f"{category.name} has {category.buckets}" for category in cls.inputs())
+        _expect_feedback_is_read(cls)
+        if isinstance(cls.on_error, Retry):
+            expect_retryable(cls.__name__, cls.sources(), cls.on_error, has_sinks=bool(cls.sinks()))
+            cls._expect_retries()
+        if len({category.buckets for category in cls.sources()}) > 1:
+            counts = ", ".join(
+                f"{category.name} has {counted(category.buckets, 'bucket')}" for category in cls.sources()
+            )
             raise DeclarationError(
-                f"Processor {cls.__name__} reads categories that are not co-partitioned: {counts} buckets. Events of one "
+                f"Processor {cls.__name__} reads categories that are not co-partitioned: {counts}. Events of one "
                 "key would be in different buckets. Declare the same number of buckets, or add a penstock.Repartition before one input."
             )
-        records = [record for category in cls.outputs() for record in category.record_types]
+        records = [record for destination in cls.destinations() for record in destination.record_types]
         if not cls.routes_outputs() and len(set(records)) < len(records):
             raise DeclarationError(
                 f"Processor {cls.__name__} writes several categories of the same record type, but the type of an output "
                 "selects its category. Derive a record type for each."
             )
-        names = [category.name for category in cls.outputs()]
+        names = [destination.name for destination in cls.destinations()]
         if len(set(names)) < len(names):
             raise DeclarationError(
-                f"Processor {cls.__name__} declares an output category twice: {', '.join(names)}. Declare it once."
+                f"Processor {cls.__name__} declares an output twice: {', '.join(names)}. Declare it once."
             )
+        expect_sinks(cls)
         _expect_clusters(cls)
+
+    @classmethod
+    def _expect_retries(cls) -> None:
+        """Raise DeclarationError unless its kind can retry events with its semantics."""
+        raise DeclarationError(
+            f"Processor {cls.__name__} declares `on_error = penstock.Retry(…)`, but its kind cannot try an event again later. Nothing was read. Let a "
+            "penstock.Stateless or penstock.Stateful make the call that may fail, and read its output here."
+        )
 
     @classmethod
     def min_batch(cls) -> int:
@@ -309,15 +425,16 @@ class KeyedProcessor(Processor):
         return cls.key_check
 
     @classmethod
-    def outputs(cls) -> tuple[AnyCategory, ...]:
-        """Return the categories that the processor writes, including the category of late events."""
-        return super().outputs() + ((cls.late,) if isinstance(cls.late, Category) else ())
+    def destinations(cls) -> tuple[Destination, ...]:
+        """Return the categories and sinks that the processor writes, including the category of late events."""
+        return super().destinations() + ((cls.late,) if isinstance(cls.late, Category) else ())
 
     @classmethod
     def check(cls) -> None:
         """Also check `open`, `close`, the partitioners of the inputs and the category of late events."""
         super().check()
         expect_synchronous_resources(cls)
+        expect_repeatable(cls)
         if cls.checks_keys():
             _expect_partitioners(cls)
         if isinstance(cls.late, Category) and any(category.record != cls.late.record for category in cls.inputs()):
@@ -325,6 +442,17 @@ class KeyedProcessor(Processor):
                 f"Processor {cls.__name__} sends late events to {cls.late.name}, a category of {cls.late.record_name}. Declare a category "
                 "with the record type of the input."
             )
+
+
+def _expect_feedback_is_read(cls: type[Processor]) -> None:
+    """Raise DeclarationError for a feedback category that is no input."""
+    read = {category.name for category in cls.sources()}
+    unread = next((category.name for category in as_tuple(cls.feedback) if category.name not in read), None)
+    if unread is not None:
+        raise DeclarationError(
+            f"Processor {cls.__name__} declares `feedback` with {unread}, which it does not read. Nothing was read. Add {unread} to its inputs, or remove it "
+            "from `feedback`."
+        )
 
 
 def _expect_clusters(cls: type[Processor]) -> None:
@@ -372,12 +500,12 @@ def expect_columns(cls: type[Processor], step: str, columns: tuple[str, ...] | N
     Raises:
         DeclarationError: one of these conditions fails.
     """
-    if len(cls.inputs()) > 1 or len(cls.outputs()) > 1:
+    if len(cls.sources()) > 1 or len(cls.outputs()) > 1:
         raise DeclarationError(
             f"Processor {cls.__name__} defines `{step}`, which needs one input and at most one output, but it reads or writes several categories. "
             f"Remove `{step}`; backfills then process event by event."
         )
-    [category] = cls.inputs()
+    [category] = cls.sources()
     known = fields_of(category.record)
     unknown = [name for name in columns or () if name not in known]
     if unknown:
@@ -387,8 +515,27 @@ def expect_columns(cls: type[Processor], step: str, columns: tuple[str, ...] | N
         )
 
 
-def as_tuple(categories: AnyCategory | tuple[AnyCategory, ...]) -> tuple[AnyCategory, ...]:
-    """Return one or several categories as a tuple."""
+def needed_columns(category: AnyCategory, columns: tuple[str, ...] | None, *further: str) -> tuple[str, ...] | None:
+    """Return the fields of an input that a columnar step needs in the stream, with the event time; None if it has no such columns.
+
+    Args:
+        category: the input.
+        columns: the declared fields; None for all.
+        further: other fields that are needed.
+    """
+    fields, time = flat_fields(category.record), category.times.column
+    if fields is None or time is None:
+        return None
+    names = [field.name for field in fields] if columns is None else columns
+    return tuple(dict.fromkeys([*names, *further, time]))
+
+
+@overload
+def as_tuple(categories: AnyCategory | tuple[AnyCategory, ...]) -> tuple[AnyCategory, ...]: ...
+@overload
+def as_tuple(categories: Destination | tuple[Destination, ...]) -> tuple[Destination, ...]: ...
+def as_tuple(categories: Destination | tuple[Destination, ...]) -> tuple[Destination, ...]:
+    """Return one or several categories or sinks as a tuple."""
     return categories if isinstance(categories, tuple) else (categories,)
 
 
@@ -413,9 +560,11 @@ def expect_lateness(owner: type[Processor], allowed: timedelta) -> None:
 def expect_category(owner: type[Processor], value: object) -> None:
     """Raise DeclarationError if `value` is not a category."""
     if not isinstance(value, Category):
-        several = " Write several categories as a tuple, with parentheses." if isinstance(value, (list, set)) else ""
+        advice = " Write several categories as a tuple, with parentheses." if isinstance(value, (list, set)) else ""
+        if isinstance(value, type) and issubclass(value, Sink):
+            advice = f" Did you mean an object, `{value.__name__}(…)`, instead of the class?"
         raise DeclarationError(
-            f"Processor {owner.__name__}: {value!r} is not a category. Declare a penstock.Category.{several}"
+            f"Processor {owner.__name__}: {as_code(value)} is not a category. Nothing was read. Declare a penstock.Category.{advice}"
         )
 
 

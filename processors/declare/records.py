@@ -16,6 +16,7 @@ from msgspec import inspect as shapes
 from ..errors import DeclarationError
 from ..models.conversion import ModelRecord, is_model, shape_of
 from ..validation import is_class
+from ..wording import as_code
 
 EventTime: TypeAlias = Annotated[int, msgspec.Meta(extra={"unit": "ms since 1970, UTC"})]
 """The type of an event time: milliseconds since 1970, UTC."""
@@ -158,7 +159,7 @@ def _expect_record(candidate: object) -> None:
     if is_class(candidate) and (issubclass(candidate, Record) or is_model(candidate)):
         return
     if not is_class(candidate):
-        raise DeclarationError(f"{candidate!r} is not a record type: it is no class. {_USE_RECORD}")
+        raise DeclarationError(f"{as_code(candidate)} is not a record type: it is no class. {_USE_RECORD}")
     reason = _refusal_of(candidate)
     if reason is not None:
         raise DeclarationError(f"{candidate.__qualname__} is not a record type: {reason}")

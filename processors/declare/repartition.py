@@ -26,15 +26,15 @@ class Repartition(Stateless):
         """Also check that there is one output of the input's record type, whose keys are in other buckets."""
         super().check()
         outputs = cls.outputs()
-        records = {category.record for category in cls.inputs()}
-        if len(outputs) != 1 or records != {outputs[0].record}:
+        records = {category.record for category in cls.sources()}
+        if len(cls.destinations()) != 1 or not outputs or records != {outputs[0].record}:
             read = ", ".join(sorted(map(type_name, records)))
             raise DeclarationError(
                 f"Repartition {cls.__name__} copies its input. Declare `writes` as one category of the input's record type ({read})."
             )
         same = [
             category.name
-            for category in cls.inputs()
+            for category in cls.sources()
             if (category.key, category.partitioning) == (outputs[0].key, outputs[0].partitioning)
         ]
         if same:

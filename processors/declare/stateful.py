@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, ClassVar, Generic, get_origin
 
 import msgspec
@@ -11,14 +12,17 @@ from msgspec import inspect as shapes
 
 from ..errors import DeclarationError
 from ..models.conversion import is_model, struct_of
+from ..time.schedules import Cron, Firing, Interval, Schedule
 from ..time.timers import Timer
+from ..validation import is_library_class
+from ..wording import as_code
 from .categories import AnyCategory, Category
 from .context import Context
 from .emission import OnLate
 from .method_check import Method, check_methods
 from .processor import ErrorPolicy, KeyedProcessor, key_name
 from .records import class_within, is_mutable_record, type_name
-from .semantics import expect_pair
+from .semantics import Semantics, expect_pair
 from .tombstones import expect_own_process
 from .type_parameters import Event, Output, State
 
@@ -26,6 +30,7 @@ _BY = " by "
 _METHODS = {
     "process": Method(("event", "state", "context"), "state, […]"),
     "on_timer": Method(("timer", "state", "context"), "state, […]"),
+    "on_schedule": Method(("firing", "states"), "[…]", may_yield=True),
 }
 _IN = " in "
 """Separates the windows in the description of aggregator state; no type name contains it."""
@@ -42,6 +47,8 @@ class Stateful(KeyedProcessor, Generic[Event, State, Output]):
             equal times then arrive in a fixed order, so outputs depend on the events alone.
         tombstones: whether `process` receives a message with a key and a null value, as a `Tombstone`; its event time is the message's
             timestamp. Otherwise, it does not decode.
+        schedules: times of day at which `on_schedule` is called for each shard, by name: `penstock.Cron` or `penstock.Interval`. With
+            `deterministic = False`.
         late: for ordered processors, what to do with late events: `OnLate.DROP`, or a category of the input's record type.
 
     Examples:
@@ -65,6 +72,7 @@ class Stateful(KeyedProcessor, Generic[Event, State, Output]):
     """Whether the state contains only events, whose values were validated on reading. True for joins."""
     ordered: ClassVar[bool] = False
     tombstones: ClassVar[bool] = False
+    schedules: ClassVar[Mapping[str, Schedule]] = MappingProxyType({})
     late: ClassVar[OnLate | AnyCategory] = OnLate.DROP
 
     @abstractmethod
@@ -95,6 +103,20 @@ class Stateful(KeyedProcessor, Generic[Event, State, Output]):
             f"{type(self).__name__} does not define `on_timer`; it was called for {timer}, {state!r}, {context}."
         )
 
+    def on_schedule(self, firing: Firing, states: Iterable[tuple[str, State]]) -> Iterable[Output]:
+        """Return or yield outputs when a schedule fires.
+
+        Each shard fires its schedules itself. The firing and its outputs belong to one checkpoint, so they are repeated or lost after a
+        failure as the semantics define.
+
+        Args:
+            firing: the schedule, its time and the shard.
+            states: each key of the shard that has a state, and the state, in order of keys. Iterate over it once, within this call.
+        """
+        raise DeclarationError(
+            f"{type(self).__name__} does not define `on_schedule`; it was called for {firing}, {states}."
+        )
+
     @classmethod
     def reads_tombstones(cls, category: AnyCategory) -> bool:  # noqa: ARG003 - of any input
         """Return whether the class declares it."""
@@ -117,8 +139,8 @@ class Stateful(KeyedProcessor, Generic[Event, State, Output]):
 
     @classmethod
     def emits_without_input(cls) -> bool:
-        """Return whether it has timers or buffers events."""
-        return cls.has_timers() or cls.ordered
+        """Return whether it has timers or schedules, or buffers events."""
+        return cls.has_timers() or bool(cls.schedules) or cls.ordered
 
     @classmethod
     def can_drop_late(cls) -> bool:
@@ -152,6 +174,18 @@ class Stateful(KeyedProcessor, Generic[Event, State, Output]):
         return theirs[0] != ours[0] and theirs[1:] == ours[1:] and _IN not in theirs[0]
 
     @classmethod
+    def _expect_retries(cls) -> None:
+        """Raise DeclarationError for windows and joins, and for semantics with which a waiting event could count twice or not at all."""
+        if next(filter(is_library_class, cls.__mro__)) is not Stateful:
+            super()._expect_retries()
+        if {cls.state_semantics, cls.output_semantics} != {Semantics.EXACTLY_ONCE}:
+            raise DeclarationError(
+                f"Stateful processor {cls.__name__} retries events (`on_error = penstock.Retry(…)`), which needs state and outputs exactly once: with "
+                "other semantics, an event that waits could be counted twice, or never. Nothing was read. Declare `output_semantics = "
+                "penstock.Semantics.EXACTLY_ONCE` and keep `state_semantics`."
+            )
+
+    @classmethod
     def result_form(cls) -> str:
         """Return what `process` returns: the next state, and outputs."""
         return _METHODS["process"].returns
@@ -167,7 +201,13 @@ class Stateful(KeyedProcessor, Generic[Event, State, Output]):
             raise DeclarationError(
                 f"Stateful processor {cls.__name__} has no state type. Declare `state = …`, the type of the state of a key."
             )
+        if not (isinstance(cls.state, type) or get_origin(cls.state)):
+            raise DeclarationError(
+                f"Stateful processor {cls.__name__}: `state = {as_code(cls.state)}` is no type. Nothing was read. Declare the type of the state of a key, "
+                "such as `state = float`; before its first event, a key has the state None."
+            )
         _check_order(cls)
+        _check_schedules(cls)
         container = get_origin(cls.state) or cls.state
         if container in (list, dict, set):
             raise DeclarationError(
@@ -184,7 +224,7 @@ class Stateful(KeyedProcessor, Generic[Event, State, Output]):
             _expect_encodable(cls.saved_type())
         except (TypeError, NameError) as error:
             raise DeclarationError(
-                f"Stateful processor {cls.__name__}: a state of type {cls.state!r} cannot be saved: {error}. Declare a frozen "
+                f"Stateful processor {cls.__name__}: a state of type {as_code(cls.state)} cannot be saved: {error}. Declare a frozen "
                 "Record or a plain type."
             ) from error
 
@@ -195,6 +235,39 @@ def _expect_encodable(kind: Any) -> None:
     foreign = class_within(shapes.type_info(kind), lambda found: not (is_model(found) and struct_of(found)))
     if foreign is not None:
         raise TypeError(f"{foreign.__name__} is neither a record nor a plain type")
+
+
+def _check_schedules(cls: type[Stateful]) -> None:
+    """Raise DeclarationError for schedules that cannot fire."""
+    own = cls.on_schedule is not Stateful.on_schedule
+    if own and not cls.schedules:
+        raise DeclarationError(
+            f"Stateful processor {cls.__name__} defines `on_schedule`, but no schedule fires. Nothing was read. Declare `schedules = "
+            "{'daily': ps.Cron('0 6 * * *')}`."
+        )
+    if not cls.schedules:
+        return
+    given = dict[object, object](cls.schedules.items())
+    if not all(isinstance(name, str) and name and isinstance(of, (Cron, Interval)) for name, of in given.items()):
+        raise DeclarationError(
+            f"Stateful processor {cls.__name__}: `schedules = {dict(cls.schedules)!r}` is no mapping of names to schedules. Nothing was read. "
+            "Declare `schedules = {'daily': ps.Cron('0 6 * * *')}`, or a ps.Interval."
+        )
+    if not own:
+        raise DeclarationError(
+            f"Stateful processor {cls.__name__} declares schedules, but nothing to do when they fire. Nothing was read. Define `def "
+            "on_schedule(self, firing, states):`, which returns outputs."
+        )
+    if is_library_class(next(base for base in cls.__mro__ if "process" in vars(base))):
+        raise DeclarationError(
+            f"{cls.__name__} declares schedules, but its kind keeps windows or events as its state. Nothing was read. Declare the schedules on a "
+            "penstock.Stateful, which may read the same categories."
+        )
+    if cls.deterministic:
+        raise DeclarationError(
+            f"Stateful processor {cls.__name__}: schedules fire by the time of day, so reading the same events again may produce other outputs. "
+            "Nothing was read. Declare `deterministic = False`; a changelog then preserves its state."
+        )
 
 
 def _check_order(cls: type[Stateful]) -> None:
@@ -218,8 +291,8 @@ def _check_order(cls: type[Stateful]) -> None:
             f"Stateful processor {cls.__name__}: with `ordered`, an event is processed long after its message was read, so its trace context is not "
             "available. Nothing was read. Declare `trace_context = False`, or read the header into a field with penstock.metadata.Header."
         )
-    if cls.ordered and cls.on_error is ErrorPolicy.DEAD_LETTER:
+    if cls.ordered and cls.on_error is not ErrorPolicy.STOP:
         raise DeclarationError(
-            f"Stateful processor {cls.__name__}: with `ordered`, an event is processed long after its message was read, so it cannot become a "
-            "dead letter. Declare `on_error = penstock.ErrorPolicy.STOP`, or handle the error in `process`."
+            f"Stateful processor {cls.__name__}: with `ordered`, an event is processed long after its message was read, so it can neither become a "
+            "dead letter nor be retried. Declare `on_error = penstock.ErrorPolicy.STOP`, or handle the error in `process`."
         )

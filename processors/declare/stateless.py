@@ -10,9 +10,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
 from ..errors import DeclarationError
 from ..event_loop import EventLoop, Outcome
-from .categories import AnyCategory
+from ..validation import is_library_class
+from ..wording import counted
+from .categories import AnyCategory, Category
+from .flat_records import flat_fields
 from .method_check import Method, check_methods, is_async
-from .processor import Processor, expect_columns
+from .processor import Destination, Processor, expect_columns, needed_columns
+from .semantics import Semantics
 from .tombstones import expect_own_process, with_tombstones
 from .type_parameters import Event, Output
 
@@ -24,7 +28,7 @@ class Stateless(Processor, Generic[Event, Output]):
     """Maps each event to outputs, without state. `Stateless[Event, Output]` names the record types for type checkers.
 
     Class attributes:
-        columns: the fields that `process_columns` needs. Default: all. Backfills read no other columns.
+        columns: the fields that `process_columns` needs. Default: all. No other columns are read.
         concurrency: the greatest number of concurrent calls of an `async def process`.
         tombstones: whether `process` receives a message with a key and a null value, as a `Tombstone`. Otherwise, it does not decode.
 
@@ -57,16 +61,16 @@ class Stateless(Processor, Generic[Event, Output]):
         """
 
     def process_columns(self, events: pa.RecordBatch) -> pa.RecordBatch | pa.Table:
-        """Return the outputs of many events as columns. Backfills call it instead of `process` if it is defined.
+        """Return the outputs of many events as columns. Workers and backfills call it instead of `process` if it is defined.
 
-        It must return the outputs of `process`, in order, and must not raise for any event. The backfill compares both methods on the first events
-        of each task.
+        It must return the outputs of `process`, in order, and raise if `process` raises for one of the events; a worker then calls `process` for
+        each of them, and a backfill ends. Both methods are compared on the first events of each shard or task.
 
         Args:
             events: one column per field, or per field in `columns`.
         """
         raise DeclarationError(
-            f"Stateless {type(self).__name__} does not define `process_columns`; it was called for {events.num_rows} events."
+            f"Stateless {type(self).__name__} does not define `process_columns`; it was called for {counted(events.num_rows, 'event')}."
         )
 
     @classmethod
@@ -85,6 +89,13 @@ class Stateless(Processor, Generic[Event, Output]):
         return cls.process_columns is not Stateless.process_columns
 
     @classmethod
+    def stream_columns(cls) -> tuple[str, ...] | None:
+        """Return the fields that `process_columns` needs; None where an output needs its event, or its format has limits of its own."""
+        if not cls.has_columns_step() or cls.trace_context or not all(map(_takes_columns, cls.destinations())):
+            return None
+        return needed_columns(cls.sources()[0], cls.columns) if cls.destinations() else None
+
+    @classmethod
     def check(cls) -> None:
         """Also check the columns and `process`."""
         super().check()
@@ -95,8 +106,23 @@ class Stateless(Processor, Generic[Event, Output]):
                 f"Stateless {cls.__name__}: `concurrency = {cls.concurrency}` must be at least 1. Nothing was read. Declare the number of calls of "
                 "`process` that may run at the same time."
             )
+        own = {name for base in cls.__mro__ if not is_library_class(base) for name in vars(base)}
+        if {"process", "concurrency"} <= own and not is_async(cls.process):
+            raise DeclarationError(
+                f"Stateless {cls.__name__} declares `concurrency = {cls.concurrency}`, but its `process` is no `async def`, so events are processed one after "
+                "the other. Nothing was read. Write `async def process(self, event):`, or remove `concurrency`."
+            )
         if cls.has_columns_step():
             expect_columns(cls, "process_columns", cls.columns)
+
+    @classmethod
+    def _expect_retries(cls) -> None:
+        """Raise DeclarationError if a waiting event could be lost."""
+        if cls.output_semantics is Semantics.AT_MOST_ONCE:
+            raise DeclarationError(
+                f"Stateless {cls.__name__} declares outputs at most once, so a failure would also lose events that wait for a retry. Nothing was read. "
+                "Declare `output_semantics` as penstock.Semantics.AT_LEAST_ONCE or EXACTLY_ONCE, or no `penstock.Retry`."
+            )
 
     @classmethod
     def min_batch(cls) -> int:
@@ -143,6 +169,16 @@ class Stateless(Processor, Generic[Event, Output]):
         loop = EventLoop(type(self).__name__)
         weakref.finalize(self, loop.close)  # test drivers and Spark's workers close no processor
         return loop
+
+
+def _takes_columns(destination: Destination) -> bool:
+    """Return whether every flat record with finite numbers is a valid output."""
+    return (
+        isinstance(destination, Category)
+        and destination.codec == "json"
+        and destination.times.column is not None
+        and flat_fields(destination.record) is not None
+    )
 
 
 class BatchOutcomes:

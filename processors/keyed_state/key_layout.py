@@ -6,6 +6,7 @@ key, or window start and key      a state, or the value of a window; neither beg
 0xFF "E" key                      the event-time timers of a key
 0xFF "h" time, identifier         a buffered event, or the partial of a key and time
 0xFF "r" start, key               the due time of a pending early result
+0xFF "s" name                     the last firing of a schedule
 0xFF "t" time, key                a chunk of a key's history, for sliding windows
 0xFF "w" … and 0xFF "W" …         wall-clock timers, as "e" and "E"
 """
@@ -22,6 +23,7 @@ EVENT_TIMERS = ENGINE_PREFIX + b"e"
 EVENT_TIMERS_OF = ENGINE_PREFIX + b"E"
 BUFFERED_EVENTS = ENGINE_PREFIX + b"h"
 EARLY_RESULTS = ENGINE_PREFIX + b"r"
+SCHEDULES = ENGINE_PREFIX + b"s"
 SLIDING_VALUES = ENGINE_PREFIX + b"t"
 WALL_TIMERS = ENGINE_PREFIX + b"w"
 WALL_TIMERS_OF = ENGINE_PREFIX + b"W"

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from .changes import Changes, StateReader
 from .key_layout import ENGINE_PREFIX
+from .state_cache import STATE_CACHE
 
 CACHE_BYTES = 16 * 2**20
-"""The memory for the values of one shard, in bytes."""
+"""The memory for the values of one shard, in bytes; less if the shards of the process exceed their budget together."""
 
 _ENTRY_BYTES = 200
 """The approximate memory of an entry besides its key and value."""
@@ -32,6 +33,7 @@ class WindowValues:
         self._recent: dict[bytes, bytes] = {}
         self._older: dict[bytes, bytes] = {}
         self._recent_bytes = 0
+        self._older_bytes = 0
         self._complete_from: bytes | None = None
         """All values of the windows with these starts, and later ones, are in memory; None if unknown."""
 
@@ -60,11 +62,13 @@ class WindowValues:
             if value is not None:
                 self._recent[key] = value
                 self._recent_bytes += len(key) + len(value) + _ENTRY_BYTES
-        if self._recent_bytes > self._limit_bytes // 2:
+        is_over_budget = STATE_CACHE.must_forget(self, self._recent_bytes + self._older_bytes)
+        if is_over_budget or self._recent_bytes > self._limit_bytes // 2:
             self._forget_older()
 
     def _forget_older(self) -> None:
-        forgotten, self._older, self._recent, self._recent_bytes = self._older, self._recent, {}, 0
+        forgotten, self._older, self._recent = self._older, self._recent, {}
+        self._older_bytes, self._recent_bytes = self._recent_bytes, 0
         newest = max((key for key in forgotten if key not in self._older), default=None)
         if newest is not None and self._complete_from is not None and newest >= self._complete_from:
             self._complete_from = _following(newest[:_START_BYTES])

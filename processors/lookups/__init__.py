@@ -10,7 +10,15 @@ from .category_table import CategoryTable
 from .lookup import LookupEnvironment, LookupMetrics, OnUnreachable
 from .lookup_join import LookupJoin, OnMiss
 from .memory_table import MemoryTable
-from .protocols import InvalidRow, LookupClient, LookupRefused, LookupSource, LookupUnreachable, PreloadedTable
+from .protocols import (
+    InvalidRow,
+    LookupClient,
+    LookupRefused,
+    LookupSource,
+    LookupUnreachable,
+    PreloadedTable,
+    TableSize,
+)
 
 __all__ = [
     "Cached",
@@ -27,4 +35,5 @@ __all__ = [
     "OnMiss",
     "OnUnreachable",
     "PreloadedTable",
+    "TableSize",
 ]

@@ -9,6 +9,9 @@ from ..declare.categories import AnyCategory, Category
 from ..errors import DeclarationError
 from .protocols import LookupRefused
 
+DEFAULT_LIMIT_BYTES = 256 * 1024**2
+"""The default limit of a table, for small data that every worker needs."""
+
 
 @dataclass(frozen=True)
 class CategoryTable:
@@ -18,17 +21,25 @@ class CategoryTable:
 
     Args:
         category: the category, compacted or with all its events retained.
+        max_bytes: the limit for the messages that contain the rows. The rows of a worker need a multiple of it in memory. A larger table stops the worker.
 
     Raises:
-        DeclarationError: `category` is no category.
+        DeclarationError: `category` is no category, or the limit is no positive int.
     """
 
     category: AnyCategory
+    max_bytes: int = DEFAULT_LIMIT_BYTES
 
     def __post_init__(self) -> None:
         if not isinstance(self.category, Category):
             raise DeclarationError(
                 f"CategoryTable({self.category!r}): the argument is no category. Pass the category whose records are the rows."
+            )
+
+        limit: object = self.max_bytes
+        if type(limit) is not int or limit < 1:
+            raise DeclarationError(
+                f"CategoryTable of {self.category.name}: max_bytes={limit!r} is no positive int. Declare the limit in bytes, such as 512 * 1024**2."
             )
 
     def open(self) -> NoReturn:

@@ -16,8 +16,9 @@ from typing import Any
 
 from ..errors import Deferred, Halted, PenstockError
 from ..retry import OutageLog, backoff
+from ..wording import counted
 from .cache import Cache, Cached, NoCache
-from .protocols import InvalidRow, LookupClient, LookupSource, LookupUnreachable, PreloadedTable
+from .protocols import InvalidRow, LookupClient, LookupSource, LookupUnreachable, PreloadedTable, TableSize
 
 _LOG = logging.getLogger("penstock.lookups")
 
@@ -57,6 +58,7 @@ class LookupMetrics:
         requests: successful requests.
         failed_requests: requests without an answer.
         failed_loads: failed reloads of a preloaded table.
+        table: the size of a preloaded table; None for other sources.
     """
 
     keys: int = 0
@@ -65,11 +67,20 @@ class LookupMetrics:
     requests: int = 0
     failed_requests: int = 0
     failed_loads: int = 0
+    table: TableSize | None = None
 
     def __str__(self) -> str:
+        table = (
+            ""
+            if self.table is None
+            else f"; a table of {counted(self.table.rows, 'row')}, {counted(self.table.unread, 'message')} behind"
+        )
+        return f"{self._requests()}{table}"
+
+    def _requests(self) -> str:
         return (
-            f"{self.keys:,} keys looked up ({self.cached:,} cached, {self.missing:,} without a row), {self.requests:,} requests, "
-            f"{self.failed_requests:,} failed requests, {self.failed_loads:,} failed table loads"
+            f"{counted(self.keys, 'key')} looked up ({self.cached:,} cached, {self.missing:,} without a row), {counted(self.requests, 'request')}, "
+            f"{counted(self.failed_requests, 'failed request')}, {counted(self.failed_loads, 'failed table load')}"
         )
 
 
@@ -167,7 +178,7 @@ class Lookup:
     def _on_answer(self) -> None:
         self.metrics.requests += 1
         if isinstance(self._client, PreloadedTable):
-            self.metrics.failed_loads = self._client.failed_loads
+            self.metrics.failed_loads, self.metrics.table = self._client.failed_loads, self._client.size
         self._pauses = None
         outage_s = self._outage.end()
         if outage_s is not None:

@@ -19,6 +19,8 @@ from ..declare.processor import ErrorAction
 from ..declare.stateless import Stateless
 from ..declare.type_parameters import Event, Output, Row
 from ..errors import DeclarationError, PenstockError, UserCodeError
+from ..validation import type_in_words
+from ..wording import as_code
 from .cache import Cached
 from .category_table import CategoryTable
 from .lookup import Lookup, LookupEnvironment, LookupMetrics, OnUnreachable, valid_row
@@ -192,9 +194,11 @@ class LookupJoin(Stateless[Event, Output], Generic[Event, Row, Output]):
     @classmethod
     def check(cls) -> None:
         """Also check the source, `key_of`, `join` and the options."""
-        if not callable(getattr(getattr(cls, "source", None), "open", None)):
+        source: object = getattr(cls, "source", None)
+        if isinstance(source, type) or not callable(getattr(source, "open", None)):
+            found = "no source of rows" if source is None else f"`source = {as_code(source)}` is no source of rows"
             raise DeclarationError(
-                f"LookupJoin {cls.__name__}: no source of rows. Declare `source = …`: a CategoryTable, CsvTable, ParquetTable, PostgresTable, "
+                f"LookupJoin {cls.__name__}: {found}. Nothing was read. Declare `source = …`: a CategoryTable, CsvTable, ParquetTable, PostgresTable, "
                 "RedisTable or MemoryTable, or any LookupSource."
             )
         super().check()
@@ -212,5 +216,5 @@ class LookupJoin(Stateless[Event, Output], Generic[Event, Row, Output]):
         for name, kind in (("cache", Cached | None), ("on_miss", OnMiss), ("on_unreachable", OnUnreachable)):
             if not isinstance(getattr(cls, name), kind):
                 raise DeclarationError(
-                    f"LookupJoin {cls.__name__}: `{name} = {getattr(cls, name)!r}` has the wrong type. Nothing was read. Declare {kind}."
+                    f"LookupJoin {cls.__name__}: `{name} = {as_code(getattr(cls, name))}` has the wrong type. Nothing was read. Declare {type_in_words(kind)}."
                 )

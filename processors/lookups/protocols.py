@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ..errors import PenstockError
 
@@ -52,8 +52,27 @@ class LookupSource(Protocol):
         ...
 
 
+class TableSize(NamedTuple):
+    """The size and the age of a table in memory.
+
+    Args:
+        rows: the number of rows.
+        size_bytes: the size of the messages that contain them.
+        unread: the number of messages that had arrived at the last check and were not applied then; 0 for an up-to-date table.
+    """
+
+    rows: int
+    size_bytes: int
+    unread: int
+
+
 class PreloadedTable(ABC):
     """A client that keeps all rows in memory. The engine does not cache its rows again."""
+
+    @property
+    def size(self) -> TableSize | None:
+        """The size of the table; None if it is unknown."""
+        return None
 
     @property
     @abstractmethod

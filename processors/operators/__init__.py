@@ -45,15 +45,15 @@ __all__ = [
 ]
 
 
-def open_operator(processor: Processor, saved: StateReader) -> Operator:
-    """Return the operator that runs one shard of `processor` over its saved state."""
+def open_operator(processor: Processor, saved: StateReader, number: int = 0) -> Operator:
+    """Return the operator that runs one shard of `processor`, by its number, over its saved state."""
     match processor:
         case Stateless():
             return StatelessOperator(processor, saved)
         case Stateful() if processor.ordered:
-            return OrderedDeliveryOperator(processor, saved)
+            return OrderedDeliveryOperator(processor, saved, number)
         case Stateful():
-            return StatefulOperator(processor, saved)
+            return StatefulOperator(processor, saved, number=number)
         case Aggregator():
             return _aggregator_operator(processor, saved)
         case _:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -11,15 +11,21 @@ import msgspec
 
 from ..declare.aggregator import Aggregator
 from ..declare.categories import AnyCategory
+from ..declare.column_events import ColumnEvents
 from ..declare.processor import ErrorPolicy
 from ..errors import USER_CODE_ERRORS, ProcessorFailed, UserCodeError
 from ..keyed_state.changes import Changes, SavedValues, StateReader
 from ..keyed_state.key_layout import encode_window_keys
 from ..keyed_state.window_values import WindowValues
-from ..monoids import BrokenLaw, Count, Monoid, check_laws
+from ..monoids import BrokenLaw, Monoid, check_laws
 from ..time.shard_time import ShardTime
-from ..time.windows import Window, WindowAssignment
+from ..time.timestamp_validation import nearest_datetime
+from ..time.watermarks import Times
+from ..time.windows import GLOBAL_WINDOW_START_MS, Tumbling, Window, WindowAssignment
+from ..user_code import error_in_words
 from .base import CheckpointResult, Rejected, StepResult, late_among, processed_count, time_of
+from .column_folds import MISSING, count_groups, fold_groups, slot_groups
+from .column_steps import ObservedColumns, plain
 
 UNSAVEABLE = (TypeError, ValueError, OverflowError)
 """Errors of a monoid that cannot encode a partial."""
@@ -43,7 +49,8 @@ class PartialFolder:
     def __init__(self, processor: Aggregator) -> None:
         self._processor = processor
         self._laws_checked = False
-        self._counts_events = type(processor.monoid) is Count and type(processor).observe is Aggregator.observe
+        self._counts_events = processor.counts_events()
+        self._columns = ObservedColumns(processor) if processor.has_columns_step() else None
         self._writes_dead_letters = processor.on_error is ErrorPolicy.DEAD_LETTER
         self.panes: dict[int, dict[str, Any]] = {}
 
@@ -53,9 +60,52 @@ class PartialFolder:
         """Fold events into their windows. Return the rejected events; with `stop_at_error`, fold only up to the first one."""
         if not self._laws_checked:
             self._check_laws(events)
+        if isinstance(events, ColumnEvents):
+            rejected = self._fold_columns(events, keys, assignment, stop_at_error=stop_at_error)
+            if rejected is not None:
+                return rejected
         if self._counts_events and self._count(keys, assignment):
             return []
-        observe, monoid, panes = self._processor.observe, self._processor.monoid, self.panes
+        return self._fold_each(events, self._processor.observe, keys, assignment, stop_at_error=stop_at_error)
+
+    def _fold_columns(
+        self, events: ColumnEvents, keys: Sequence[str], assignment: WindowAssignment, *, stop_at_error: bool
+    ) -> list[Rejected] | None:
+        """Fold columns of events as `fold` does; None if they must be folded event by event."""
+        observed = None if self._columns is None else self._columns.of(events)
+        if observed is None:
+            if self._counts_events:
+                found = slot_groups(events.key_groups, assignment, None)
+                self._put(found.slots, count_groups(found.groups, self._partials(found.slots)))
+                return []
+            return None
+        has_value = None if not observed.null_count else observed.is_valid().to_numpy(zero_copy_only=False)
+        found = slot_groups(events.key_groups, assignment, has_value)
+        observations = observed if found.rows is None else observed.take(found.rows)
+        partials = fold_groups(self._processor.monoid, observations, found.groups, self._partials(found.slots))
+        if partials is None:
+            return self._fold_each(plain(observed), _itself, keys, assignment, stop_at_error=stop_at_error)
+        self._put(found.slots, partials)
+        return []
+
+    def _partials(self, slots: Sequence[Slot]) -> list[Any]:
+        empty: dict[str, Any] = {}
+        return [self.panes.get(start, empty).get(key, MISSING) for key, start in slots]
+
+    def _put(self, slots: Sequence[Slot], partials: Sequence[Any]) -> None:
+        for (key, start), partial in zip(slots, partials, strict=True):
+            self.panes.setdefault(start, {})[key] = partial
+
+    def _fold_each(
+        self,
+        events: Sequence[Any],
+        observe: Callable[[Any], Any],
+        keys: Sequence[str],
+        assignment: WindowAssignment,
+        *,
+        stop_at_error: bool,
+    ) -> list[Rejected]:
+        monoid, panes = self._processor.monoid, self.panes
         lift, fold = monoid.lift, monoid.fold
         rejected: list[Rejected] = []
         observed, observation = -1, None
@@ -114,6 +164,10 @@ class PartialFolder:
         return {(key, start): partial for start, pane in panes.items() for key, partial in pane.items()}
 
 
+def _itself(observation: Any) -> Any:
+    return observation
+
+
 def expect_saveable(monoid: Monoid[Any], observation: Any) -> None:
     """Raise OverflowError if the monoid cannot save a number of the observation."""
     try:
@@ -155,7 +209,7 @@ def encoded_partial(processor: Aggregator, key: str, window: Window, partial: An
         return processor.monoid.encode(partial)
     except UNSAVEABLE as error:
         raise ProcessorFailed(
-            f"{type(processor).__name__} cannot save the partial of key {key!r} in {window}, aggregated by "
+            f"{type(processor).__name__} cannot save the partial of key {key!r} in {_in_words(window)}, aggregated by "
             f"{processor.monoid!r}: {error}. Integers in a saved partial have 64 bits at most. Nothing of this checkpoint was saved. Return "
             "smaller numbers or floats from `observe`, or text for large integers from the monoid's `dump`, and start again. If single "
             "observations are too large, declare `on_error = penstock.ErrorPolicy.DEAD_LETTER`."
@@ -180,12 +234,18 @@ class AggregatorOperator:
 
     def feed(self, category: AnyCategory, events: Sequence[Any], *, stop_at_error: bool) -> StepResult:
         """Fold the events of one bucket, in order."""
-        keys, times = category.keys_of(events), category.time_array_of(events)
-        assignment = self._processor.window.assign(category.event_times_of(events))
+        keys, times = self._processor.group_keys(category, events), category.time_array_of(events)
+        assignment = self._windows(times)
         self._prepare(keys, assignment)
         rejected = self._folding.fold(events, keys, assignment, stop_at_error=stop_at_error)
         before_ms, times = self.time.low_ms, times[: processed_count(events, rejected, stop_at_error=stop_at_error)]
         return StepResult([], rejected, late_among(times, self.time.observe(category.name, times), before_ms))
+
+    def _windows(self, times: Times) -> WindowAssignment:
+        window = self._processor.window
+        if isinstance(window, Tumbling) and type(self._processor).windows_of is Aggregator.windows_of:
+            return window.assign(times)  # it computes with arrays
+        return self._processor.windows_of(times.tolist())
 
     def _prepare(self, keys: Sequence[str], assignment: WindowAssignment) -> None:
         """Prepare the partials of these keys and windows for folding."""
@@ -267,11 +327,11 @@ def results(processor: Aggregator, values: Mapping[Slot, Any]) -> list[Any]:
     if not processor.writes:
         return []
     windows = {start: processor.window.window(start) for start in {start for _, start in values}}
-    result, value_of = processor.result, processor.monoid.value
+    record_of = processor.record_of
     records: list[Any] = []
     for (key, start), partial in values.items():
         try:
-            record = result(key, windows[start], value_of(partial))
+            record = record_of(key, windows[start], partial)
         except USER_CODE_ERRORS as error:
             raise _result_failed(processor, key, windows[start], error) from error
         if record is not None:
@@ -288,7 +348,7 @@ def results_of(processor: Aggregator, key: str, window: Window, value: Any) -> l
     if not processor.writes:
         return []
     try:
-        record = processor.result(key, window, processor.monoid.value(value))
+        record = processor.record_of(key, window, value)
     except USER_CODE_ERRORS as error:
         raise _result_failed(processor, key, window, error) from error
     return [] if record is None else [record]
@@ -296,6 +356,12 @@ def results_of(processor: Aggregator, key: str, window: Window, value: Any) -> l
 
 def _result_failed(processor: Aggregator, key: str, window: Window, error: UserCodeError) -> ProcessorFailed:
     return ProcessorFailed(
-        f"{type(processor).__name__}.result raised {type(error).__name__}: {error}, for key {key!r} in {window}. "
+        f"{type(processor).__name__}.result raised {error_in_words(error)}, for key {key!r} in {_in_words(window)}. "
         "Nothing of this checkpoint was saved. Correct the processor and start it again."
     )
+
+
+def _in_words(window: Window) -> str:
+    if window.start == GLOBAL_WINDOW_START_MS:
+        return "the global window"
+    return f"the window from {nearest_datetime(window.start).isoformat()} to {nearest_datetime(window.end).isoformat()}"

@@ -14,10 +14,6 @@ from ..keyed_state.changes import Changes, StateReader
 from ..time.shard_time import ShardTime
 from ..time.watermarks import Times
 
-CACHED_KEYS = 100_000
-"""The number of keys whose states a stateful shard keeps decoded between checkpoints."""
-
-
 NO_EVENT = -1
 """The cause of an output that no event caused: the output of a timer."""
 
@@ -43,7 +39,7 @@ class StepResult(NamedTuple):
             `trace_context`.
     """
 
-    outputs: list[Any]
+    outputs: Sequence[Any]
     rejected: list[Rejected]
     late: int = 0
     dropped: int = 0
@@ -99,7 +95,8 @@ class Operator(Protocol):
 
 def time_of(processor: Processor, saved: StateReader) -> ShardTime:
     """Return the event time of a shard, as its processor declares it."""
-    return ShardTime(processor.watermark, [category.name for category in processor.inputs()], saved)
+    inputs = [category.name for category in processor.sources()]
+    return ShardTime(processor.watermark, inputs, saved, [category.name for category in processor.feedback_inputs()])
 
 
 def processed_count(events: Sequence[Any], rejected: Sequence[Rejected], *, stop_at_error: bool) -> int:

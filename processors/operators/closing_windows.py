@@ -107,10 +107,10 @@ class ClosingWindowsOperator:
 
     def feed(self, category: AnyCategory, events: Sequence[Any], *, stop_at_error: bool) -> StepResult:
         """Fold the events of one bucket, in order. Between them, write complete windows and remove closed ones."""
-        keys, times = category.keys_of(events), category.event_times_of(events)
+        keys, times = self._processor.group_keys(category, events), category.event_times_of(events)
         mark, before_ms = self.time.mark(category.name), self.time.low_ms
         lows = [before_ms, *self.time.observe(category.name, times).tolist()]  # before each event, and after the last
-        self._schedule.add(self._processor.window.assign(times).starts, before_ms)
+        self._schedule.add(self._processor.windows_of(times).starts, before_ms)
         outputs: list[Any] = []
         rejected: list[Rejected] = []
         begin = dropped = 0
@@ -131,7 +131,7 @@ class ClosingWindowsOperator:
 
     def _split_late(self, times: Sequence[int], lows: Sequence[int]) -> tuple[WindowAssignment, list[int]]:
         """Return the open windows of the events, and the indices of events whose windows are all closed."""
-        assignment, is_closed = self._processor.window.assign(times), self._schedule.is_closed
+        assignment, is_closed = self._processor.windows_of(times), self._schedule.is_closed
         if not assignment.starts or not is_closed(min(assignment.starts), lows[-1]):
             return assignment, []
         pairs = [(row, start) for row, start in zip(*assignment, strict=True) if not is_closed(start, lows[row])]

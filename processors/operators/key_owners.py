@@ -1,6 +1,6 @@
 """The key that owns an entry of a shard's saved state.
 
-States, windows, timers, buffered events and histories belong to one key each. Only the event time belongs to the whole shard.
+States, windows, timers, buffered events and histories belong to one key each. The event time and the schedules belong to the whole shard.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _decode_buffered = msgspec.msgpack.Decoder(tuple[int, msgspec.Raw]).decode
 
 def entry_key_reader(processor: type[Processor]) -> EntryKeyReader:
     """Return the function that finds the owner of each entry in a processor's saved state."""
-    readers = {**_engine_readers(processor), key_layout.EVENT_TIMES: _no_key}
+    readers = {**_engine_readers(processor), key_layout.EVENT_TIMES: _no_key, key_layout.SCHEDULES: _no_key}
     in_window = issubclass(processor, Aggregator) and not processor.windows_follow_events()
     own_reader = _key_of_window if in_window else _whole_entry
 

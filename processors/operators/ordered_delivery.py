@@ -26,6 +26,7 @@ from ..models.conversion import decode_model, encode_model
 from ..time.shard_time import OrderedTime
 from ..time.timer_schedule import ScheduledEntry, TimerSchedule
 from ..time.timers import Timer
+from ..user_code import error_in_words
 from .base import CheckpointResult, StepResult, late_among, time_of
 from .stateful import StatefulOperator
 
@@ -49,9 +50,10 @@ class OrderedDeliveryOperator:
     Args:
         processor: an ordered processor.
         saved: the shard's state.
+        number: the number of the shard.
     """
 
-    def __init__(self, processor: Stateful, saved: StateReader) -> None:
+    def __init__(self, processor: Stateful, saved: StateReader, number: int) -> None:
         self._writes_late = isinstance(processor.late, Category)
         self._name = type(processor).__name__
         self._inputs = processor.inputs()
@@ -61,7 +63,7 @@ class OrderedDeliveryOperator:
         ]
         self._buffer = TimerSchedule(key_layout.BUFFERED_EVENTS, saved)
         self.time = time_of(processor, saved)
-        self._operator = StatefulOperator(processor, saved, OrderedTime(self.time.low_ms))
+        self._operator = StatefulOperator(processor, saved, OrderedTime(self.time.low_ms), number)
 
     def feed(self, category: AnyCategory, events: Sequence[Any], *, stop_at_error: bool) -> StepResult:  # noqa: ARG002 - events raise at delivery
         """Buffer the events of one bucket, and deliver the events that the low watermark has passed.
@@ -103,7 +105,7 @@ class OrderedDeliveryOperator:
                 outputs += result.outputs
                 if result.rejected:
                     raise self._failed(events[result.rejected[0].at], result.rejected[0].error)
-        return outputs + self._operator.advance(dict.fromkeys(self._numbers, low_ms), ()).outputs
+        return [*outputs, *self._operator.advance(dict.fromkeys(self._numbers, low_ms), ()).outputs]
 
     def _take(self, low_ms: int) -> list[ScheduledEntry]:
         entries: list[ScheduledEntry] = []
@@ -119,7 +121,7 @@ class OrderedDeliveryOperator:
 
     def _failed(self, event: Any, error: UserCodeError) -> ProcessorFailed:
         return ProcessorFailed(
-            f"{self._name} raised {type(error).__name__}: {error}, for the buffered event {event!r}. Nothing of this checkpoint was "
+            f"{self._name} raised {error_in_words(error)}, for the buffered event {event!r}. Nothing of this checkpoint was "
             f"saved, and the event stays in the buffer. Correct {self._name} and start it again."
         )
 
@@ -132,7 +134,7 @@ class OrderedDeliveryOperator:
         return self._operator.timers_of(key)
 
     def tick(self, now_ms: int) -> StepResult:
-        """Fire the wall-clock timers that are due."""
+        """Fire the wall-clock timers and the schedules that are due."""
         return self._operator.tick(now_ms)
 
     def drain(self) -> CheckpointResult:

@@ -21,11 +21,12 @@ from ..declare.processor import ErrorPolicy
 from ..errors import USER_CODE_ERRORS
 from ..keyed_state import key_layout
 from ..keyed_state.changes import Changes, StateReader
+from ..keyed_state.state_cache import STATE_CACHE, SizeEstimate
 from ..time.shard_time import OrderedTime, ShardTime
 from ..time.timer_schedule import TimerSchedule
 from ..time.windows import Session, Window
 from .aggregator import encoded_partial, expect_saveable, results_of
-from .base import CACHED_KEYS, CheckpointResult, Rejected, StepResult, late_among, time_of
+from .base import CheckpointResult, Rejected, StepResult, late_among, time_of
 
 _ENTRY = b"\x01"
 _encode = msgspec.msgpack.Encoder().encode
@@ -62,6 +63,7 @@ class SessionOperator:
         self._writes_dead_letters = processor.on_error is ErrorPolicy.DEAD_LETTER
         self._open: dict[str, list[OpenSession]] = {}
         self._changed: set[str] = set()
+        self._sizes = SizeEstimate()
         self._ends = TimerSchedule(key_layout.EVENT_TIMERS, saved)
         self.time = time or time_of(processor, saved)
 
@@ -129,7 +131,9 @@ class SessionOperator:
 
     def _load(self, keys: Iterable[str]) -> None:
         missing = [key for key in dict.fromkeys(keys) if key not in self._open]
-        for key, saved in zip(missing, self._saved.fetch([key.encode() for key in missing]), strict=True):
+        found = self._saved.fetch([key.encode() for key in missing])
+        self._sizes.add(found)
+        for key, saved in zip(missing, found, strict=True):
             self._open[key] = decode_sessions(self._processor, saved)
 
     def advance(self, upstream: Mapping[str, int], idle: Collection[str]) -> StepResult:
@@ -144,7 +148,8 @@ class SessionOperator:
         """Return the changes since the last drain."""
         changes: Changes = {key.encode(): self._encoded(key, self._open[key]) for key in self._changed}
         self._changed.clear()
-        if len(self._open) > CACHED_KEYS:
+        self._sizes.add(changes.values())
+        if STATE_CACHE.must_forget(self, self._sizes.of(len(self._open))):
             self._open.clear()
         return CheckpointResult([], changes | self._ends.drain() | self.time.drain())
 

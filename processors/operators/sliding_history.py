@@ -17,13 +17,12 @@ import msgspec
 
 from ..keyed_state import key_layout
 from ..keyed_state.changes import Changes, StateReader
+from ..keyed_state.state_cache import ENTRY_BYTES, STATE_CACHE
 from ..monoids import Monoid
 from .sliding_aggregate import SlidingAggregate
 
 CHUNK_VALUES = 64
 """The number of values in a chunk, and the maximum in a tail."""
-CACHED_VALUES = 500_000
-"""The maximum number of decoded values of a shard between checkpoints."""
 
 Value = tuple[int, bytes]
 """An event time, and the encoded partial of its events."""
@@ -109,7 +108,8 @@ class SlidingHistory:
             self._shorten(key, written)
         changes, self._removed = self._removed | written, {}
         self._changed.clear()
-        if sum(1 + len(history.aggregate) for history in self._histories.values()) > CACHED_VALUES:
+        values = sum(1 + len(history.aggregate) for history in self._histories.values())
+        if STATE_CACHE.must_forget(self, values * ENTRY_BYTES):
             self._histories.clear()
         return changes
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from heapq import merge
 from itertools import repeat
+from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -16,14 +18,20 @@ from ..declare.stateful import Stateful
 from ..declare.tombstones import with_tombstones
 from ..errors import USER_CODE_ERRORS, ProcessorFailed
 from ..keyed_state.changes import Changes, StateReader
+from ..keyed_state.key_layout import ENGINE_PREFIX
+from ..keyed_state.state_cache import STATE_CACHE, SizeEstimate
 from ..models.conversion import decode_model, encode_model
+from ..time.schedules import Firing, ScheduledFirings
 from ..time.shard_time import OrderedTime, ShardTime
 from ..time.timers import Clock, Due, Timer, Timers
 from ..user_code import error_reason
-from .base import CACHED_KEYS, NO_EVENT, CheckpointResult, Rejected, StepResult, late_among, time_of
+from .base import NO_EVENT, CheckpointResult, Rejected, StepResult, late_among, time_of
 
 CHECKED_AT_ONCE = 1_000
 """The number of states that a checkpoint validates in one call, as one MessagePack array."""
+
+SCANNED_AT_ONCE = 1_000
+"""The number of states per read of all states."""
 
 
 class StatefulOperator:
@@ -33,9 +41,12 @@ class StatefulOperator:
         processor: the processor.
         saved: the shard's state.
         time: the shard's event time. Default: as the processor declares.
+        number: the number of the shard.
     """
 
-    def __init__(self, processor: Stateful, saved: StateReader, time: ShardTime | OrderedTime | None = None) -> None:
+    def __init__(
+        self, processor: Stateful, saved: StateReader, time: ShardTime | OrderedTime | None = None, number: int = 0
+    ) -> None:
         self._processor = processor
         self._process = with_tombstones(processor.process) if processor.tombstones else processor.process
         self._name = type(processor).__name__
@@ -44,17 +55,22 @@ class StatefulOperator:
         self._decode_all = msgspec.msgpack.Decoder(list[processor.saved_type()], dec_hook=decode_model).decode  # type: ignore[misc]  # known when it is declared
         self._encode = msgspec.msgpack.Encoder(enc_hook=encode_model).encode
         # Only dead letters need the event of an invalid output or state; others stop the worker when it sends or saves them.
-        self._routes = Routes(type(processor)) if processor.on_error is ErrorPolicy.DEAD_LETTER else None
+        self._routes = Routes(type(processor)) if processor.on_error is not ErrorPolicy.STOP else None
         self._states: dict[str, Any] = {}
         self._changed: set[str] = set()
+        self._sizes = SizeEstimate()
         self._dropped = 0
         self._timers = {clock: Timers(clock, saved) for clock in Clock} if processor.has_timers() else {}
+        self._schedules = ScheduledFirings(processor.schedules, number, saved)
+        self._retries = processor.retry_chain() is not None
         self.time = time or time_of(processor, saved)
 
-    def feed(self, category: AnyCategory, events: Sequence[Any], *, stop_at_error: bool) -> StepResult:  # noqa: C901 - run for each event, where a call costs
+    def feed(self, category: AnyCategory, events: Sequence[Any], *, stop_at_error: bool) -> StepResult:  # noqa: C901, PLR0912 - run for each event, where a call costs
         """Process the events of one bucket, in order, and fire due timers before each event."""
         keys, times = category.keys_of(events), category.event_times_of(events)
         self._load(keys)
+        if self._retries:
+            self.time.release(category.name, times)
         before, before_ms = self.time.mark(category.name), self.time.low_ms
         lows = self.time.observe(category.name, category.time_array_of(events)).tolist()
         outputs: list[Any] = []
@@ -84,6 +100,8 @@ class StatefulOperator:
                     return StepResult(outputs, rejected, late, self._dropped, causes=_up_to(causes, len(outputs)))
                 if requests:
                     requests.clear()
+                if self._processor.retried_in(category, error) is not None:
+                    lows = self.time.held_from(at, time, low_ms, lows)
             else:
                 states[key] = state
                 changed.add(key)
@@ -107,11 +125,13 @@ class StatefulOperator:
         return StepResult(outputs, [])
 
     def tick(self, now_ms: int) -> StepResult:
-        """Fire the wall-clock timers that are due."""
+        """Fire the wall-clock timers and the schedules that are due."""
         outputs: list[Any] = []
         timers = self._timers.get(Clock.WALL)
         if timers is not None and timers.next_ms <= now_ms:
             self._fire(timers, now_ms, self.time.low_ms, outputs)
+        for firing in self._schedules.due(now_ms):
+            outputs.extend(self._on_schedule(firing))
         return StepResult(outputs, [])
 
     def timers_of(self, key: str) -> list[Timer]:
@@ -182,10 +202,38 @@ class StatefulOperator:
                 )
         return state
 
+    def _on_schedule(self, firing: Firing) -> list[Any]:
+        """Call `on_schedule` for a firing; return its outputs."""
+        try:
+            return list(self._processor.on_schedule(firing, self._all_states()))
+        except USER_CODE_ERRORS as error:
+            raise ProcessorFailed(
+                f"{error_reason(f'{self._name}.on_schedule', error, '[…]')}, for {firing}. Nothing of this checkpoint was saved, and the schedule "
+                "fires again. Correct the processor and start it again."
+            ) from error
+
+    def _all_states(self) -> Iterator[tuple[str, Any]]:
+        """Yield each key with a state, in order of keys."""
+        unsaved = {key.encode(): self._states[key] for key in self._changed}
+        saved = ((key, self._decode(state)) for key, state in self._saved_states() if key not in unsaved)
+        for key, state in merge(sorted(unsaved.items(), key=itemgetter(0)), saved, key=itemgetter(0)):
+            if state is not None:
+                yield key.decode(), state
+
+    def _saved_states(self) -> Iterator[tuple[bytes, bytes]]:
+        begin = b""
+        while found := self._saved.scan(begin, ENGINE_PREFIX, SCANNED_AT_ONCE):
+            yield from found
+            begin = found[-1][0] + b"\x00"
+
     def _load(self, keys: Iterable[str]) -> None:
         states, decode = self._states, self._decode
-        missing = [key for key in dict.fromkeys(keys) if key not in states]
-        for key, saved in zip(missing, self._saved.fetch([key.encode() for key in missing]), strict=True):
+        distinct = dict.fromkeys(keys)
+        missing = [key for key in distinct if key not in states]
+        STATE_CACHE.count(len(distinct), len(missing))
+        found = self._saved.fetch([key.encode() for key in missing])
+        self._sizes.add(found)
+        for key, saved in zip(missing, found, strict=True):
             states[key] = None if saved is None else decode(saved)
         for timers in self._timers.values():
             timers.load(missing)
@@ -201,11 +249,12 @@ class StatefulOperator:
             raise self._unsaveable() from error
         self._changed.clear()
         self._expect_loadable(changes)
-        if len(states) > CACHED_KEYS:
+        self._sizes.add(changes.values())
+        if STATE_CACHE.must_forget(self, self._sizes.of(len(states))):
             states.clear()
         for timers in self._timers.values():
             changes |= timers.drain()
-        return CheckpointResult([], changes | self.time.drain())
+        return CheckpointResult([], changes | self._schedules.drain() | self.time.drain())
 
     def _unsaveable(self) -> ProcessorFailed:
         """Return the error about the first state that cannot be saved."""

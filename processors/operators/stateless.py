@@ -7,13 +7,16 @@ from itertools import repeat
 from typing import Any
 
 from ..declare.categories import AnyCategory
+from ..declare.column_events import ColumnEvents
 from ..declare.processor import ErrorPolicy
 from ..declare.routes import Routes
 from ..declare.stateless import Stateless
 from ..errors import USER_CODE_ERRORS
 from ..keyed_state.changes import StateReader
 from ..time.shard_time import ShardTime
+from ..time.watermarks import Times
 from .base import CheckpointResult, Rejected, StepResult, late_among, time_of
+from .column_steps import ProcessedColumns
 
 _NOTHING = ()
 """What a filter returns for most events: Python has one empty tuple."""
@@ -31,11 +34,17 @@ class StatelessOperator:
     def __init__(self, processor: Stateless, saved: StateReader, time: ShardTime | None = None) -> None:
         self._processor = processor
         # Only dead letters need the event of an invalid output; other invalid outputs stop the worker when it sends them.
-        self._routes = Routes(type(processor)) if processor.on_error is ErrorPolicy.DEAD_LETTER else None
+        self._routes = Routes(type(processor)) if processor.on_error is not ErrorPolicy.STOP else None
+        self._retries = processor.retry_chain() is not None
+        self._columns = ProcessedColumns(processor) if processor.stream_columns() is not None else None
         self.time = time or time_of(processor, saved)
 
     def feed(self, category: AnyCategory, events: Sequence[Any], *, stop_at_error: bool) -> StepResult:  # noqa: ARG002 - the error action of each event decides
         """Process the events of one bucket, in order."""
+        if self._columns is not None and isinstance(events, ColumnEvents):
+            at_once = self._columns.of(category, events)
+            if at_once is not None:
+                return StepResult(at_once, [], self._observed(category, events.time_array, []))
         process = self._processor.for_batch(category, events)
         outputs: list[Any] = []
         rejected: list[Rejected] = []
@@ -64,10 +73,22 @@ class StatelessOperator:
                 if action.stops:
                     processed = at
                     break
-        before_ms = self.time.low_ms
-        times = category.time_array_of(events)[:processed]
-        late = late_among(times, self.time.observe(category.name, times), before_ms)
+        late = self._observed(category, category.time_array_of(events)[:processed], rejected)
         return StepResult(outputs, rejected, late, unmatched=unmatched, causes=causes)
+
+    def _observed(self, category: AnyCategory, times: Times, rejected: Sequence[Rejected]) -> int:
+        """Advance event time by processed events; return the number of late ones."""
+        before_ms = self.time.low_ms
+        if self._retries:
+            self.time.release(category.name, times.tolist())
+            self._hold(category, rejected, times)
+        return late_among(times, self.time.observe(category.name, times), before_ms)
+
+    def _hold(self, category: AnyCategory, rejected: Sequence[Rejected], times: Times) -> None:
+        """Hold the watermark for the events that wait for their next attempt."""
+        for at, error in rejected:
+            if at < len(times) and self._processor.retried_in(category, error) is not None:
+                self.time.hold(int(times[at]))
 
     def advance(self, upstream: Mapping[str, int], idle: Collection[str]) -> StepResult:
         """Advance event time; no output depends on it."""

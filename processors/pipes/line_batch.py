@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from ..errors import Halted, UserCodeError
 from ..event_loop import Outcome
 from ..retry import backoff
+from ..wording import counted
 from .lines import InvalidLine, are_lines, expect_line
 from .program import ProgramFailed
 
@@ -106,7 +107,7 @@ class LineBatch:
         self._failed += isinstance(error, ProgramFailed)
         if self._failed >= MOST_FAILED and not self._succeeded:
             raise Halted(
-                f"The program failed for each of {self._failed} lines: {error}. No line was lost: they remain in Kafka. Correct the program."
+                f"The program failed for each of {counted(self._failed, 'line')}: {error}. No line was lost: they remain in Kafka. Correct the program."
             )
         return not self._stops(error)
 

@@ -19,6 +19,7 @@ from ..declare.categories import AnyCategory
 from ..declare.processor import ErrorAction
 from ..declare.stateless import BatchOutcomes, Stateless
 from ..errors import DeclarationError, Deferred, Halted, UserCodeError
+from ..wording import counted
 from .line_batch import ATTEMPTS, LineBatch
 from .lines import InvalidLine, LineFormat, format_of
 from .program import Command, Program, ProgramFailed, ProgramSlow
@@ -124,7 +125,7 @@ class Pipe(Stateless[Any, Any]):
     @final
     def process(self, event: Any) -> list[Any]:
         """Return the outputs of one event. The engine processes whole batches."""
-        return list(self.for_batch(self.inputs()[0], [event])(event))
+        return list(self.for_batch(self.sources()[0], [event])(event))
 
     def max_batch(self) -> int | None:
         """Return the limit of a checkpoint; fewer lines while the program is slow."""
@@ -161,7 +162,7 @@ class Pipe(Stateless[Any, Any]):
             return []
         if self._output_format is None:
             raise Halted(  # true for each line, so halves of the group are not tried
-                f"`{' '.join(self.command)}` wrote {len(written):,} lines, but {type(self).__name__} declares no output. No line was lost: they remain in "
+                f"`{' '.join(self.command)}` wrote {counted(len(written), 'line')}, but {type(self).__name__} declares no output. No line was lost: they remain in "
                 "Kafka. Name the category of its lines in `writes` (--to), or let the program write nothing."
             )
         try:
@@ -196,6 +197,11 @@ class Pipe(Stateless[Any, Any]):
         return action._replace(reason=str(error)) if isinstance(error, ProgramFailed | InvalidLine) else action
 
     @classmethod
+    def _expect_retries(cls) -> None:
+        """Raise DeclarationError: a program answers lines in order, and ends when one fails."""
+        super(Stateless, cls)._expect_retries()
+
+    @classmethod
     def check(cls) -> None:
         """Also check the command, its limits and the output."""
         super().check()
@@ -209,12 +215,17 @@ class Pipe(Stateless[Any, Any]):
             raise DeclarationError(
                 f"Pipe {cls.__name__}: `time_limit` and `max_output_bytes` must be greater than zero."
             )
+        if cls.sinks():
+            raise DeclarationError(
+                f"Pipe {cls.__name__} writes {cls.sinks()[0].name}, but lines are messages of a category. Nothing was read. Declare a category in `writes`, "
+                "and let a stateless processor copy it to the sink."
+            )
         if len(cls.outputs()) > 1:
             names = ", ".join(category.name for category in cls.outputs())
             raise DeclarationError(
                 f"Pipe {cls.__name__} writes {names}, but a line does not name its category. Declare one category in `writes`."
             )
-        if any(written.name == read.name for written in cls.outputs() for read in cls.inputs()):
+        if any(written.name == read.name for written in cls.outputs() for read in cls.sources()):
             raise DeclarationError(
                 f"Pipe {cls.__name__} writes {cls.outputs()[0].name}, which it reads: each output would be its input again, without end. Nothing was "
                 "read. Name another category for its lines in `writes` (--to)."

@@ -25,6 +25,7 @@ from typing_extensions import Self
 from ..errors import Halted, PenstockError
 from ..retry import LogRateLimiter
 from ..user_code import record_awaited_line
+from ..wording import counted
 
 _LOG = logging.getLogger("penstock.pipe")
 
@@ -142,7 +143,9 @@ class Program:
         self._checkpoint += 1
         mark = b"%bcheckpoint %d\n" % (MARK, self._checkpoint) if self._command.acknowledges else b""
         try:
-            with record_awaited_line(lambda: f"the program `{self._command.name}`, which has {len(lines):,} lines"):
+            with record_awaited_line(
+                lambda: f"the program `{self._command.name}`, which has {counted(len(lines), 'line')}"
+            ):
                 output = self._exchange(b"\n".join(lines) + b"\n" + mark, mark)
         except BaseException:
             self.kill()
@@ -201,7 +204,7 @@ class Program:
 
     def _unfinished(self, transfer: _Transfer) -> str:
         if transfer.remaining:
-            return f"left {transfer.remaining:,} bytes of its lines unread"
+            return f"left {counted(transfer.remaining, 'byte')} of its lines unread"
         return "did not acknowledge its lines" if self._command.acknowledges else "did not end"
 
     def _failed(self, reason: str) -> ProgramFailed:
@@ -222,7 +225,7 @@ class Program:
         texts = [line.decode(errors="backslashreplace") for line in lines if line]
         self._errors.extend(texts)
         if texts and self._error_log.is_due():
-            others = f" ({len(texts) - 1:,} lines before this one)" if len(texts) > 1 else ""
+            others = f" ({counted(len(texts) - 1, 'line')} before this one)" if len(texts) > 1 else ""
             _LOG.warning("`%s` reports: %s%s", self._command.name, texts[-1], others)
 
     def _lines_of(self, output: bytes, mark: bytes) -> list[bytes]:

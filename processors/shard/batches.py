@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from math import inf
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from ..declare.categories import AnyCategory
+from ..declare.categories import AnyCategory, AnyEventBatch
 from ..declare.codecs import Decoded, Message, Undecodable
-from ..declare.event_batch import EventBatch
 from ..declare.event_times import TimeUnit
 from ..declare.keys import InvalidKey
 from ..declare.processor import ErrorPolicy, Processor
@@ -21,6 +21,8 @@ from ..time.timestamp_validation import (
     are_plausible,
     detect_wrong_unit,
     format_duration,
+    format_time,
+    likely_cause,
     out_of_range,
     too_far_ahead,
 )
@@ -41,6 +43,7 @@ class RejectedEvent(NamedTuple):
         stops: whether the processor stops at the event.
         cause: the exception, if the processor raised one.
         remedy: what to do about a stop, where `setting` does not apply; else empty.
+        retried_in: the category in which it waits for its next attempt; empty if there is none.
     """
 
     at: int
@@ -49,6 +52,7 @@ class RejectedEvent(NamedTuple):
     stops: bool
     cause: UserCodeError | None = None
     remedy: str = ""
+    retried_in: str = ""
 
 
 class AcceptedBatch(NamedTuple):
@@ -61,7 +65,7 @@ class AcceptedBatch(NamedTuple):
             before it.
     """
 
-    events: EventBatch
+    events: AnyEventBatch
     at: Sequence[int]
     rejected: list[RejectedEvent]
 
@@ -90,7 +94,7 @@ def accept_batch(
         return AcceptedBatch(events, decoded.at, [])
     times = events.times
     no_times = out_of_range(times, processor.max_future)
-    rejected += [_outside(decoded.at[index], times[index], processor) for index in no_times]
+    rejected += [_outside(decoded.at[index], times[index], int(arrived_ms[index]), processor) for index in no_times]
     if processor.max_future is not None:
         rejected += [
             _ahead(decoded.at[index], times[index], int(arrived_ms[index]), processor)
@@ -108,7 +112,7 @@ def accept_batch(
     return AcceptedBatch(category.batch_of([event for event, _ in pairs]), [at for _, at in pairs], rejected)
 
 
-def _have_plausible_times(events: EventBatch, arrived_ms: Times, processor: Processor) -> bool:
+def _have_plausible_times(events: AnyEventBatch, arrived_ms: Times, processor: Processor) -> bool:
     try:
         return are_plausible(events.time_array, arrived_ms, processor.max_future)
     except OverflowError:
@@ -147,13 +151,52 @@ def deleted_key(bad: Undecodable, message: Message, category: AnyCategory) -> st
     return category.decode_key(key) if message.value() is None and key is not None else None
 
 
-def rejected_events(batch: AcceptedBatch, result: StepResult, processor: Processor) -> list[RejectedEvent]:
-    """Return the rejected events of a processed batch in order, up to the first that stops the processor."""
+def rejected_events(
+    category: AnyCategory, batch: AcceptedBatch, result: StepResult, processor: Processor
+) -> list[RejectedEvent]:
+    """Return the rejected events of a processed batch of a category in order, up to the first that stops the processor."""
     rejected = list(batch.rejected)
     for index, error in result.rejected:
         action = processor.error_action(error)
-        rejected.append(RejectedEvent(batch.at[index], action.reason, action.alternative, action.stops, error))
+        waits = processor.retried_in(category, error)
+        event = RejectedEvent(batch.at[index], action.reason, action.alternative, action.stops, error)
+        rejected.append(event if waits is None else event._replace(retried_in=waits.name))
     return _up_to_stop(rejected)
+
+
+def before_message_of_stop(batch: AcceptedBatch, offsets: Sequence[int]) -> AcceptedBatch:
+    """Return a batch without the events before a stop that are in the same message, since a position is between messages.
+
+    Args:
+        batch: the batch.
+        offsets: the offset of each event, equal for events of one message.
+    """
+    if not batch.rejected or not batch.rejected[-1].stops:
+        return batch
+    *earlier, stop = batch.rejected
+    begin = bisect_left(offsets, offsets[stop.at])
+    kept = bisect_left(batch.at, begin)
+    rejected = [*(event for event in earlier if event.at < begin), stop]
+    return AcceptedBatch(batch.events.of(batch.events[:kept]), batch.at[:kept], rejected)
+
+
+def divides_message(
+    stop: RejectedEvent, batch: AcceptedBatch, rejected: Sequence[RejectedEvent], offsets: Sequence[int]
+) -> bool:
+    """Return whether earlier events of the message at which a shard stops were processed or rejected.
+
+    Then nothing can be saved: no position is between them and the stop.
+    """
+    begin = bisect_left(offsets, offsets[stop.at])
+    return any(begin <= at < stop.at for at in (*batch.at, *(event.at for event in rejected)))
+
+
+def numbered_in_message(event: RejectedEvent, offsets: Sequence[int]) -> RejectedEvent:
+    """Return a rejected event whose reason contains its number in its message, if the message has several."""
+    begin, end = (bisect(offsets, offsets[event.at]) for bisect in (bisect_left, bisect_right))
+    if end - begin == 1:
+        return event
+    return event._replace(reason=f"event {event.at - begin + 1} of {end - begin} in its message: {event.reason}")
 
 
 def _up_to_stop(rejected: Sequence[RejectedEvent]) -> list[RejectedEvent]:
@@ -174,15 +217,15 @@ def _undecodable(bad: Undecodable, processor: Processor) -> RejectedEvent:
 
 def _ahead(at: int, time_ms: int, arrived_ms: int, processor: Processor) -> RejectedEvent:
     reason = (
-        f"its event time, {time_ms}, is {format_duration(time_ms - arrived_ms)} ahead of its arrival, more than "
-        f"{processor.max_future} (`max_future`)"
+        f"its event time, {time_ms} ({format_time(time_ms)} UTC), is {format_duration(time_ms - arrived_ms)} ahead of its arrival, more than "
+        f"{processor.max_future} (`max_future`); {likely_cause(time_ms, arrived_ms)}"
     )
     return _wrong_time(at, reason, processor)
 
 
-def _outside(at: int, time_ms: int, processor: Processor) -> RejectedEvent:
+def _outside(at: int, time_ms: int, arrived_ms: int, processor: Processor) -> RejectedEvent:
     reason = (
-        f"its event time, {time_ms}, in milliseconds since 1970, is outside the years 1 to 9999"
+        f"its event time, {time_ms}, in milliseconds since 1970, is outside the years 1 to 9999; {likely_cause(time_ms, arrived_ms)}"
         if processor.max_future is not None
         else f"its event time, {time_ms}, exceeds 62 bits, so no window or watermark around it could be saved"
     )
@@ -205,8 +248,9 @@ def expect_unit(
         return
     unit = detect_wrong_unit(category.event_times_of(events[:FIRST_EVENTS]), now_ms)
     if unit is not None:
+        remedy = category.times.unit_remedy(TimeUnit[unit.name.upper()])
         raise EventRejected(
-            f"{bucket}: {unit}. No event of this bucket was processed. {category.times.unit_remedy(TimeUnit[unit.name.upper()])}Correct the producer of "
+            f"{bucket}: {unit}. No event of this bucket was processed. {remedy}{'Otherwise, correct' if remedy else 'Correct'} the producer of "
             f"{category.times.name!r}, and write the events to a new category instead of {category.name}. If the times are correct, declare "
             f"`max_future = None` on {processor.__name__}."
         )

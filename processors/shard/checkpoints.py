@@ -14,11 +14,9 @@ from enum import Enum
 from typing import NamedTuple
 
 from ..declare.aggregator import Aggregator
-from ..declare.emission import AtWatermark
 from ..declare.processor import Processor
 from ..declare.semantics import Semantics
 from ..declare.stores import RemoteStore
-from ..time.watermarks import UpstreamWatermark
 
 
 class Step(Enum):
@@ -45,6 +43,8 @@ class Step(Enum):
     COMMIT_TRANSACTION = "commit transaction"
     """Outputs and the group's positions in one transaction of the bus."""
     CLEAR_OUTBOX = "clear outbox"
+    WRITE_SINKS = "write sinks"
+    """Held rows are written to their sinks. Exactly once: with the position, which decides about the checkpoint."""
 
 
 Steps = tuple[Step, ...]
@@ -72,9 +72,37 @@ _EXACT_LOGGED: Steps = (Step.LOG_CHANGES, *_EXACT_LOCAL)
 _MOST_LOGGED: Steps = (*_EXACT_LOGGED, Step.SEND_OUTPUTS)
 _EXACT_REMOTE: Steps = (Step.SAVE_WITH_OUTBOX, Step.COMMIT_TRANSACTION, Step.CLEAR_OUTBOX)
 
+# The transaction of the sink decides, as the transaction of the bus does elsewhere. Only dead letters are sent to the bus.
+_SINK_STATELESS: Steps = (Step.FLUSH_OUTPUTS, Step.WRITE_SINKS, Step.COMMIT_OFFSETS)
+_SINK_STATEFUL: Steps = (
+    Step.FLUSH_OUTPUTS,
+    Step.PREPARE_STATE,
+    Step.WRITE_SINKS,
+    Step.APPLY_STATE,
+    Step.COMMIT_OFFSETS,
+)
+
 
 def steps_of(processor: type[Processor]) -> Steps:
-    """Return the steps of a processor's checkpoints, by its two semantics and the place of its state."""
+    """Return the steps of a processor's checkpoints, by its two semantics, the place of its state, and whether it has sinks."""
+    if not processor.sinks():
+        return _steps_without_sinks(processor)
+    match processor.output_semantics:
+        case Semantics.EXACTLY_ONCE:
+            return _SINK_STATELESS if processor.state_shape() is None else _SINK_STATEFUL
+        case Semantics.AT_MOST_ONCE:
+            return (*_steps_without_sinks(processor), Step.WRITE_SINKS)
+        case Semantics.AT_LEAST_ONCE:
+            # Before the position, as the outputs.
+            return (Step.WRITE_SINKS, *_steps_without_sinks(processor))
+
+
+def are_decided_by_sink(steps: Steps) -> bool:
+    """Return whether the position in a sink decides which checkpoint is the last one, instead of the group's committed offsets."""
+    return steps in {_SINK_STATELESS, _SINK_STATEFUL}
+
+
+def _steps_without_sinks(processor: type[Processor]) -> Steps:
     if processor.state_shape() is None:
         return _STATELESS[processor.output_semantics]
     pair = processor.state_semantics, processor.output_semantics
@@ -93,7 +121,7 @@ def _is_logged(processor: type[Processor]) -> bool:
     """
     if is_remote(processor) or processor.output_semantics is _LEAST:
         return False
-    return processor.emits_without_input() if processor.state_semantics is _MOST else not _repeatable(processor)
+    return processor.emits_without_input() if processor.state_semantics is _MOST else not processor.is_repeatable()
 
 
 _LOT_BITS = 20
@@ -111,24 +139,6 @@ def have_ids(steps: Steps) -> bool:
 def next_id(before: int) -> int:
     """Return the id of the next checkpoint: greater than `before`, and different from any other worker's next id."""
     return ((before >> _LOT_BITS) + 1 << _LOT_BITS) + secrets.randbits(_LOT_BITS)
-
-
-def _repeatable(processor: type[Processor]) -> bool:
-    """Return whether reading the events again produces the same state and the same outputs.
-
-    It does if everything follows from the events of one bucket, in order. The interleaving of several inputs, idle inputs, upstream
-    watermarks and the time of day differ each time.
-    """
-    return (
-        processor.deterministic
-        and len(processor.inputs()) == 1
-        and not (processor.uses_event_time() and isinstance(processor.watermark, UpstreamWatermark))
-        and not (
-            issubclass(processor, Aggregator)
-            and isinstance(processor.emit, AtWatermark)
-            and (processor.emit.differences or processor.emit.early is not None)
-        )
-    )
 
 
 def reads_again(processor: type[Processor]) -> bool:

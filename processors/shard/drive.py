@@ -40,7 +40,7 @@ class Driven(NamedTuple):
     """
 
     now_ms: int
-    outputs: list[Any]
+    outputs: Sequence[Any]
     state_only: bool
     events: SourceEvents | None = None
     rejected: Sequence[RejectedEvent] = ()
@@ -154,11 +154,15 @@ class ShardDriver:
         """Return the outputs of a checkpoint, and save the changes if they are too many for memory."""
         outputs = self.shard.drain()
         self._uncommitted = Uncommitted(now_ms / 1000)
-        overlay = self.shard.overlay
-        if self._scratch.save is not None and len(overlay.changes) > self._scratch.in_memory:
-            self._scratch.save(overlay.snapshot())
-            overlay.finish({})
+        if len(self.shard.overlay.changes) > self._scratch.in_memory:
+            self.save()
         return Driven(now_ms, outputs, not self.is_live)
+
+    def save(self) -> None:
+        """Save all changes in the scratch state, if there is one."""
+        if self._scratch.save is not None:
+            self._scratch.save(self.shard.overlay.snapshot())
+            self.shard.overlay.finish({})
 
     def _is_due(self, now_ms: int) -> bool:
         if self._uncommitted is None:

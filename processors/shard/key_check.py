@@ -68,16 +68,16 @@ class KeyCheck:
         if not self._is_on or category.buckets == 1:
             return None
         known = self._known.setdefault(number, set())
-        keys = category.keys_of(events)
-        if known.issuperset(keys):
+        distinct = category.distinct_keys_of(events)
+        if known.issuperset(distinct):
             return None
-        new = set(keys) - known
+        new = set(distinct) - known
         if _are_all_in(number, category, list(new)):
             if len(known) + len(new) > KNOWN_KEYS:
                 known.clear()
             known.update(new)
             return None
-        return _first_misplaced(number, category, keys, known)
+        return _first_misplaced(number, category, category.keys_of(events), known)
 
 
 def _are_all_in(number: int, category: AnyCategory, keys: Sequence[str]) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..declare.categories import AnyCategory
-from ..declare.composite_keys import KeyPart
+from ..declare.composite_keys import CompositeJsonKeys, KeyPart
 from ..declare.keys import COMPOSITE_CODECS, AnyKeyCodec, InvalidKey, KeyCodec, MessageKeys
 from ..declare.partitioner import Partitioner, buckets_of
 from ..declare.processor import Processor
@@ -98,7 +98,7 @@ class MisplacedEvent:
         ):
             return "", []
         if self._has_declared_key():
-            return self._other_form(), []
+            return self._other_form(), self._spaces_to_declare()
         codec = self._codec_of(self.found.key, is_number=is_number, parts=parts)
         if codec is not None:
             return "the message key is the declared key in another encoding", self._key_codec_to_declare(codec)
@@ -123,6 +123,14 @@ class MisplacedEvent:
         if not isinstance(self.category.key_codec, KeyCodec):
             return "the message key is the declared key under another schema of the registry, or with its fields in another order"
         return "the message key is the declared key in another form of JSON, such as with spaces or with its fields in another order"
+
+    def _spaces_to_declare(self) -> list[str]:
+        """Return the key codec of keys that Python's `json.dumps` writes."""
+        parts = self.category.key_parts
+        if not parts or CompositeJsonKeys(parts, spaces=True).encode(self.found.key) != self._message_key:
+            return []
+        names = ", ".join(f'"{part.name}"' for part in parts)
+        return [f"key_codec=codecs.KeyFields(({names}), spaces=True)"]
 
     def _codec_of(self, key: str, *, is_number: bool, parts: tuple[KeyPart, ...] = ()) -> AnyKeyCodec | None:
         """Return the codec that encodes a key to the message key; the declared one if it does."""

@@ -18,6 +18,8 @@ from ..declare.processor import ErrorPolicy, Processor
 from ..declare.semantics import Semantics
 from ..keyed_state.changes import Changes, EmptyState, StateReader
 from ..operators import Operator, StepResult, merge_of, open_operator
+from ..time.in_flight import InFlight
+from ..time.shard_time import ShardTime
 from ..time.watermarks import NEVER_MS
 from .batches import AcceptedBatch, RejectedEvent, rejected_events
 from .checkpoints import next_id
@@ -26,6 +28,7 @@ from .position import Offsets, StatePosition
 from .resume_point import ResumePoint
 
 S = TypeVar("S", bound=StateReader)
+_NOTHING_IN_FLIGHT = InFlight()
 
 
 class HeldOutput(NamedTuple):
@@ -44,6 +47,18 @@ class HeldOutput(NamedTuple):
     value: bytes | None
     bucket: int
     headers: Headers | None
+
+
+class HeldRow(NamedTuple):
+    """A row that a checkpoint writes to a sink.
+
+    Args:
+        sink: the sink's name.
+        row: a record or a tombstone.
+    """
+
+    sink: str
+    row: Any
 
 
 class Span(NamedTuple):
@@ -89,6 +104,7 @@ class Shard(Generic[S]):
         saved_position: the position at the last checkpoint.
         saved_low_ms: the low watermark at the last checkpoint.
         held: outputs to send in a later step of a checkpoint.
+        rows: rows to write to sinks at the next checkpoint.
         has_sent: whether outputs were sent since the last checkpoint began; a checkpoint has to flush or commit them.
         events_in: the number of events read.
         events_out: the number of records written.
@@ -107,9 +123,16 @@ class Shard(Generic[S]):
     saved_position: Offsets = field(default_factory=dict)
     saved_low_ms: int = NEVER_MS
     held: list[HeldOutput] = field(default_factory=list)
+    rows: list[HeldRow] = field(default_factory=list)
     has_sent: bool = False
     events_in: int = 0
     events_out: int = 0
+
+    @property
+    def in_flight(self) -> InFlight:
+        """The events that wait for a retry."""
+        time = self.operator.time
+        return time.in_flight if isinstance(time, ShardTime) else _NOTHING_IN_FLIGHT
 
     @property
     def catching_up(self) -> bool:
@@ -126,11 +149,16 @@ class Shard(Generic[S]):
         """Whether a checkpoint would save, send or commit anything; a moved low watermark counts, since consumers wait for it."""
         moved = self.position != self.saved_position or self._reached() != self.committed
         passed = self.operator.time.low_ms > self.saved_low_ms
-        return moved or passed or self.has_sent or bool(self.held) or bool(self.overlay.changes)
+        return moved or passed or self.has_sent or bool(self.held or self.rows) or bool(self.overlay.changes)
 
     def _reached(self) -> Offsets:
         """Return the group's offsets as they should be: while the state catches up, they stay ahead of it."""
         return {name: max(offset, self.state_only_until.get(name, 0)) for name, offset in self.position.items()}
+
+    def _first(self) -> Offsets:
+        """Return the offsets before the first events whose outputs the next checkpoint contains."""
+        names = (category.name for category in self.processor.inputs())
+        return {name: max(self.saved_position.get(name, 0), self.state_only_until.get(name, 0)) for name in names}
 
     def spans(self, category: str, offsets: Sequence[int]) -> Iterator[Span]:
         """Split messages where their outputs begin to count, without messages that were read before."""
@@ -150,12 +178,13 @@ class Shard(Generic[S]):
         """
         stops = self.processor.on_error is ErrorPolicy.STOP
         result = self.operator.feed(category, batch.events, stop_at_error=stops)
-        return FedBatch(result, rejected_events(batch, result, self.processor))
+        return FedBatch(result, rejected_events(category, batch, result, self.processor))
 
     def reach(self, category: str, offset: int) -> None:
         """Move the position. When the state has caught up, drop the outputs of the drain: they are on the bus already."""
         was_state_only = self.is_state_only
         self.position[category] = offset
+        self.in_flight.reach(category, offset)
         if was_state_only and not self.catching_up:
             self.drain()
 
@@ -178,6 +207,7 @@ class Shard(Generic[S]):
     def snapshot(self) -> CheckpointSnapshot[S]:
         """Return a snapshot of the shard for a checkpoint. Later changes and outputs belong to the next checkpoint."""
         held, self.held = self.held, []
+        rows, self.rows = self.rows, []
         self.has_sent = False
         if self.checkpoint_id is not None:
             self.checkpoint_id = next_id(self.checkpoint_id)
@@ -192,6 +222,8 @@ class Shard(Generic[S]):
             self.overlay.snapshot(),
             held,
             self.operator.time.low_ms,
+            self._first(),
+            rows,
         )
 
     def complete(self, snapshot: CheckpointSnapshot[S]) -> None:
@@ -204,12 +236,13 @@ class Shard(Generic[S]):
         """Keep the unsaved changes and unsent outputs of an unfinished checkpoint for the next one."""
         self.overlay.finish(snapshot.changes)
         self.held[:0] = snapshot.held
+        self.rows[:0] = snapshot.rows
         self.has_sent = True
 
 
 @dataclass
 class CheckpointSnapshot(Generic[S]):
-    """A snapshot of a shard, to save in a checkpoint. `changes` and `held` become empty once they are saved or sent.
+    """A snapshot of a shard, to save in a checkpoint. `changes`, `held` and `rows` become empty once they are saved or sent.
 
     Args:
         number: the shard's bucket number.
@@ -222,6 +255,8 @@ class CheckpointSnapshot(Generic[S]):
         changes: the changes of state.
         held: outputs to send in a later step.
         low_ms: the low watermark; everything due before it is in this checkpoint or an earlier one.
+        first: the offsets before the first events whose outputs it contains.
+        rows: rows to write to sinks.
     """
 
     number: int
@@ -234,6 +269,8 @@ class CheckpointSnapshot(Generic[S]):
     changes: Changes
     held: list[HeldOutput]
     low_ms: int
+    first: Offsets
+    rows: list[HeldRow]
 
     @property
     def state_position(self) -> StatePosition:
@@ -255,7 +292,7 @@ def new_shard(
 ) -> Shard[S]:
     """Return a shard that continues at a position."""
     overlay = Overlay(EmptyState() if state is None else state, merge_of(processor))
-    operator = open_operator(processor, overlay)
+    operator = open_operator(processor, overlay, number)
     position = dict(resume_point.position)
     return Shard(
         processor,

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from ..declare.processor import CheckpointInterval
 
+MAX_DELAY_S = 1.0
+"""How long a checkpoint waits for the end of the previous one before the worker stops reading for it."""
+
 
 @dataclass
 class Uncommitted:
@@ -37,4 +40,12 @@ class Uncommitted:
             self.events >= every.events
             or self.size_bytes >= every.size_bytes
             or now_s - self.since_s >= every.time.total_seconds()
+        )
+
+    def overdue(self, every: CheckpointInterval, now_s: float) -> bool:
+        """Return whether the work exceeds a limit of events or bytes, or the checkpoint is late by `MAX_DELAY_S`."""
+        return (
+            self.events >= every.events
+            or self.size_bytes >= every.size_bytes
+            or now_s - self.since_s >= every.time.total_seconds() + MAX_DELAY_S
         )

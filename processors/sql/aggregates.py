@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -19,6 +20,8 @@ from .expression_compiler import Compiled
 from .expressions import Program
 from .python_calls import DEFINITION, Definition, PythonAggregate
 from .types import SqlType
+
+_encode_row = msgspec.json.Encoder().encode
 
 
 class OfValues(Monoid[Any]):
@@ -153,6 +156,46 @@ class RankedItems(OfValues):
 def _weighted(observation: str) -> dict[str, Any]:
     *item, weight = msgspec.json.decode(observation)
     return {msgspec.json.encode(item).decode(): weight}
+
+
+class FirstRows(exp.Expression, exp.AggFunc):
+    """The first rows in an order, as JSON. Created from a query's ORDER BY; no text of SQL contains it."""
+
+    arg_types = {"expressions": True, "most": True}  # noqa: RUF012 - as sqlglot declares it
+
+
+class FirstInOrder(Monoid[list[Any]]):
+    """The first n rows in an order; of equal ones, those whose text is less. An observation is a list of keys, and the text of the row.
+
+    Args:
+        most: the number of rows.
+        descending: whether each key is in descending order.
+    """
+
+    commutative = True
+
+    def __init__(self, most: int, descending: tuple[bool, ...]) -> None:
+        self.most = most
+        self.descending = descending
+
+    def identity(self) -> list[Any]:
+        """Return no row."""
+        return []
+
+    def lift(self, observation: list[Any]) -> list[Any]:
+        """Return a partial of one row."""
+        return [observation]
+
+    def combine(self, left: list[Any], right: list[Any]) -> list[Any]:
+        """Return the first rows of both."""
+        rows = sorted([*left, *right], key=itemgetter(1))
+        for number in reversed(range(len(self.descending))):
+            rows.sort(key=lambda row: tuple(row[0][number]), reverse=self.descending[number])
+        return rows[: self.most]
+
+    def value(self, partial: list[Any]) -> list[str]:
+        """Return the texts of the rows, in order."""
+        return [text for _, text in partial]
 
 
 _SELECTIONS: dict[type[exp.Expr], type[Monoid[Any]]] = {
@@ -371,6 +414,28 @@ def _ranked(program: Program, call: Ranked) -> Aggregate:
     )
 
 
+def _first_rows(program: Program, call: FirstRows) -> Aggregate:
+    """Compile the first rows. Each key is a pair, whose first number puts NULL first or last."""
+    keys = []
+    for ordered in call.expressions:
+        key = program.comparable(ordered.this, program.compile(ordered.this))
+        if key.type not in STORED or key.type is SqlType.NUMERIC:
+            raise program.refused(ordered.this, f"ORDER BY is not defined for {key.type.value}.", "Add a cast.")
+        of_null = int(bool(ordered.args.get("desc")) == bool(ordered.args.get("nulls_first")))
+        stored = program.strict(STORED[key.type][0], [key], key.type).code
+        name = program.temporary()
+        keys.append(f"([{of_null}, 0] if ({name} := {stored}) is None else [{1 - of_null}, {name}])")
+    descending = tuple(bool(ordered.args.get("desc")) for ordered in call.expressions)
+    encode = program.constant(lambda row: _encode_row(row).decode())
+    return Aggregate(
+        FirstInOrder(int(call.args["most"].this), descending),
+        Compiled(f"[[{', '.join(keys)}], {encode}(event)]", SqlType.TEXT),
+        "('[' + ','.join({0}) + ']')",
+        SqlType.TEXT,
+        nullable=False,
+    )
+
+
 def _python_aggregate(program: Program, call: PythonAggregate) -> Aggregate:
     definition: Definition = call.meta[DEFINITION]
     if len(call.expressions) != 1:
@@ -397,5 +462,6 @@ _HANDLERS: dict[type[exp.Expr], Callable[[Program, Any], Aggregate]] = {
     exp.ApproxDistinct: _distinct,
     exp.ApproxQuantile: _quantile,
     Ranked: _ranked,
+    FirstRows: _first_rows,
     PythonAggregate: _python_aggregate,
 }

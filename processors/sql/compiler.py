@@ -16,22 +16,27 @@ from typing import NoReturn
 from sqlglot import exp
 
 from ..declare.processor import Processor
+from ..declare.semantics import Semantics
 from ..errors import AppFileError
 from .distinct import distinct, is_distinct
 from .errors import SqlText
 from .expression_compiler import Compiled, position_of
 from .expressions import Program
+from .first_rows import RowOrder, first_rows
 from .functions import LoadMember, defined_function, with_functions
-from .grouping import grouped
+from .grouping import Group, grouped
 from .inner_queries import branches, inner_queries, united, within
 from .join_chains import move_first_join
 from .join_conditions import Side
 from .joins import joined, side_of
 from .lookup_tables import LookupTable, lookup_table
+from .phases import could_have_phases, expect_one_phase
 from .python_calls import Definition
 from .queries import Query, constructor, fold_names, table_of
 from .ranking import is_topk, ranked
+from .refused_expressions import expect_supported
 from .relations import Relation
+from .semi_joins import add_semi_joins
 from .statements import (
     CreateApplication,
     CreateFunction,
@@ -52,12 +57,14 @@ class SqlApp:
         relations: the tables, by name.
         lookups: the lookup tables, by name.
         processors: the processors, in the order of the file.
+        spreadable: the names of aggregators that could have two phases, and have one.
     """
 
     name: str | None
     relations: Mapping[str, Relation]
     lookups: Mapping[str, LookupTable]
     processors: tuple[type[Processor], ...]
+    spreadable: frozenset[str] = frozenset()
 
 
 def compile_app(text: SqlText, module: str, load: LoadMember | None = None) -> SqlApp:
@@ -74,7 +81,13 @@ def compile_app(text: SqlText, module: str, load: LoadMember | None = None) -> S
     compiler = _Compiler(text, module, load or _no_functions)
     for statement in parse_statements(text):
         compiler.add(statement)
-    return SqlApp(compiler.name, compiler.relations, compiler.lookups, tuple(compiler.processors))
+    return SqlApp(
+        compiler.name,
+        compiler.relations,
+        compiler.lookups,
+        tuple(compiler.processors),
+        frozenset(compiler.spreadable),
+    )
 
 
 def _no_functions(place: str) -> NoReturn:
@@ -91,6 +104,7 @@ class _Compiler:
         self.relations: dict[str, Relation] = {}
         self.lookups: dict[str, LookupTable] = {}
         self.processors: list[type[Processor]] = []
+        self.spreadable: set[str] = set()
         self._functions: dict[str, Definition] = {}
         self._load = load
         self._text = text
@@ -124,7 +138,13 @@ class _Compiler:
         columns += [table.columns for table in self.lookups.values()]
         fold_names(statement.query, frozenset().union(*columns))
         with_functions(statement.query, self._functions)
-        self.relations[statement.name] = self._result(statement, self.relations)
+        first = len(self.processors)
+        result = self._result(statement, self.relations)
+        for processor in self.processors[first:]:
+            if result.category not in processor.outputs():
+                # An internal category: a row that a crash repeats would count twice in the results.
+                processor.output_semantics = Semantics.EXACTLY_ONCE
+        self.relations[statement.name] = result
 
     def _result(self, statement: CreateTable, relations: Mapping[str, Relation]) -> Relation:
         """Add the processors of a query; return the table of its results.
@@ -133,6 +153,7 @@ class _Compiler:
             SqlRefused: the query is invalid or unsupported.
         """
         named = dict(relations)
+        order = RowOrder.taken_from(self._text, statement.query)
         for name, inner in inner_queries(self._text, statement.query):
             if name in named:
                 raise self._text.refusal(
@@ -143,12 +164,16 @@ class _Compiler:
             self._query(replace(statement, query=branch), named, number)
             for number, branch in enumerate(branches(self._text, statement.query), 1)
         ]
-        if len(queries) == 1 and any(is_topk(node) for _, node in queries[0].columns):
+        if order is not None:
+            processors, output = first_rows(queries[0], order)
+        elif len(queries) == 1 and any(is_topk(node) for _, node in queries[0].columns):
             processors, output = ranked(queries[0])
         elif len(queries) == 1 and is_distinct(queries[0].select):
             processors, output = distinct(queries[0])
         elif len(queries) == 1 and queries[0].is_grouped:
             processors, output = grouped(queries[0])
+            if could_have_phases(queries[0], Group.of(queries[0]), processors[-1]):
+                self.spreadable.add(processors[-1].name)
         else:
             processors, output = _filtered(queries)
         self.processors += processors
@@ -172,6 +197,9 @@ class _Compiler:
                 f"{source.this.name} is a lookup table, which has no events.",
                 f"Join it: FROM … JOIN {source.this.name} ON ….",
             )
+        if isinstance(statement.query, exp.Select):
+            add_semi_joins(self._text, statement.query, relations, self.lookups)
+            expect_supported(self._text, statement.query)
         statement, relations = self._with_inner_joins(statement, relations, number)
         query = Query.of(self._text, self._module, statement, relations)
         if query.select.args.get("joins"):
@@ -227,6 +255,7 @@ def _filtered(queries: Sequence[Query]) -> tuple[list[type[Processor]], Relation
 
 def _expect_no_window(query: Query) -> None:
     statement = query.statement
+    expect_one_phase(query.text, statement)
     if query.is_grouped or is_distinct(query.select):
         problem = "DISTINCT" if is_distinct(query.select) else "aggregates"
         raise query.text.refusal(

@@ -17,6 +17,7 @@ from ..declare.stateful import Stateful
 from .expression_compiler import Compiled, position_of
 from .expressions import Program
 from .grouping import group_key, grouped
+from .phases import expect_one_phase
 from .queries import Query, constructor
 from .relations import Relation, TableDeclaration
 from .statements import Setting
@@ -44,6 +45,7 @@ def distinct(query: Query) -> tuple[list[type[Processor]], Relation]:
         keys = [node.copy() for _, node in query.columns]
         query.select.set("group", exp.Group(expressions=keys))
         return grouped(query)
+    expect_one_phase(query.text, query.statement)
     if query.statement.emit is not None or "late" in query.statement.settings:
         raise query.text.refusal(
             query.statement.position,

@@ -20,6 +20,7 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
 from ..validation import did_you_mean
+from ..wording import counted
 from .compiler import SqlApp
 from .cursor import Cursor, keyword, parsed_sql, statements_of
 from .errors import SqlText
@@ -218,7 +219,8 @@ def _values(cursor: Cursor, table: Relation | LookupTable, columns: Sequence[str
     nodes = parsed_sql(cursor.text, [keyword(TokenType.SELECT, "SELECT"), *tokens[1:-1]], position).expressions
     if len(nodes) != len(columns):
         raise cursor.text.refusal(
-            position, f"This row has {len(nodes)} values for {len(columns)} columns: {', '.join(columns)}."
+            position,
+            f"This row has {counted(len(nodes), 'value')} for {counted(len(columns), 'column')}: {', '.join(columns)}.",
         )
     program = Program(cursor.text, _NoColumns())
     return tuple(

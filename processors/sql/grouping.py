@@ -2,13 +2,13 @@
 
     source --the processor before it: WHERE, keys and observations--> <table>.grouped, keyed by group --aggregator--> results
 
-The processor before it is left out if the group is the key of the source.
+The processor before it is left out if the group is the key of the source, or with `two_phase`; see `phases.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
@@ -24,6 +24,7 @@ from .aggregates import Aggregate, compile_aggregate, is_aggregate
 from .conversions import CANONICAL
 from .expression_compiler import Compiled, position_of
 from .expressions import Program
+from .phases import GROUP_KEY, encoder_of_keys, expect_commutative, is_two_phase, phases_of
 from .queries import Query, column_named, constructor
 from .relations import Relation, TableDeclaration
 from .statements import Emit, Setting
@@ -36,10 +37,7 @@ _WINDOW_EXAMPLE = (
     "Write tumble(at, interval '5 minutes'), hop(at, interval '1 minute', interval '5 minutes') with the step before the size, or "
     "session(at, interval '30 seconds')."
 )
-GROUP_KEY = "group_key"
-"""The key of internal categories: the values of GROUP BY as JSON."""
 _TIME_COLUMN = "event_time"
-_JSON = msgspec.json.Encoder(order="deterministic")
 
 
 def grouped(query: Query) -> tuple[list[type[Processor]], Relation]:
@@ -57,6 +55,8 @@ def grouped(query: Query) -> tuple[list[type[Processor]], Relation]:
     condition = None if having is None else aggregates.replaced(having.this)
     time = _time_of_results(query, group, aggregates, columns)
     results = Program(query.text, _Results.of(query, group, keys, aggregates.found))
+    for node in (*columns.values(), *([] if condition is None else [condition])):
+        _expect_grouped(query, results, node)
     compiled = {name: results.compile(node) for name, node in columns.items()}
     group_columns = [name for name, node in columns.items() if node.name.startswith("$key")]
     output = query.output(compiled, time, _key_of_results(columns, compiled, keys), group_columns)
@@ -65,6 +65,8 @@ def grouped(query: Query) -> tuple[list[type[Processor]], Relation]:
     passes = None if condition is None else results.expect(condition, SqlType.BOOLEAN).code
     body = f"return {written}" if passes is None else f"return {written} if {passes} else None"
     observed = _observed(query, group, program, keys, aggregates.found)
+    if observed.phases:
+        expect_commutative(query, aggregates.nodes)
     members = {
         "reads": observed.source.category,
         "observe": observed.observe,
@@ -72,8 +74,23 @@ def grouped(query: Query) -> tuple[list[type[Processor]], Relation]:
         "monoid": TupleOf(*(aggregate.monoid for aggregate in aggregates.found)),
         "window": group.window,
         **_timing(query, group),
+        **observed.phases,
     }
     return [*query.before, *observed.before, query.processor(Aggregator, observed.source, output, members)], output
+
+
+def _expect_grouped(query: Query, results: Program, node: exp.Expr) -> None:
+    """Raise SqlRefused for a column of the source outside of aggregates and GROUP BY: a group has many values of it."""
+    for column in node.find_all(exp.Column):
+        scope = results.scope
+        if scope.column(column.table or None, column.name) is None and query.source.column(
+            column.table or None, column.name
+        ):
+            raise results.refused(
+                column,
+                f"{column.sql()} is neither in GROUP BY nor in an aggregate, and a group has many values of it.",
+                f"Add it to GROUP BY, or write an aggregate such as max({column.sql()}).",
+            )
 
 
 def group_key(program: Program, node: exp.Expr, clause: str) -> Compiled:
@@ -178,6 +195,7 @@ class _Aggregates:
 
     def __init__(self, program: Program, group: Group) -> None:
         self.found: list[Aggregate] = []
+        self.nodes: dict[exp.Expr, Aggregate] = {}
         self._program = program
         self._keys = group.keys
         self._has_windows = not isinstance(group.window, GlobalWindow)
@@ -195,6 +213,7 @@ class _Aggregates:
                     f"Write approx_count_distinct(…). {_WINDOW_EXAMPLE}",
                 )
             self._indexes[text] = len(self.found)
+            self.nodes[node] = aggregate
             self.found.append(aggregate)
         return f"$value{self._indexes[text]}"
 
@@ -300,21 +319,24 @@ class _Observed:
         source: the table that it reads.
         observe: its `observe`.
         before: the processor that writes the source; empty if the aggregator reads the table of the query.
+        phases: the attribute of an aggregator in two phases.
     """
 
     source: Relation
     observe: Callable[..., Any]
-    before: tuple[type[Processor], ...]
+    before: tuple[type[Processor], ...] = ()
+    phases: Mapping[str, Any] = field(default_factory=dict)
 
 
 def _observed(
     query: Query, group: Group, program: Program, keys: Sequence[Compiled], aggregates: Sequence[Aggregate]
 ) -> _Observed:
-    if group.is_key_of_source:
+    phases = phases_of(query, group, program, keys) if is_two_phase(query) else {}
+    if group.is_key_of_source or phases:
         values = "".join(f"{aggregate.observation.code}, " for aggregate in aggregates)
         where = query.condition(program)
         body = f"return ({values})" if where is None else f"return ({values}) if {where} else None"
-        return _Observed(query.source, program.function("observe", "self, event", [body]), ())
+        return _Observed(query.source, program.function("observe", "self, event", [body]), phases=phases)
     internal, processor = _regrouped(query, program, keys, aggregates)
     values = "".join(f"event.value{index}, " for index in range(len(aggregates)))
     observe = Program(query.text, internal).function("observe", "self, event", [f"return ({values})"])
@@ -329,7 +351,7 @@ def _regrouped(
     time = source.column(None, source.time)
     if time is None:
         raise query.text.refusal(statement.position, f"Table {source.name} has no column {source.time}.")
-    encode = program.constant(lambda *values: _JSON.encode(values).decode())
+    encode = encoder_of_keys(program)
     values = {
         GROUP_KEY: Compiled(f"{encode}({', '.join(key.code for key in keys)})", SqlType.TEXT),
         _TIME_COLUMN: time,

@@ -17,7 +17,7 @@ from .expression_compiler import Compiled, position_of
 from .queries import Query
 from .statements import CreateTable, Emit, EmitClause, Setting
 
-_PASSED_ON = ("buckets", "semantics", "out_of_orderness")
+_PASSED_ON = ("buckets", "out_of_orderness")
 """The settings of a table that apply to its inner queries, too."""
 
 

@@ -205,7 +205,7 @@ class ConditionReader:
         rest: list[exp.Expr] = []
         earliest: list[timedelta] = []
         latest: list[timedelta] = []
-        for node in _conjuncts(condition):
+        for node in conjuncts(condition):
             bounds = self._bounds(node)
             pair = self._pair(node) if bounds is None else None
             if bounds is not None:
@@ -306,10 +306,11 @@ class _Bounds(NamedTuple):
     latest: tuple[timedelta, ...]
 
 
-def _conjuncts(condition: exp.Expr) -> Iterator[exp.Expr]:
+def conjuncts(condition: exp.Expr) -> Iterator[exp.Expr]:
+    """Yield the conditions that AND joins."""
     node = condition.unnest()
     if isinstance(node, exp.And):
-        yield from _conjuncts(node.this)
-        yield from _conjuncts(node.expression)
+        yield from conjuncts(node.this)
+        yield from conjuncts(node.expression)
     else:
         yield node

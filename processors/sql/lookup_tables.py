@@ -20,10 +20,14 @@ _SOURCES = {
     "parquet": ("ParquetTable", ("key",)),
     "postgres": ("PostgresTable", ("key", "at")),
     "redis": ("RedisTable", ("at",)),
+    "laser": ("LaserTable", ()),
 }
-"""The sources by the setting that names a file, a table or a prefix: the name in penstock.lookups, and the settings that are its arguments."""
+"""The sources by the setting that names a file, a table, a prefix or addresses: the name in penstock.lookups, and the settings that are its arguments."""
 _KNOWN = (*_SOURCES, "key", "at", "cache")
-_EXAMPLE = "Write WITH (csv = 'airports.csv', key = 'code'); instead of csv, write parquet, postgres (a table) or redis (the prefix of the keys)."
+_EXAMPLE = (
+    "Write WITH (csv = 'airports.csv', key = 'code'); instead of csv, write parquet, postgres (a table), "
+    "redis (the prefix of the keys) or laser (the addresses of its servers)."
+)
 _PUBLIC = __name__.partition(".processors.")[0]
 
 
@@ -91,7 +95,8 @@ def _source(text: SqlText, statement: CreateLookup, kind: str, row: type[Any]) -
     # An SQL file uses the sources under their public names, as an app in Python does: the core imports no store.
     declared: Callable[..., LookupSource] = getattr(import_module(f"{_PUBLIC}.lookups"), name)
     if "at" in settings and "at" not in arguments:
-        raise text.refusal(settings["at"].position, f"A {kind} file has no address.", "Remove at.")
+        what = "laser names its addresses itself" if kind == "laser" else f"A {kind} file has no address"
+        raise text.refusal(settings["at"].position, f"{what}.", "Remove at.")
     try:
         return declared(settings[kind].value, row, **given)
     except PenstockError as error:

@@ -20,7 +20,7 @@ from .relations import CATEGORY_SETTINGS, Relation, TableDeclaration, duration, 
 from .statements import CreateTable, Setting
 from .types import PYTHON_TYPES, ColumnType, SqlType
 
-_PROCESSOR_SETTINGS = ("semantics", "late", "out_of_orderness")
+_PROCESSOR_SETTINGS = ("semantics", "late", "out_of_orderness", "two_phase")
 _CLAUSES = frozenset({"expressions", "distinct", "from_", "joins", "where", "group", "having"})
 
 

@@ -19,6 +19,7 @@ from .expression_compiler import Compiled, position_of
 from .expressions import Program
 from .grouping import Group, grouped
 from .inner_queries import within
+from .phases import TWO_PHASE
 from .queries import Query, constructor
 from .relations import Relation
 from .statements import Emit, EmitClause
@@ -139,8 +140,9 @@ def _inner(query: Query, roles: _Roles) -> Query:
         window=query.statement.window,
         emit=query.statement.emit or EmitClause(Emit.ON_WINDOW_CLOSE),
     )
-    if "late" in query.statement.settings:
-        statement = replace(statement, settings={**statement.settings, "late": query.statement.settings["late"]})
+    outer = query.statement.settings
+    of_groups = {name: outer[name] for name in ("late", TWO_PHASE) if name in outer}
+    statement = replace(statement, settings={**statement.settings, **of_groups})
     bounds = ((bound, exp.column(bound)) for bound in _BOUNDS)
     columns = (*roles.group.items(), (_RANKED, node), *bounds)
     return replace(query, statement=statement, select=select, columns=columns)

@@ -175,7 +175,19 @@ def parse_statements(text: SqlText) -> list[Statement]:
     Raises:
         SqlRefused: a statement is invalid or unsupported.
     """
-    return [_statement(cursor) for cursor in statements_of(text)]
+    cursors = list(statements_of(text))
+    for cursor in cursors:
+        _expect_one_statement(cursor)
+    return [_statement(cursor) for cursor in cursors]
+
+
+def _expect_one_statement(cursor: Cursor) -> None:
+    """Raise SqlRefused if another statement begins within one: then the parser would report a word that is correct there."""
+    for before, token, word in zip(cursor.tokens, cursor.tokens[1:], cursor.tokens[2:], strict=False):
+        if token.token_type is TokenType.CREATE and word.text.upper() in {words[0] for words, _ in _PARSERS}:
+            raise cursor.text.refusal(
+                before.end + 1, f"A semicolon is missing here, before CREATE {word.text.upper()}.", "Write ; here."
+            )
 
 
 def _statement(cursor: Cursor) -> Statement:

@@ -14,7 +14,18 @@ import numpy as np
 
 from ..keyed_state import key_layout
 from ..keyed_state.changes import Changes, StateReader
-from .watermarks import FOREVER_MS, NEVER_MS, BucketProgress, BucketTime, Confidence, Times, Watermark
+from ..wording import counted
+from .in_flight import InFlight
+from .watermarks import (
+    FOREVER_MS,
+    NEVER_MS,
+    BucketProgress,
+    BucketTime,
+    Confidence,
+    Times,
+    UpstreamWatermark,
+    Watermark,
+)
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(BucketProgress).decode
@@ -48,18 +59,23 @@ class ShardTime:
         strategy: estimates the watermark of each input.
         inputs: the names of the categories.
         saved: the shard's saved state.
+        feedback: the inputs that close a loop. What circulates in the loop determines their watermark, not their own events.
     """
 
-    def __init__(self, strategy: Watermark, inputs: Sequence[str], saved: StateReader) -> None:
+    def __init__(
+        self, strategy: Watermark, inputs: Sequence[str], saved: StateReader, feedback: Collection[str] = ()
+    ) -> None:
         low, *found = saved.fetch([_LOW, *map(_key_of_input, inputs)])
-        self._strategy = strategy
+        self._strategies = {name: UpstreamWatermark() if name in feedback else strategy for name in inputs}
         self._inputs = {
-            name: BucketTime(strategy, BucketProgress() if progress is None else _decode(progress))
+            name: BucketTime(self._strategies[name], BucketProgress() if progress is None else _decode(progress))
             for name, progress in zip(inputs, found, strict=True)
         }
         self._idle: frozenset[str] = frozenset()
         self._changed_inputs: set[str] = set()
         self.low_ms = NEVER_MS if low is None else key_layout.decode_time(low)
+        self.in_flight = InFlight()
+        """The events that wait for a retry: the low watermark does not pass them."""
 
     @property
     def progress(self) -> dict[str, BucketProgress]:
@@ -69,19 +85,29 @@ class ShardTime:
     @property
     def holder(self) -> WatermarkHolder | None:
         """The input with the lowest watermark among inputs that are not idle; None if all are idle."""
+        if self.in_flight.earliest_ms <= self._minimum(self._inputs):
+            return WatermarkHolder(
+                next(iter(self._inputs)), f"waits for the retry of {counted(self.in_flight.events, 'event')}"
+            )
         awake = [name for name in self._inputs if name not in self._idle]
         name = min(awake, key=lambda name: self._inputs[name].watermark_ms, default=None)
         return None if name is None else WatermarkHolder(name, self._inputs[name].waits_for)
+
+    def minimum_of(self, inputs: Iterable[str]) -> int:
+        """Return the lowest watermark of some inputs, and of events that wait for a retry; `FOREVER_MS` if all of the inputs are idle."""
+        return min(self._minimum(inputs), self.in_flight.earliest_ms)
 
     def observe(self, category: str, times: Sequence[int] | Times) -> Times:
         """Add the event times of an input's next events; return the shard's low watermark after each event."""
         if not len(times):
             return np.empty(0, np.int64)
+        if category not in self._inputs:  # its events were observed when they were read first
+            return np.full(len(times), self.low_ms)
         self._idle -= {category}
         self._changed_inputs.add(category)
         watermarks, floor = self._inputs[category].observe(times), self.low_ms
         others = self._minimum(name for name in self._inputs if name != category)
-        low = np.maximum(np.minimum(watermarks, others), floor)
+        low = np.maximum(np.minimum(watermarks, min(others, self.in_flight.earliest_ms)), floor)
         self.low_ms = int(low[-1])
         return low
 
@@ -100,6 +126,7 @@ class ShardTime:
         low_ms = self._minimum(self._inputs)
         if low_ms == FOREVER_MS:  # all inputs are idle
             low_ms = max(bucket.watermark_ms for bucket in self._inputs.values())
+        low_ms = min(low_ms, self.in_flight.earliest_ms)
         if low_ms > self.low_ms:
             self.low_ms = low_ms
             self._changed_inputs.update(self._inputs)
@@ -116,13 +143,40 @@ class ShardTime:
 
     def mark(self, category: str) -> Mark:
         """Return the event times of an input and the shard, for `go_back`."""
+        if category not in self._inputs:
+            return Mark(BucketProgress(), self.low_ms)
         return Mark(self._inputs[category].progress, self.low_ms)
 
     def go_back(self, category: str, mark: Mark, times: Sequence[int]) -> None:
         """Undo the observations of an input since a mark, except for these first event times."""
-        self._inputs[category] = BucketTime(self._strategy, mark.progress)
+        self._inputs[category] = BucketTime(self._strategies[category], mark.progress)
         self.low_ms = mark.low_ms
         self.observe(category, times)
+
+    def hold(self, time_ms: int) -> None:
+        """Hold the low watermark from now on for an event that waits for a retry."""
+        self.in_flight.add(time_ms)
+
+    def held_from(self, at: int, time_ms: int, low_ms: int, lows: list[int]) -> list[int]:
+        """Hold the low watermark from an event of the observed batch on; return the low watermark after each event.
+
+        Args:
+            at: the index of the event that waits for a retry.
+            time_ms: its event time.
+            low_ms: the low watermark before it.
+            lows: the low watermark after each event, so far.
+        """
+        self.hold(time_ms)
+        limit_ms = max(time_ms, low_ms)
+        if lows[-1] > limit_ms:
+            lows = [*lows[:at], *(min(low, limit_ms) for low in lows[at:])]
+            self.low_ms = lows[-1]
+        return lows
+
+    def release(self, category: str, times: Iterable[int]) -> None:
+        """Hold the low watermark no more for events that have returned from a retry category. Then hold it for events that fail again."""
+        if category not in self._inputs:
+            self.in_flight.remove(times)
 
     def drain(self) -> Changes:
         """Return the changes since the last drain."""
@@ -140,6 +194,13 @@ class UntrackedTime(ShardTime):
 
     def __init__(self) -> None:
         self.low_ms = NEVER_MS
+        self.in_flight = InFlight()
+
+    def hold(self, time_ms: int) -> None:
+        """Do nothing."""
+
+    def release(self, category: str, times: Iterable[int]) -> None:
+        """Do nothing."""
 
     @property
     def holder(self) -> None:
@@ -197,6 +258,13 @@ class OrderedTime:
         self.low_ms = mark.low_ms
         self.observe(category, times)
 
+    def held_from(self, at: int, time_ms: int, low_ms: int, lows: list[int]) -> list[int]:  # noqa: ARG002 - no event is retried
+        """Return the low watermarks unchanged."""
+        return lows
+
+    def release(self, category: str, times: Iterable[int]) -> None:
+        """Do nothing."""
+
     def drain(self) -> Changes:
         """Return no changes: the operator saves the low watermark itself."""
         return {}
@@ -237,6 +305,19 @@ def saved_watermarks(inputs: Sequence[str], saved: StateReader) -> dict[str, int
     """Return the saved watermark of each input that has one (milliseconds since 1970, UTC)."""
     progress = ShardTime(Confidence(), inputs, saved).progress
     return {name: of_input.watermark_ms for name, of_input in progress.items() if of_input.watermark_ms != NEVER_MS}
+
+
+def with_renamed_inputs(saved: StateReader, names: Mapping[str, str]) -> Changes:
+    """Return the changes after which a state has the event times of renamed inputs.
+
+    Args:
+        saved: the state.
+        names: the new names of its inputs by the old ones.
+    """
+    found = saved.fetch([_key_of_input(name) for name in names])
+    times = {name: time for name, time in zip(names, found, strict=True) if time is not None}
+    moved: Changes = {_key_of_input(name): None for name in times}
+    return moved | {_key_of_input(names[name]): time for name, time in times.items()}
 
 
 def _key_of_input(category: str) -> bytes:

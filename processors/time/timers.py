@@ -18,11 +18,9 @@ import msgspec
 from ..keyed_state import key_layout
 from ..keyed_state.changes import Changes, StateReader
 from ..keyed_state.key_layout import decode_pair, encode_pair
+from ..keyed_state.state_cache import ENTRY_BYTES, STATE_CACHE
 from .timer_schedule import TimerSchedule
 from .watermarks import FOREVER_MS
-
-CACHED_KEYS = 100_000
-"""The number of tables to cache between checkpoints."""
 
 _ENTRY = b"\x01"
 _encode_table = msgspec.msgpack.Encoder().encode
@@ -143,7 +141,7 @@ class Timers:
             table = self._tables[key]
             changes[self._tables_at + key.encode()] = _encode_table(table) if table else None
         self._changed = set()
-        if len(self._tables) > CACHED_KEYS:
+        if STATE_CACHE.must_forget(self, len(self._tables) * ENTRY_BYTES):
             self._tables.clear()
         return changes
 

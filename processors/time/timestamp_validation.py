@@ -60,6 +60,14 @@ def _is_recent(time_ms: int, now_ms: int) -> bool:
     return _YEAR_1990_MS <= time_ms <= now_ms + timedelta(days=1) // MILLISECOND
 
 
+def likely_cause(time_ms: int, arrived_ms: int) -> str:
+    """Return why an event time is probably far from its arrival, as a clause that follows a semicolon."""
+    unit = detect_wrong_unit([time_ms], arrived_ms)
+    if unit is not None:
+        return f"it looks like {unit.name}, not milliseconds ({unit.change}: {format_time(unit.sample_ms)} UTC)"
+    return "probably the field has another unit than milliseconds since 1970, or the producer's clock is wrong"
+
+
 def are_plausible(times: Times, arrived_ms: Times, limit: timedelta | None) -> bool:
     """Return whether `out_of_range` and `too_far_ahead` certainly return no event."""
     if not len(times):

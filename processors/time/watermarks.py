@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from ..errors import DeclarationError
 from ..validation import expect_types
+from ..wording import counted
 
 NEVER_MS = -(2**63)
 """The watermark before the first estimate."""
@@ -254,7 +255,7 @@ class BucketTime:
             return ""
         had = f"has had {self._events:,}" if self._events else "has had none"
         if isinstance(self._strategy, Confidence):
-            return f"{had} of the {_first_update(self._strategy.warm_up):,} events after which its watermark begins"
+            return f"{had} of the {counted(_first_update(self._strategy.warm_up), 'event')} after which its watermark begins"
         return f"{had} of the events from which its watermark follows"
 
     def observe(self, times: Sequence[int] | Times) -> Times:

@@ -9,8 +9,10 @@ from functools import cached_property
 from typing import NamedTuple, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from ..errors import DeclarationError
+from ..wording import as_code
 
 GLOBAL_WINDOW_START_MS = -(2**63)
 GLOBAL_WINDOW_END_MS = 2**63 - 1
@@ -93,7 +95,7 @@ class Tumbling:
         """The size in milliseconds."""
         return self.size // MILLISECOND
 
-    def assign(self, event_times: Sequence[int]) -> WindowAssignment:
+    def assign(self, event_times: Sequence[int] | npt.NDArray[np.int64]) -> WindowAssignment:
         """Return the window of each event time."""
         times = np.asarray(event_times, np.int64)
         starts: list[int] = (times - times % self.size_ms).tolist()
@@ -233,7 +235,9 @@ class GlobalWindow:
 
 def _expect_duration(name: str, duration: timedelta) -> None:
     if not isinstance(duration, timedelta):
-        raise DeclarationError(f"{name.capitalize()} is {duration!r}. Declare a timedelta, such as timedelta(hours=1).")
+        raise DeclarationError(
+            f"{name.capitalize()} is {as_code(duration)}. Declare a timedelta, such as timedelta(hours=1)."
+        )
     if duration < MILLISECOND or duration % MILLISECOND:
         raise DeclarationError(
             f"{name.capitalize()} is {duration}. Declare a whole number of milliseconds, at least 1."

@@ -1,0 +1,125 @@
+"""Events as columns: the operators that can use the columns need no object for each event; the others get the records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from ..time.watermarks import Times
+from .event_batch import EventBatch
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from .categories import AnyCategory
+
+
+class KeyGroups(NamedTuple):
+    """The distinct keys of a batch.
+
+    Args:
+        names: the keys, in order of their first events.
+        groups: the index of each event's key.
+    """
+
+    names: list[str]
+    groups: npt.NDArray[np.int64]
+
+
+class ColumnEvents(Sequence[Any]):
+    """Events of one category, in order, as Arrow columns. Their records are decoded when something asks for one.
+
+    Args:
+        category: the category; its event time is a field of whole milliseconds.
+        columns: fields of the events, by their names on the bus; with the event time, and with the key if that is used.
+        decode: returns the records from one index up to, not including, another.
+    """
+
+    def __init__(
+        self, category: AnyCategory, columns: pa.RecordBatch, decode: Callable[[int, int], Sequence[Any]]
+    ) -> None:
+        self._category = category
+        self._decode = decode
+        self.columns = columns
+
+    def __len__(self) -> int:
+        return self.columns.num_rows
+
+    @overload
+    def __getitem__(self, index: int) -> Any: ...
+    @overload
+    def __getitem__(self, index: slice) -> ColumnEvents: ...
+    def __getitem__(self, index: int | slice) -> Any:
+        if not isinstance(index, slice):
+            return self._records[index]
+        begin, end, step = index.indices(len(self))
+        if step != 1:
+            raise ValueError("a part of columns is contiguous")
+        count = max(end - begin, 0)
+        if count == len(self):
+            return self
+        decode = self._decode
+        return ColumnEvents(
+            self._category,
+            self.columns.slice(begin, count),
+            lambda first, after: decode(begin + first, begin + after),
+        )
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._records)
+
+    @cached_property
+    def _records(self) -> Sequence[Any]:
+        return self._decode(0, len(self))
+
+    def of(self, events: Sequence[Any]) -> EventBatch:
+        """Return other events of the category."""
+        return EventBatch(self._category, events)
+
+    def is_of(self, category: AnyCategory) -> bool:
+        """Return whether these are events of a category."""
+        return self._category is category
+
+    def selected(self, names: Sequence[str]) -> pa.RecordBatch:
+        """Return some columns, by their names on the bus."""
+        return self.columns.select(list(names))
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether the key is one of the columns."""
+        fields = self._category.key_fields
+        return len(fields) == 1 and fields[0] in self.columns.schema.names
+
+    @cached_property
+    def key_groups(self) -> KeyGroups:
+        """The distinct keys. The key must be a field."""
+        encoded = self.columns.column(self._category.key_fields[0]).dictionary_encode()
+        names = encoded.dictionary.to_numpy(zero_copy_only=False).tolist()
+        return KeyGroups(
+            list(map(str, names)) if self._category.key_is_number else names,
+            encoded.indices.to_numpy().astype(np.int64),
+        )
+
+    @cached_property
+    def keys(self) -> list[str]:
+        """The key of each event."""
+        if not self.has_keys:
+            return self._category.computed_keys_of(self._records)
+        names, groups = self.key_groups
+        return [names[group] for group in groups.tolist()]
+
+    @cached_property
+    def times(self) -> list[int]:
+        """The event time of each event (milliseconds since 1970, UTC)."""
+        times: list[int] = self.time_array.tolist()
+        return times
+
+    @property
+    def time_array(self) -> Times:
+        """The same as an array."""
+        times: Times = self.columns.column(str(self._category.times.column)).to_numpy()
+        return times
