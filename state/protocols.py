@@ -25,6 +25,9 @@ class ShardIdentity:
     bucket: int
     shape: str
 
+    def __str__(self) -> str:
+        return f"bucket {self.bucket} of {self.processor} ({self.shape})"
+
 
 @dataclass(frozen=True)
 class Delta:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from .manifest import BackupId, Manifest
+from .retention import Retention
 from .shard import damages_of
 
 # Both match unfinished files, too; see `temporary_name`.
@@ -52,19 +53,21 @@ class Prunable:
     claims: list[int]
 
 
-def prunable(found: StoredFiles, epoch: int, keep: int) -> Prunable:
-    """Return what an owner may delete. The last `keep` intact backups stay, everything newer, and pinned backups.
+def prunable(found: StoredFiles, epoch: int, retention: Retention) -> Prunable:
+    """Return what an owner may delete. The retained intact backups stay, everything newer than the last of the newest ones, and pinned backups.
 
     A backup is intact here if all its files exist in their sizes. Files of later owners are never deleted.
 
     Args:
         found: the stored files.
         epoch: the owner's.
-        keep: at least 1.
+        retention: which backups are kept.
     """
-    good = [manifest.id for manifest in found.manifests if not damages_of(manifest, found.files)]
-    oldest_kept = good[keep - 1] if len(good) >= keep else BackupId(0, 0)
-    kept = {backup for backup in found.backups if backup >= oldest_kept or backup in found.pinned}
+    good = [manifest for manifest in found.manifests if not damages_of(manifest, found.files)]
+    keep = retention.newest
+    oldest_kept = good[keep - 1].id if len(good) >= keep else BackupId(0, 0)
+    retained = retention.kept(good) | set(found.pinned)
+    kept = {backup for backup in found.backups if backup >= oldest_kept or backup in retained}
     named = {file.stored for manifest in found.manifests if manifest.id in kept for file in manifest.files}
     return Prunable(
         manifests=[backup for backup in reversed(found.backups) if backup not in kept],

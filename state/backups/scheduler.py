@@ -13,16 +13,19 @@ from concurrent.futures import Future
 from datetime import timedelta
 
 from ...processors.retry import OutageLog, RetrySchedule
+from ...processors.wording import counted
 from ..errors import FileStoreUnreachable, StateError
 from ..files.file_store import FileStore
 from ..protocols import ShardIdentity
 from .backup_age import LATE_INTERVALS, BackupAges
 from .errors import BackupCanceled, BackupFenced
 from .manifest import BackupId
+from .retention import Retention
 from .shard_backup import AdoptedShard, OpenState
 
 _LOG = logging.getLogger("penstock.state")
 CLOSE_LIMIT_S = 2.0
+THE_NEWEST = Retention()
 RETRY_PAUSES_S = 1.0, 60.0
 REMIND_EVERY_S = 600.0
 """The least time between two warnings about late backups."""
@@ -34,13 +37,13 @@ class BackupScheduler:
     Args:
         store: the backup store.
         interval: how often to back up a shard whose position advances.
-        keep: the number of backups to keep of each shard.
+        retention: which backups of each shard are kept.
     """
 
-    def __init__(self, store: FileStore, interval: timedelta, keep: int = 3) -> None:
+    def __init__(self, store: FileStore, interval: timedelta, retention: Retention = THE_NEWEST) -> None:
         self._store = store
         self._interval_s = interval.total_seconds()
-        self._keep = keep
+        self._retention = retention
         self._shards: dict[ShardIdentity, AdoptedShard] = {}
         self._changed = threading.Condition()
         self._schedule = RetrySchedule(*(min(pause_s, self._interval_s) for pause_s in RETRY_PAUSES_S))
@@ -146,7 +149,7 @@ class BackupScheduler:
 
     def _attempt(self, shard: AdoptedShard) -> None:
         try:
-            if shard.back_up(self._keep):
+            if shard.back_up(self._retention):
                 self._record_answer(shard)
         except BackupCanceled as error:
             _LOG.info("%s", error)
@@ -216,11 +219,11 @@ class BackupScheduler:
     def _warn_of_late_backups(self, late: dict[ShardIdentity, float]) -> None:
         oldest = max(late, key=lambda shard: late[shard])
         _LOG.warning(
-            "%d of %d shards have had no backup at %s for more than %d intervals. The oldest, %s, bucket %d, would be restored to its "
+            "%d of %s have had no backup at %s for more than %d intervals. The oldest, %s, bucket %d, would be restored to its "
             "state of %.0f s ago, or rebuilt from Kafka, and would process the later events again. The worker continues. Check the backup "
             "store, or make the interval longer.",
             len(late),
-            len(self._shards),
+            counted(len(self._shards), "shard"),
             self._store.location,
             LATE_INTERVALS,
             oldest.processor,

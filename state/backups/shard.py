@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from ...processors.shard.position import StatePosition
+from ...processors.wording import counted
 from ..errors import FileMissing
 from ..files.file_store import FileStore
 from ..protocols import ShardIdentity
@@ -51,11 +52,11 @@ class ShardBackups:
                 f"{str(error).rstrip('.')}. It is skipped."
             ) from error
 
-    def manifests(self) -> Iterator[Manifest]:
-        """Yield the manifests, newest first; log and skip unreadable ones."""
+    def manifests(self, known: Mapping[BackupId, Manifest] | None = None) -> Iterator[Manifest]:
+        """Yield the manifests, newest first; log and skip unreadable ones. Known ones are not read again."""
         for backup in self.ids():
             try:
-                yield self.read(backup)
+                yield (known or {}).get(backup) or self.read(backup)
             except BackupDamaged as error:
                 _LOG.warning("%s", error)
 
@@ -139,7 +140,7 @@ def _damage_of(file: StoredFile, size_bytes: int | None) -> str | None:
     if size_bytes is None:
         return f"files/{file.stored} ({file.name}) is missing"
     if size_bytes != file.size_bytes:
-        return f"files/{file.stored} ({file.name}) has {size_bytes:,} of {file.size_bytes:,} bytes"
+        return f"files/{file.stored} ({file.name}) has {size_bytes:,} of {counted(file.size_bytes, 'byte')}"
     return None
 
 

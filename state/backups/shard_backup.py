@@ -21,6 +21,7 @@ from ..protocols import ShardIdentity
 from .backup_age import BackupAge
 from .errors import BackupCanceled
 from .manifest import BackupId
+from .retention import Retention
 from .shard import ShardBackups
 from .writer import BackupWriter, claim
 
@@ -143,8 +144,8 @@ class AdoptedShard:
         self._is_requested = True
         self.due_s = min(self.due_s, time.monotonic())
 
-    def back_up(self, keep: int) -> bool:
-        """Make a backup and delete all but the last `keep`. Return False if the last backup has the same position.
+    def back_up(self, retention: Retention) -> bool:
+        """Make a backup and delete all that are not retained. Return False if the last backup has the same position.
 
         Raises:
             BackupCanceled: the shard was released meanwhile; there is no new backup.
@@ -167,7 +168,7 @@ class AdoptedShard:
                 position = state.position()
             owner.save(snapshot, position)
         self._saved, self._backed_up_s = position, snapshot_s
-        owner.prune(keep)
+        owner.prune(retention)
         return True
 
     def _store_copies(self, owner: BackupWriter) -> None:

@@ -25,8 +25,9 @@ from ..local.rocksdb import translated_errors
 from ..protocols import ShardIdentity
 from .errors import BackupDamaged, BackupFenced
 from .fetch import ProgressCounter, no_progress, read_checked
-from .manifest import FORMAT, Manifest, StoredFile
+from .manifest import FORMAT, BackupId, Manifest, StoredFile
 from .pruning import StoredFiles, prunable
+from .retention import Retention
 from .shard import ShardBackups
 
 _IMMUTABLE = ".sst"
@@ -62,6 +63,8 @@ class BackupWriter:
         self._digests: dict[tuple[str, int], str] = {}
         self._checked: dict[str, int] = {}
         self._to_check_bytes = 0
+        self._older: dict[BackupId, Manifest] = {}
+        """The manifests of retained backups that are not among the newest. They never change, so they are read once."""
         self._writing = threading.Lock()
         self.newest = newest
         """The newest readable backup at the claim, or made since. Files are shared with this backup only: an owner that was paused during its
@@ -113,14 +116,17 @@ class BackupWriter:
         number = self._epoch, self._sequence
         return Manifest(FORMAT, self._identity, position, *number, time_ms, files, self._interval_s)
 
-    def prune(self, keep: int) -> None:
-        """Delete what the last `keep` intact backups do not need; see `prunable`."""
+    def prune(self, retention: Retention) -> None:
+        """Delete what the retained intact backups do not need; see `prunable`."""
         with self._writing:
             self._check_ownership()
-            manifests, names = list(self._backups.manifests()), self._backups.others()
+            manifests, names = list(self._backups.manifests(self._older)), self._backups.others()
             claims, pinned = self._backups.claims(), set(self._backups.pins().values())
             found = StoredFiles(self._backups.ids(), manifests, self._backups.files(), names, claims, pinned)
-            prunable_files = prunable(found, self._epoch, keep)
+            prunable_files = prunable(found, self._epoch, retention)
+            removed = set(prunable_files.manifests)
+            older = [manifest for manifest in manifests if manifest.id not in removed][retention.newest :]
+            self._older = {manifest.id: manifest for manifest in older}
             self._remove(map(self._backups.manifest_path, prunable_files.manifests))
             self._remove(map(self._backups.file_path, prunable_files.files))
             self._remove(map(self._backups.other_path, prunable_files.others))

@@ -49,6 +49,10 @@ class FileStore(Protocol):
         """
         ...
 
+    def tags(self, folder: str) -> dict[str, str]:
+        """Return a tag of each file in a folder by name: another one whenever the file has been replaced. A missing folder is empty."""
+        ...
+
     def delete(self, path: str) -> None:
         """Delete a file, if it exists."""
         ...

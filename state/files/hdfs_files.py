@@ -24,6 +24,7 @@ ANSWER_LIMIT_S = 30.0
 _CHUNK_BYTES = 2**20
 _EXISTS = "FileAlreadyExistsException"
 _MISSING = "FileNotFoundException"
+_FOLDER = "DIRECTORY"
 _CLIENT_ERRORS = (HdfsError, OSError, KeyError, ValueError)
 """Errors of the client, of its HTTP library, and of parsing answers that are not from WebHDFS."""
 
@@ -93,12 +94,26 @@ class HdfsFileStore:
 
     def list_folder(self, folder: str) -> dict[str, int | None]:
         """Return the sizes of the files in a folder."""
+        return {
+            status["pathSuffix"]: None if status["type"] == _FOLDER else status["length"]
+            for status in self._statuses(folder)
+        }
+
+    def tags(self, folder: str) -> dict[str, str]:
+        """Return the number, size and time of each file in a folder."""
+        return {
+            status["pathSuffix"]: f"{status['fileId']}-{status['length']}-{status['modificationTime']}"
+            for status in self._statuses(folder)
+            if status["type"] != _FOLDER
+        }
+
+    def _statuses(self, folder: str) -> list[dict[str, Any]]:
         with self._translated_errors(f"{self._path(folder)} was not listed"):
             try:
-                return self._client.sizes(self._path(folder))
+                return self._client.statuses(self._path(folder))
             except HdfsError as error:
                 if error.exception == _MISSING:
-                    return {}
+                    return []
                 raise
 
     def delete(self, path: str) -> None:
@@ -145,6 +160,6 @@ class _Client(InsecureClient):  # type: ignore[misc]  # the package has no types
             raise
         return True
 
-    def sizes(self, folder: str) -> dict[str, int | None]:
+    def statuses(self, folder: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self._list_status(folder).json()["FileStatuses"]["FileStatus"]
-        return {status["pathSuffix"]: None if status["type"] == "DIRECTORY" else status["length"] for status in found}
+        return found

@@ -65,6 +65,11 @@ class LocalFileStore:
         with _translated_errors(f"{self._root / folder} was not listed"):
             return _sizes(self._root / folder) if (self._root / folder).exists() else {}
 
+    def tags(self, folder: str) -> dict[str, str]:
+        """Return the number, size and time of each file in a folder."""
+        with _translated_errors(f"{self._root / folder} was not listed"):
+            return _tags(self._root / folder) if (self._root / folder).exists() else {}
+
     def delete(self, path: str) -> None:
         """Delete a file."""
         target = self._root / path
@@ -103,6 +108,17 @@ def _sizes(folder: Path) -> dict[str, int | None]:
             with suppress(FileNotFoundError):  # renamed or deleted since the scan
                 sizes[entry.name] = None if entry.is_dir() else entry.stat().st_size
     return sizes
+
+
+def _tags(folder: Path) -> dict[str, str]:
+    tags: dict[str, str] = {}
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            with suppress(FileNotFoundError):  # renamed or deleted since the scan
+                if not entry.is_dir():
+                    found = entry.stat()
+                    tags[entry.name] = f"{found.st_ino}-{found.st_size}-{found.st_mtime_ns}"
+    return tags
 
 
 @contextmanager

@@ -50,6 +50,10 @@ class WrappedFileStore(ABC):
         """Return the sizes of the files in a folder."""
         return self._call(lambda: self._files.list_folder(folder))
 
+    def tags(self, folder: str) -> dict[str, str]:
+        """Return a tag of each file in a folder."""
+        return self._call(lambda: self._files.tags(folder))
+
     def delete(self, path: str) -> None:
         """Delete a file."""
         self._call(lambda: self._files.delete(path))

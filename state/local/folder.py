@@ -16,26 +16,38 @@ from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
 
-from rocksdict import Cache
-
 from ..errors import StateError, StateInUse
 from ..files.durable import make_private_folder
 from ..protocols import ShardIdentity
-from .rocksdb import RocksShardState, database_options, drop_folder, open_database, opened_read_only, translated_errors
+from .rocksdb import (
+    DatabaseMemory,
+    RocksShardState,
+    database_options,
+    drop_folder,
+    open_database,
+    opened_read_only,
+    translated_errors,
+)
 
 _LOG = logging.getLogger("penstock.state")
 LOCK_LIMIT_S = 3.0
 """The time for a shard's former owner to close it."""
 
-_CACHE_BYTES = 256 * 2**20
+DEFAULT_MEMORY_BYTES = 256 * 2**20
+"""The memory of RocksDB where no worker derives it from its machine."""
 
 
 class RocksStateFolder:
-    """Opens shards' states, which share one block cache in a process. Thread-safe."""
+    """Opens shards' states, which share the memory of RocksDB in a process. Thread-safe.
 
-    def __init__(self, root: Path) -> None:
+    Args:
+        root: the folder.
+        memory_bytes: the memory for all open states.
+    """
+
+    def __init__(self, root: Path, memory_bytes: int = DEFAULT_MEMORY_BYTES) -> None:
         self._root = root
-        self._cache = Cache(_CACHE_BYTES)
+        self._memory = DatabaseMemory(memory_bytes)
 
     def open(self, identity: ShardIdentity) -> RocksShardState:
         """Open a shard's state; a missing one is created empty."""
@@ -59,7 +71,7 @@ class RocksStateFolder:
         deadline = time.monotonic() + LOCK_LIMIT_S
         while True:
             try:
-                return RocksShardState(open_database(folder, database_options(self._cache)), folder)
+                return RocksShardState(open_database(folder, database_options(self._memory)), folder)
             except StateInUse:
                 if time.monotonic() > deadline:
                     raise
@@ -122,5 +134,5 @@ def _drop_older(shard: Path, kept: Path) -> None:
     for folder in _databases(shard):
         if folder < kept:
             with suppress(StateError):
-                open_database(folder, database_options(Cache(2**20))).close()
+                open_database(folder, database_options(DatabaseMemory(2**20))).close()
                 drop_folder(folder)

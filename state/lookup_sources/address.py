@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from contextlib import suppress
 from datetime import timedelta
 
 from ...processors.errors import DeclarationError
 from ...processors.lookups import LookupRefused
 from ..errors import StateError
-from ..remote.addresses import Address, address_of
+from ..remote.addresses import Address, address_with, url_named
 from ..remote.errors import StoreLibraryMissing
 
 DEFAULT_VARIABLE = "PENSTOCK_LOOKUPS"
@@ -27,16 +25,15 @@ def address_named(name: str, schemes: Sequence[str], what: str) -> Address:
     Raises:
         LookupRefused: the variable is missing, or the address is of another kind.
     """
-    url = name if "://" in name else os.environ.get(name, "")
+    url = url_named(name)
     if not url:
         raise LookupRefused(
             f"The address for {what} belongs in the environment variable {name}, which is not set here. Nothing was looked up. Set it, such as "
             f"{name}={schemes[0]}://user:password@host, in every process that looks rows up. A batch run passes it to Spark's executors."
         )
-    with suppress(StateError):
-        address = address_of(url)
-        if address.scheme in schemes:
-            return address
+    address = address_with(url, schemes)
+    if address is not None:
+        return address
     raise LookupRefused(
         f"{what} cannot be looked up at {Address(url)}. Nothing was looked up. Use an address that starts with {schemes[0]}://."
     )

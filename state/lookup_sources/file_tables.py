@@ -22,6 +22,7 @@ import msgspec
 from ...processors.errors import PenstockError
 from ...processors.lookups import LookupRefused, PreloadedTable
 from ...processors.lookups.row_shape import RowShape, rows_by_key
+from ...processors.wording import counted
 
 
 @dataclass(frozen=True)
@@ -133,9 +134,9 @@ class FileRows(PreloadedTable):
             self.load()
         except LookupRefused as error:
             self._failed_loads += 1
-            _LOG.warning("%s The %d rows of the previous version stay in use.", error, len(self._rows))
+            _LOG.warning("%s Lookups still use the previous version with %s.", error, counted(len(self._rows), "row"))
         else:
-            _LOG.info("%s has changed and now has %d rows.", self._path, len(self._rows))
+            _LOG.info("%s has changed and now has %s.", self._path, counted(len(self._rows), "row"))
 
     def close(self) -> None:
         """Do nothing: no file stays open."""

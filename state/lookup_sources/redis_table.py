@@ -73,7 +73,7 @@ class RedisTable:
         return RedisRows(RedisConnection(address, rights=rights, limit_s=self.time_limit.total_seconds()), self)
 
     def __str__(self) -> str:
-        return f"{self.prefix}* of Redis"
+        return f"{self.prefix}* of Redis" if self.prefix else "Redis"
 
 
 class RedisRows:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
 
@@ -65,3 +68,17 @@ def address_of(url: str) -> Address:
             "(Redis over TLS), such as postgresql://user:password@host:5432/database or redis://:password@host:6379/0."
         )
     return address
+
+
+def url_named(name: str) -> str:
+    """Return a URL, or the value of the environment variable that contains it; empty if the variable is not set."""
+    return name if "://" in name else os.environ.get(name, "")
+
+
+def address_with(url: str, schemes: Sequence[str]) -> Address | None:
+    """Return the address of a URL; None if it has none of the schemes."""
+    with suppress(BadStoreAddress):
+        address = address_of(url)
+        if address.scheme in schemes:
+            return address
+    return None
