@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -10,8 +11,20 @@ import pyarrow as pa
 from ...processors.declare.categories import AnyCategory
 from ...processors.declare.codecs import Codec
 from ...processors.errors import DeclarationError
-from ...transport.messages import RawBatch
-from ..warehouse.columns import CONVERSION_ERRORS, MARKS, Columns
+from ...transport.messages import RawBatch, split_batch
+from ..warehouse.columns import CONVERSION_ERRORS, ELEMENT, MARKS, Columns
+
+
+class ExcludedEvent(NamedTuple):
+    """An event without a row.
+
+    Args:
+        offset: its offset.
+        reason: why, in words.
+    """
+
+    offset: int
+    reason: str
 
 
 class RowBatch(NamedTuple):
@@ -19,11 +32,11 @@ class RowBatch(NamedTuple):
 
     Args:
         batch: a row for each event.
-        excluded: the reason for each message without a row, by its index.
+        excluded: the events without a row, in order.
     """
 
     batch: pa.RecordBatch
-    excluded: Mapping[int, str]
+    excluded: Sequence[ExcludedEvent]
 
 
 class ArchivedRows:
@@ -41,10 +54,11 @@ class ArchivedRows:
         self._category = category
         self._codec = codec
         self._columns = Columns(category.record)
-        self.schema = archive_schema(self._columns)
+        self.schema = archive_schema_of(category)
 
     def of(self, batch: RawBatch) -> RowBatch:
         """Return the rows of messages."""
+        batch = split_batch(self._codec, batch)
         offsets, arrived = batch.offsets(), batch.arrivals_ms()
         decoded = self._codec.decode(batch.messages)
         events, at = decoded.events, list(decoded.at)
@@ -64,8 +78,12 @@ class ArchivedRows:
             self._category.event_times_of(events),
             arrived[at].tolist(),
         ]
-        marked = [pa.array(values, field.type) for values, field in zip(marks, MARKS, strict=True)]
-        return RowBatch(pa.RecordBatch.from_arrays([*arrays, *marked], schema=self.schema), reasons)
+        if self._category.splits_messages:
+            marks.append([place - bisect_left(offsets, offsets[place]) for place in at])
+        fields = list(self.schema)[len(arrays) :]
+        marked = [pa.array(values, field.type) for values, field in zip(marks, fields, strict=True)]
+        excluded = [ExcludedEvent(offsets[place], reason) for place, reason in sorted(reasons.items())]
+        return RowBatch(pa.RecordBatch.from_arrays([*arrays, *marked], schema=self.schema), excluded)
 
     def _unfit(self, events: Sequence[object]) -> Iterator[tuple[int, str]]:
         for index, event in enumerate(events):
@@ -78,6 +96,12 @@ class ArchivedRows:
 def archive_schema(columns: Columns) -> pa.Schema:
     """Return the columns of an archived category: its record's, and the origin of each event."""
     return pa.schema([*columns.schema, *MARKS])
+
+
+def archive_schema_of(category: AnyCategory) -> pa.Schema:
+    """Return the same for a category, with the number of each event in its message if a message may contain several."""
+    schema = archive_schema(Columns(category.record))
+    return schema.append(ELEMENT) if category.splits_messages else schema
 
 
 def _keys_of(category: AnyCategory, events: Sequence[object]) -> list[str | None]:

@@ -12,6 +12,7 @@ from datetime import timedelta
 from ...processors.declare.categories import AnyCategory
 from ...processors.errors import DeclarationError
 from ...processors.retry import Retry
+from ...processors.wording import counted
 from ...state.files.wrappers import RetryingFileStore
 from ...transport.bus import Bus
 from ...transport.elapsed import elapsed_s
@@ -70,7 +71,7 @@ class Archiver:
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         if segment_events < 1:
-            raise DeclarationError(f"A segment cannot have {segment_events} events. Use 1 or more.")
+            raise DeclarationError(f"A segment cannot have {counted(segment_events, 'event')}. Use 1 or more.")
         self.metrics = ArchiveMetrics()
         self._write_every_s = write_every.total_seconds()
         self._monotonic_s = monotonic_s

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from ...processors.wording import counted
 from ...transport.bus import Bus, Reader
 from ...transport.errors import Fenced
 from ...transport.messages import Bucket, Position
@@ -170,7 +171,7 @@ class BucketOpener:
         if settings.widens and owned < buckets:
             raise ArchiveRefused(
                 f"{self._category}: columns of files in {self._warehouse.location} must become wider, but other archivers own "
-                f"{buckets - owned} of its {buckets} buckets. Nothing was changed. Stop all archivers of {self._category} and start one. "
+                f"{buckets - owned} of its {counted(buckets, 'bucket')}. Nothing was changed. Stop all archivers of {self._category} and start one. "
                 "Start the others when it has logged that the files are rewritten."
             )
         return settings
@@ -253,8 +254,8 @@ class BucketOpener:
             return position
         if not self._options.accept_gaps:
             raise ArchiveGap(
-                f"{bucket} is archived up to offset {position}, but Kafka keeps it only from offset {start} on: {start - position:,} offsets "
-                "have expired and are in no warehouse. Nothing was changed. To continue with the remaining events, start the archiver with "
+                f"{bucket} is archived up to offset {position}, but Kafka keeps it only from offset {start} on: {counted(start - position, 'offset')} "
+                "expired before any warehouse contained the events. Nothing was changed. To continue with the remaining events, start the archiver with "
                 "`accept_gaps=True`."
             )
         _LOG.warning("%s: offsets %d to %d have expired in Kafka and were not archived", bucket, position, start - 1)

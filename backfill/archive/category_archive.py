@@ -23,6 +23,7 @@ from contextlib import contextmanager, suppress
 import pyarrow as pa
 
 from ...processors.declare.categories import AnyCategory
+from ...processors.wording import counted
 from ...transport.bus import Bus, Reader
 from ...transport.codecs.by_category import Codecs
 from ...transport.errors import BusError, BusRefuses, BusUnreachable, CommitUnconfirmed, Fenced, MembershipLost
@@ -32,7 +33,7 @@ from ..warehouse.notes import BucketNote, bucket_note, write_note
 from ..warehouse.owners import Owners, final_notes
 from ..warehouse.warehouse import Warehouse
 from .archive_options import ArchiveMetrics, ArchiveOptions
-from .archived_rows import ArchivedRows
+from .archived_rows import ArchivedRows, ExcludedEvent
 from .bucket_opener import BucketOpener, OpenBucket
 from .completeness import CompleteDays, day_passed
 from .consumer_group import group_of
@@ -334,19 +335,17 @@ class CategoryArchive:
         self._metrics.events += rows.batch.num_rows
         return rows.batch
 
-    def _log_excluded(self, batch: RawBatch, reasons: Mapping[int, str]) -> None:
-        if not reasons:
+    def _log_excluded(self, batch: RawBatch, excluded: Sequence[ExcludedEvent]) -> None:
+        if not excluded:
             return
-        self._metrics.undecodable += len(reasons)
-        first = min(reasons)
+        self._metrics.undecodable += len(excluded)
         _LOG.warning(
-            "%s: %d messages from offset %d to %d are not archived. The first is at offset %d: %s",
+            "%s: did not archive %s from offset %d to %d. The first is at offset %d: %s",
             batch.bucket,
-            len(reasons),
+            counted(len(excluded), "message"),
             batch.messages[0].offset(),
             batch.next_offset - 1,
-            batch.messages[first].offset(),
-            reasons[first],
+            *excluded[0],
         )
 
 

@@ -21,6 +21,7 @@ from pyspark.sql.window import Window
 
 from ...processors.apps.apps import App, AppName
 from ...processors.declare.categories import AnyCategory
+from ...processors.declare.phases import Partials
 from ...processors.errors import DeclarationError
 from ..errors import BackfillRefused
 from ..sources.coverage import WantedDays, check_coverage
@@ -136,7 +137,9 @@ class _Written(NamedTuple):
 
 
 def _outputs(app: App) -> list[AnyCategory]:
-    return list({c.name: c for processor in app.processors for c in processor.outputs()}.values())
+    """Return the outputs of an app without partials, of which a stream writes another number than a backfill."""
+    compared = [processor for processor in app.processors if not issubclass(processor, Partials)]
+    return list({c.name: c for processor in compared for c in processor.outputs()}.values())
 
 
 @contextmanager

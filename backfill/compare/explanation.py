@@ -125,7 +125,7 @@ def explain(
 
 
 def _inputs(app: App) -> list[AnyCategory]:
-    return list({c.name: c for processor in app.processors for c in processor.inputs()}.values())
+    return list({c.name: c for processor in app.processors for c in processor.sources()}.values())
 
 
 def _outputs(app: App) -> list[AnyCategory]:

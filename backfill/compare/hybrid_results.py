@@ -20,6 +20,7 @@ from ...processors.declare.processor import Processor
 from ...processors.errors import DeclarationError
 from ...processors.time.timestamp_validation import nearest_datetime
 from ...processors.time.windows import MILLISECOND, GlobalWindow
+from ...processors.wording import counted
 from ...state.remote import RemoteResults
 from ...transport.bus import Bus
 from ...transport.codecs.by_category import Codecs
@@ -136,7 +137,7 @@ class _Complete:
     def __init__(self, processor: type[Aggregator], batch: BatchSide) -> None:
         self._processor = processor
         self._until = batch.until
-        self._inputs = [StoredCategory.of(batch.archive, category.name, MARKS) for category in processor.inputs()]
+        self._inputs = [StoredCategory.of(batch.archive, category.name, MARKS) for category in processor.sources()]
 
     def has(self, day: str) -> bool:
         needed = self._needed_for(day)
@@ -207,7 +208,11 @@ def live_from_bus(connect: Callable[[], Bus], category: AnyCategory) -> StreamSi
                 for batch in polled.batches:
                     decoded = codec.decode(batch.messages)
                     if decoded.bad:
-                        _LOG.warning("%s: %d messages do not decode and were skipped", batch.bucket, len(decoded.bad))
+                        _LOG.warning(
+                            "%s: skipped %s, which cannot be decoded",
+                            batch.bucket,
+                            counted(len(decoded.bad), "message"),
+                        )
                     found.update(_by_place(category, decoded.events, since_ms))
                 unread -= {end.bucket.number for end in polled.ended}
         finally:

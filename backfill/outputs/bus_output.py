@@ -22,6 +22,7 @@ import msgspec
 import pyarrow as pa
 
 from ...processors.declare.categories import AnyCategory
+from ...processors.wording import counted
 from ...transport.bus import Bus
 from ...transport.category_spec import CategorySpec
 from ...transport.codecs.by_category import Codecs, encoded_messages
@@ -127,12 +128,12 @@ def _mark_to_continue(category: str, mark: SentMark | None, batch: str, total: i
         return mark
     if not mark.is_whole and mark.batch == batch:
         raise BackfillRefused(
-            f"{category}: this batch was requested for {mark.days}, and {mark.records:,} of its {mark.total:,} records are on the bus. Nothing was "
+            f"{category}: this batch was requested for {mark.days}, and the bus contains {mark.records:,} of {counted(mark.total, 'record')}. Nothing was "
             "sent. Repeat the backfill of those days, which continues after them."
         )
     if not mark.is_whole:
         raise BackfillRefused(
-            f"{category}: {mark.records:,} of {mark.total:,} records of an earlier batch, of {mark.days}, are on the bus, and the folder contains "
+            f"{category}: the bus contains {mark.records:,} of {counted(mark.total, 'record')} of an earlier batch, of {mark.days}, and the folder contains "
             "another batch. Nothing was sent: records cannot be removed from a bus, so it would contain parts of both. Put the earlier batch back "
             "into its folder, and send all of it; or write this batch to files."
         )
@@ -160,7 +161,7 @@ def must_compute(bus: Bus, folder: Warehouse, categories: Sequence[AnyCategory],
     before = [mark for mark, (earlier, _) in zip(sent, marked, strict=True) if mark is earlier]
     if len(before) == len(categories) and all(mark.is_whole for mark in before):
         raise BackfillRefused(
-            f"All {sum(mark.total for mark in before):,} records of the batch of {days} are on the bus already. Nothing was sent: records "
+            f"The batch of {days} is on the bus already, with {counted(sum(mark.total for mark in before), 'record')}. Nothing was sent: records "
             "cannot be removed from a bus, not even with `--overwrite`, so a second run would duplicate them."
         )
     return not before
@@ -199,7 +200,7 @@ def send_batch(bus: Bus, folder: Warehouse, category: AnyCategory, days: Days, s
                 sending(category.name, sent, mark.total)
         except BusError as error:
             raise BackfillFailed(
-                f"{category.name}: {error} The first {sent:,} of {mark.total:,} records are on the bus once. Run "
+                f"{category.name}: {error} The bus contains the first {sent:,} of {counted(mark.total, 'record')}, each once. Run "
                 "the same backfill again: it continues after them."
             ) from error
     return SentCategory(category.name, batch.records, sent_before)

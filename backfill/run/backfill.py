@@ -39,7 +39,7 @@ from ..steps.step import Step
 from ..warehouse.columns import DAY_COLUMN, OUTPUT_MARKS, Columns
 from ..warehouse.layout import Days, folder_of
 from ..warehouse.warehouse import Warehouse, open_warehouse
-from .plans import Order, days_read, order_of, plan
+from .plans import Order, days_read, expect_no_loop, order_of, plan
 
 Orders = Mapping[type[Processor], "Order | None"]
 """The order of events of each processor; None if it does not matter."""
@@ -110,7 +110,9 @@ def run_backfill(
     if last < first:
         raise BackfillRefused(f"The first day, {first}, is later than the last day, {last}. Exchange them.")
     app, days = app_name.load(), Days(first, last)
+    expect_no_loop(app)
     _expect_columns(app)
+    _expect_no_sinks_beside_categories(app)
     chain = Chain.of(app, chained=chained)
     elsewhere = external_inputs(places, chain.read_from_outside(app))
     chain = replace(chain, elsewhere=frozenset(elsewhere))
@@ -147,8 +149,20 @@ def run_backfill(
 def _expect_columns(app: App) -> None:
     """Raise DeclarationError for an input whose records have no columns."""
     for processor in app.processors:
-        for category in processor.inputs():
+        for category in processor.sources():
             Columns(category.record)
+
+
+def _expect_no_sinks_beside_categories(app: App) -> None:
+    """Raise BackfillRefused for a processor whose outputs the run would write only in part."""
+    for processor in app.processors:
+        if processor.sinks() and processor.outputs():
+            sink, category = processor.sinks()[0].name, processor.outputs()[0].name
+            raise BackfillRefused(
+                f"{processor.__name__} writes {sink} beside {category}. A backfill runs in many tasks, which Spark may repeat and which have no order, so "
+                "it writes no sinks: rows would be repeated, or replaced by older ones. Nothing was started. Let a second processor copy a category "
+                f"to the sink; then backfill the category, and write its results to the bus (`penstock backfill … --output bus`)."
+            )
 
 
 def _checked_inputs(
@@ -174,17 +188,17 @@ class Chain:
     @staticmethod
     def of(app: App, *, chained: bool) -> Chain:
         """Return the chain of an app; without chaining, the archive is between all processors."""
-        read = {category.name for processor in app.processors for category in processor.inputs()}
+        read = {category.name for processor in app.processors for category in processor.sources()}
         written = {category.name for category in _written(app.processors)}
         return Chain(frozenset(read & written if chained else ()))
 
     def is_archived(self, processor: type[Processor]) -> bool:
         """Return whether all inputs of a processor come from the archive."""
-        return (self.made | self.elsewhere).isdisjoint(category.name for category in processor.inputs())
+        return (self.made | self.elsewhere).isdisjoint(category.name for category in processor.sources())
 
     def read_from_outside(self, app: App) -> list[AnyCategory]:
         """Return the inputs of processors with outputs that the run does not write itself."""
-        read = [category for processor in app.processors if processor.outputs() for category in processor.inputs()]
+        read = [category for processor in app.processors if processor.outputs() for category in processor.sources()]
         return [category for category in read if category.name not in self.made]
 
 
@@ -202,7 +216,7 @@ def _archived_inputs(processor: type[Processor], chain: Chain) -> list[AnyCatego
 
 def _read(processors: Sequence[type[Processor]]) -> list[AnyCategory]:
     """Return the inputs of processors with outputs; the others do not run."""
-    return [category for processor in processors if processor.outputs() for category in processor.inputs()]
+    return [category for processor in processors if processor.outputs() for category in processor.sources()]
 
 
 def _written(processors: Sequence[type[Processor]]) -> list[AnyCategory]:
@@ -214,7 +228,7 @@ def _wanted(app: App, orders: Orders, chain: Chain, days: Days) -> list[WantedDa
     wanted: dict[str, WantedDays] = {}
     for processor in filter(lambda processor: processor.outputs(), app.processors):
         read = ALL_DAYS if chain.made else days_read(processor, orders[processor], days)
-        for category in processor.inputs():
+        for category in processor.sources():
             if category.name not in chain.made:
                 other = wanted.get(category.name, WantedDays(category, read, days)).read
                 both = Days(min(read.first, other.first), max(read.last, other.last))
@@ -241,14 +255,14 @@ class _Run:
     def _node(self, processor: type[Processor], order: Order | None, progress: Progress) -> NodeResult:
         """Run one processor; its output is complete but not published."""
         if not processor.outputs():
-            return NodeResult(
-                processor.__name__, _kind_of(processor), 0, 0, 0, 0.0, "not run, since it writes no category"
-            )
+            sinks = ", ".join(sink.name for sink in processor.sinks())
+            reason = f"it writes only {sinks}, and backfills write no sinks" if sinks else "it writes no category"
+            return NodeResult(processor.__name__, _kind_of(processor), 0, 0, 0, 0.0, f"not run, since {reason}")
         began_s = time.monotonic()
         context = self.source.spark.sparkContext
         steps: list[Counters] = []
         bus = self.source.bus
-        origins = bus.origins(self.source.spark, processor.inputs()) if bus else {}
+        origins = bus.origins(self.source.spark, processor.sources()) if bus else {}
 
         def step_over(category: AnyCategory) -> Step:
             steps.append(Counters.of(context))
@@ -260,7 +274,7 @@ class _Run:
         ):
             frame, note = plan(processor, self.source, self._computed, order, step_over)
             _write(frame, processor, self.folder)
-        notes = [joined_notes(self.input_notes, processor.inputs(), note), *(bus.notes(origins) if bus else ())]
+        notes = [joined_notes(self.input_notes, processor.sources(), note), *(bus.notes(origins) if bus else ())]
         return NodeResult(
             processor.__name__,
             _kind_of(processor),
@@ -280,7 +294,7 @@ class _Run:
         """Publish the categories that no later processor reads or writes."""
         done = app.processors.index(processor) + 1
         later = app.processors[done:]
-        read = {category.name for other in later for category in other.inputs()} & self.chain.made
+        read = {category.name for other in later for category in other.sources()} & self.chain.made
         pending = read | {category.name for category in _written(later)}
         for name in dict.fromkeys(category.name for category in _written(app.processors[:done])):
             if name not in pending and name not in self.folder.published:

@@ -48,6 +48,7 @@ from ..warehouse.columns import Columns
 from ..warehouse.layout import Days
 from ..warehouse.warehouse import Warehouse
 from .bootstrap_handoff import BootstrapHandoff, committed_by, plan_handoff
+from .plans import expect_no_loop
 
 
 @dataclass(frozen=True)
@@ -146,15 +147,15 @@ def bootstrap(
     read = Days(first or date.min, date.max)
     tolerant = allow_missing or until_now is not None  # the bus has the days that are not archived yet
     check_coverage(
-        warehouse, [WantedDays(category, read, read) for category in processor.inputs()], allow_missing=tolerant
+        warehouse, [WantedDays(category, read, read) for category in processor.sources()], allow_missing=tolerant
     )
     if until_now is None:
-        expect_archived(processor, processor.inputs(), warehouse)
+        expect_archived(processor, processor.sources(), warehouse)
     began_s, topic_ids = time.monotonic(), topic_ids_of(destination.bus, processor)
     with spark_session(master) as spark:
         with translated_errors("Sending the app to Spark"):
             app = ship(spark.sparkContext, app_name, [processor])
-        bus = BusPart.of(spark, until_now, app, warehouse, processor.inputs()) if until_now else None
+        bus = BusPart.of(spark, until_now, app, warehouse, processor.sources()) if until_now else None
         ends = bus.handoffs if bus else _archive_only(processor, warehouse, destination.bus)
         build = _StateBuild.of(app, processor, Source(spark, warehouse, bus=bus, ends=ends))
         counters = build.counters
@@ -198,10 +199,10 @@ class _StateBuild:
     @staticmethod
     def of(app: ShippedApp, processor: type[Processor], source: Source) -> _StateBuild:
         context = source.spark.sparkContext
-        origins = source.bus.origins(source.spark, processor.inputs()) if source.bus else {}
+        origins = source.bus.origins(source.spark, processor.sources()) if source.bus else {}
         steps = [
             Step(app, processor.name, category.name, Counters.of(context), origins.get(category.name))
-            for category in processor.inputs()
+            for category in processor.sources()
         ]
         return _StateBuild(processor, source, Inputs(steps), origins)
 
@@ -225,7 +226,7 @@ class _StateBuild:
             for bucket, resumed in reach.items()
         }
         target = BackupTarget(destination.place.location, destination.webhdfs, ends)
-        rows = by_arrival(events, self.processor.inputs()[0].buckets)
+        rows = by_arrival(events, self.processor.sources()[0].buckets)
         built = rows.mapInArrow(state_builder(self.inputs, target), spark_schema(BUILT)).collect()
         return {
             row.bucket: _BuiltState(reach[row.bucket], row.keys, Manifest.decode(bytes(row.manifest)))
@@ -238,8 +239,10 @@ class _StateBuild:
 
 
 def single_processor(app_name: AppName) -> type[Processor]:
-    """Return the named processor; raise BackfillRefused if the app has several."""
-    processors = app_name.load().processors
+    """Return the named processor; raise BackfillRefused if the app has several, or if it is part of a loop."""
+    app = app_name.load()
+    processors = app.processors
+    expect_no_loop(app)
     if len(processors) > 1:
         names = ", ".join(processor.__name__ for processor in processors)
         raise BackfillRefused(
@@ -264,7 +267,7 @@ def _refuse_unsuitable(processor: type[Processor]) -> None:
             f"{name} uses upstream watermarks, and the archive does not record when they arrived, so its state cannot be computed. "
             "Nothing was started. Declare another `watermark`, or let the stream read the past."
         )
-    for category in processor.inputs():
+    for category in processor.sources():
         Columns(category.record)
 
 
@@ -304,7 +307,7 @@ def _reach(
 
     The next offsets are the handoff offsets and not those after the last events, since files may contain events beyond missing ones.
     """
-    names = [category.name for category in processor.inputs()]
+    names = [category.name for category in processor.sources()]
     found: dict[int, _Reach] = {}
     rows = (
         events.groupBy("_bucket", "_input").agg(F.min("_offset").alias("first"), F.count("*").alias("events")).collect()
@@ -323,5 +326,5 @@ def _archive_only(processor: type[Processor], warehouse: Warehouse, bus: Bus) ->
         BackfillRefused: events are missing between the archive and the bus, so that no worker could continue.
     """
     return {
-        category.name: handoff_offsets(bus, warehouse, category.name).archive_only() for category in processor.inputs()
+        category.name: handoff_offsets(bus, warehouse, category.name).archive_only() for category in processor.sources()
     }

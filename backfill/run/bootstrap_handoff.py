@@ -206,5 +206,5 @@ def plan_handoff(processor: type[Processor], bus: Bus, backup_store: FileStore) 
 def committed_by(processor: type[Processor], bus: Bus) -> dict[str, dict[int, int]]:
     """Return the committed positions of a processor's group, by input and bucket."""
     return {
-        category.name: dict(bus.catalog.committed(processor.name, category.name)) for category in processor.inputs()
+        category.name: dict(bus.catalog.committed(processor.name, category.name)) for category in processor.sources()
     }

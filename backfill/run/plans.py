@@ -20,8 +20,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation calls it
 from pyspark.sql.window import Window
 
+from ...processors.apps.apps import App
 from ...processors.declare.aggregator import Aggregator
 from ...processors.declare.categories import AnyCategory
+from ...processors.declare.phases import Partials
 from ...processors.declare.processor import Processor
 from ...processors.declare.stateful import Stateful
 from ...processors.time.watermarks import UpstreamWatermark
@@ -32,19 +34,28 @@ from ..sources.source import Source, in_days, spark_schema
 from ..steps.aggregation import PARTIALS, file_partials_step, merge_step, partials_step
 from ..steps.arrival_order import arrival_order_step
 from ..steps.event_time_order import event_time_step
-from ..steps.inputs import Inputs, by_arrival, by_event_time, merged_inputs
+from ..steps.inputs import Inputs, bus_order, by_arrival, by_event_time, merged_inputs
 from ..steps.outputs import OutputRows, slot_of
 from ..steps.stateful_reducer import reducer_step
 from ..steps.stateless_mapper import file_mapper_step, mapper_step
 from ..steps.step import Step
 from ..warehouse.layout import Days, day_of
 
-_ARRIVAL = ("_bucket", "_offset")
 _NUMBER = "_number"
 _NEWEST = "_newest"
 
 StepOver = Callable[[AnyCategory], Step]
 """Returns a processor's step over one of its inputs."""
+
+
+def expect_no_loop(app: App) -> None:
+    """Raise BackfillRefused for a processor in a loop."""
+    loop = next((loop for loop in map(app.loop_of, app.processors) if loop is not None), None)
+    if loop is not None:
+        raise BackfillRefused(
+            f"{app.name} has a loop: {loop}. A run in Spark reads each category once, and does not repeat until nothing circulates. Nothing was started. "
+            "Run the processors outside of the loop one by one (path/app.py:Processor). For the loop, send the archived events to the bus again."
+        )
 
 
 class Plan(NamedTuple):
@@ -95,11 +106,16 @@ def order_of(processor: type[Processor], asked: Order | None, *, archived: bool 
             "except for late events."
         )
     order = asked or (Order.ARRIVAL if known else Order.EVENT_TIME)
-    if order is Order.EVENT_TIME and _merges_in_bus_order(processor) and len(processor.inputs()) > 1:
-        names = ", ".join(category.name for category in processor.inputs())
+    if order is Order.EVENT_TIME and _merges_several_streams(processor):
+        names = ", ".join(category.name for category in processor.sources())
         raise BackfillRefused(
             f"{processor.__name__} reads several categories ({names}), and its monoid depends on the order of arrival of their events. "
             "Nothing was started. Run it in order of arrival (`--order arrival`), or choose a commutative monoid."
+        )
+    if order is Order.EVENT_TIME and merges_within_messages(processor):
+        raise BackfillRefused(
+            f"{processor.__name__} reads messages with several events each, and its monoid depends on the order of arrival of the events. Nothing was "
+            "started. Run it in order of arrival (`--order arrival`), or choose a commutative monoid."
         )
     return order
 
@@ -112,7 +128,12 @@ def _refuse_live_only(processor: type[Processor]) -> None:
             "started. Join with a penstock.TableJoin, which has the rows of each event's time in backfills, too, or declare a file or a store as the "
             "source."
         )
-    if issubclass(processor, Aggregator) and processor.emit.differences:
+    if issubclass(processor, Stateful) and processor.schedules:
+        raise BackfillRefused(
+            f"{processor.__name__} has schedules ({', '.join(processor.schedules)}), which fire by the time of day, and a backfill has none. Nothing was "
+            "started. Backfill a processor without them, for example its base class without `schedules` and `on_schedule`."
+        )
+    if issubclass(processor, Aggregator) and processor.emit.differences and not issubclass(processor, Partials):
         raise BackfillRefused(
             f"{processor.__name__} writes differences, which depend on the times of the stream's checkpoints. "
             "Nothing was started. Backfill a processor that writes complete results (`differences=False`)."
@@ -121,15 +142,26 @@ def _refuse_live_only(processor: type[Processor]) -> None:
 
 def _depends_on_order(processor: type[Processor]) -> bool:
     """Return whether the result depends on the order of events of several keys or inputs."""
+    if issubclass(processor, Partials):
+        return False  # however the events of a window are split, their partials combine to the same result
     if issubclass(processor, Aggregator):
-        return processor.windows_end() or (_merges_in_bus_order(processor) and len(processor.inputs()) > 1)
+        return processor.windows_end() or _merges_several_streams(processor) or merges_within_messages(processor)
     return issubclass(processor, Stateful) and (
-        processor.has_timers() or processor.ordered or len(processor.inputs()) > 1
+        processor.has_timers() or processor.ordered or len(processor.sources()) > 1
     )
 
 
 def _merges_in_bus_order(processor: type[Processor]) -> bool:
     return issubclass(processor, Aggregator) and not _by_key_and_time(processor) and not processor.monoid.commutative
+
+
+def _merges_several_streams(processor: type[Processor]) -> bool:
+    return _merges_in_bus_order(processor) and len(processor.sources()) > 1
+
+
+def merges_within_messages(processor: type[Processor]) -> bool:
+    """Return whether a result depends on the order of events of one message: partials are sorted by offset, which these events share."""
+    return _merges_in_bus_order(processor) and any(category.splits_messages for category in processor.sources())
 
 
 def _by_key_and_time(processor: type[Processor]) -> bool:
@@ -172,11 +204,11 @@ def _mapped(processor: type[Processor], source: Source, days: Days, step_over: S
         planned = source.planned(files, days)
         return planned.frame(source.spark).mapInArrow(file_mapper_step(step, planned), rows)
 
-    return Plan(reduce(DataFrame.unionAll, map(frame, processor.inputs())), "")
+    return Plan(reduce(DataFrame.unionAll, map(frame, processor.sources())), "")
 
 
 def _arrived(processor: type[Processor], source: Source, days: Days, step_over: StepOver) -> Plan:
-    rows = by_arrival(merged_inputs(processor, source), processor.inputs()[0].buckets)
+    rows = by_arrival(merged_inputs(processor, source), processor.sources()[0].buckets)
     step = arrival_order_step(_inputs(processor, step_over), days)
     frame = rows.mapInArrow(step, spark_schema(OutputRows(processor).schema))
     if issubclass(processor, Aggregator) and processor.writes:
@@ -206,17 +238,17 @@ def _timed(processor: type[Processor], source: Source, days: Days, step_over: St
 
 
 def _inputs(processor: type[Processor], step_over: StepOver) -> Inputs:
-    return Inputs([step_over(category) for category in processor.inputs()])
+    return Inputs([step_over(category) for category in processor.sources()])
 
 
 def _folded(processor: type[Stateful], source: Source, days: Days, step_over: StepOver) -> Plan:
-    [category] = processor.inputs()
+    [category] = processor.sources()
     events = source.events(category)
     last = _last_offsets(events.where(in_days(str(days.first), str(days.last))))
     frame = (
         events.where(_up_to(last))
         .repartition("_key")
-        .sortWithinPartitions("_key", *_ARRIVAL)
+        .sortWithinPartitions("_key", *bus_order(events))
         .mapInArrow(reducer_step(step_over(category), days), spark_schema(OutputRows(processor).schema))
     )
     return Plan(frame, "reads the archive from its beginning, since its state depends on all earlier events of a key")
@@ -244,13 +276,13 @@ def _aggregated(processor: type[Aggregator], source: Source, days: Days, step_ov
         planned = source.planned(files, overlapped)
         return planned.frame(source.spark).mapInArrow(file_partials_step(step, planned), spark_schema(PARTIALS))
 
-    slots = reduce(DataFrame.unionAll, map(partial_frame, processor.inputs()))
+    slots = reduce(DataFrame.unionAll, map(partial_frame, processor.sources()))
     if not isinstance(processor.window, GlobalWindow):
         slots = slots.where((F.col("start") >= days.start_ms) & (F.col("start") < days.end_ms))
     frame = (
         slots.repartition("key", "start")
         .sortWithinPartitions("key", "start", "bucket", "offset")
-        .mapInArrow(merge_step(step_over(processor.inputs()[0])), spark_schema(OutputRows(processor).schema))
+        .mapInArrow(merge_step(step_over(processor.sources()[0])), spark_schema(OutputRows(processor).schema))
     )
     return Plan(frame, note)
 
@@ -273,4 +305,4 @@ def in_bus_order(processor: type[Aggregator], events: DataFrame) -> DataFrame:
     """
     if processor.monoid.commutative:
         return events
-    return events.repartitionByRange(*_ARRIVAL).sortWithinPartitions(*_ARRIVAL)
+    return events.repartitionByRange("_bucket", "_offset").sortWithinPartitions(*bus_order(events))

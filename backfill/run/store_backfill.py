@@ -45,7 +45,7 @@ from ..warehouse.columns import Columns
 from ..warehouse.layout import Days
 from ..warehouse.warehouse import Warehouse
 from .bootstrap import refuse_if_started, single_processor
-from .plans import days_read, in_bus_order
+from .plans import days_read, in_bus_order, merges_within_messages
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ def backfill_store(
     endless = isinstance(processor.window, GlobalWindow)
     read = ALL_DAYS if endless else days_read(processor, None, days)
     missing = check_coverage(
-        warehouse, [WantedDays(category, read, days) for category in processor.inputs()], allow_missing=allow_missing
+        warehouse, [WantedDays(category, read, days) for category in processor.sources()], allow_missing=allow_missing
     )
     operation_to_replace(processor, destination.bus, Bootstrap())
     require_idle(processor, destination.bus)
@@ -152,7 +152,7 @@ def backfill_store(
     _refuse_behind(processor, positions, _ends(processor, destination.bus, warehouse))
     load = StoreLoad(destination.url, positions, None if endless else days)
     scope = "its window never ends and includes all events" if endless else "windows that begin on these days"
-    store_backfill = _StoreBackfill(app_name, processor, load, read, joined_notes(missing, processor.inputs(), scope))
+    store_backfill = _StoreBackfill(app_name, processor, load, read, joined_notes(missing, processor.sources(), scope))
     return store_backfill.run(warehouse, master, progress)
 
 
@@ -193,7 +193,7 @@ def bootstrap_store(
         refuse_if_started(processor, destination.bus)
     read = Days(first or date.min, date.max)
     missing = check_coverage(
-        warehouse, [WantedDays(category, read, read) for category in processor.inputs()], allow_missing=allow_missing
+        warehouse, [WantedDays(category, read, read) for category in processor.sources()], allow_missing=allow_missing
     )
     operation_to_replace(processor, destination.bus, Bootstrap())
     require_idle(processor, destination.bus)
@@ -202,9 +202,11 @@ def bootstrap_store(
         counted = shards.positions()
         _refuse_behind(processor, counted, ends)
         shards.begin()
-    positions = {bucket: counted.get(bucket) or ends.get(bucket, {}) for bucket in range(processor.inputs()[0].buckets)}
+    positions = {
+        bucket: counted.get(bucket) or ends.get(bucket, {}) for bucket in range(processor.sources()[0].buckets)
+    }
     load = StoreLoad(destination.url, positions, None)
-    store_backfill = _StoreBackfill(app_name, processor, load, read, joined_notes(missing, processor.inputs()))
+    store_backfill = _StoreBackfill(app_name, processor, load, read, joined_notes(missing, processor.sources()))
     done = store_backfill.run(warehouse, master, progress)
     register_positions(destination.bus, processor, positions)
     destination.bus.catalog.set_committed(processor.name, _as_positions(positions))
@@ -223,13 +225,18 @@ def _remote(app_name: AppName) -> type[Aggregator]:
             f"{processor.__name__} has no remote store. Nothing was started. Name an aggregator with "
             "`store = penstock.RemoteStore(…)`, or write the batch output to files."
         )
-    if len(processor.inputs()) > 1 and not processor.monoid.commutative:
-        names = ", ".join(category.name for category in processor.inputs())
+    if len(processor.sources()) > 1 and not processor.monoid.commutative:
+        names = ", ".join(category.name for category in processor.sources())
         raise BackfillRefused(
             f"{processor.__name__} reads several categories ({names}), and its monoid depends on the order of arrival of their events, which is "
             "not archived. Nothing was started. Choose a commutative monoid, or let the stream read the past."
         )
-    for category in processor.inputs():
+    if merges_within_messages(processor):
+        raise BackfillRefused(
+            f"{processor.__name__} reads messages with several events each, and its monoid depends on the order of the events, which partials do not "
+            "keep. Nothing was started. Choose a commutative monoid, or let the stream read the past."
+        )
+    for category in processor.sources():
         Columns(category.record)
     return processor
 
@@ -245,7 +252,7 @@ def _refuse_interrupted(processor: type[Processor], buckets: Sequence[int]) -> N
 def _ends(processor: type[Processor], bus: Bus, warehouse: Warehouse) -> dict[int, Offsets]:
     """Return the end of the archive of each input, by bucket."""
     ends: dict[int, Offsets] = {}
-    for category in processor.inputs():
+    for category in processor.sources():
         for bucket, offset in archived_ends(bus, warehouse, category.name).items():
             ends.setdefault(bucket, {})[category.name] = offset
     return ends
@@ -285,14 +292,14 @@ class _StoreBackfill:
     def run(self, warehouse: Warehouse, master: str, progress: Progress) -> StoreBackfillResult:
         """Compute the values in Spark and write them."""
         began_s, name = time.monotonic(), self.processor.__name__
-        expect_archived(self.processor, self.processor.inputs(), warehouse)
+        expect_archived(self.processor, self.processor.sources(), warehouse)
         with spark_session(master) as spark:
             source = Source(spark, warehouse)
             with translated_errors("Sending the app to Spark"):
                 app = ship(spark.sparkContext, self.app_name, [self.processor])
             steps = [
                 Step(app, self.processor.name, category.name, Counters.of(spark.sparkContext))
-                for category in self.processor.inputs()
+                for category in self.processor.sources()
             ]
             counters = [step.counters for step in steps]
             with (
@@ -317,7 +324,7 @@ class _StoreBackfill:
             in_bus_order(self.processor, source.events(category).where(wanted)).mapInArrow(
                 shard_partials(step, self.load), spark_schema(SHARD_PARTIALS)
             )
-            for category, step in zip(self.processor.inputs(), steps, strict=True)
+            for category, step in zip(self.processor.sources(), steps, strict=True)
         ]
         return reduce(DataFrame.unionAll, frames)
 

@@ -19,15 +19,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from ...processors.declare.categories import AnyCategory
+from ...processors.wording import counted
 from ...transport.codecs.by_category import Codecs
 from ...transport.kafka import KafkaBus, KafkaSettings
 from ...transport.messages import Bucket, RawBatch
-from ..archive.archived_rows import ArchivedRows, archive_schema
+from ..archive.archived_rows import ArchivedRows, archive_schema_of
 from ..spark.batches import Batches, Transform
 from ..spark.counts import OriginCounts, TaskCount
 from ..spark.failures import marked_errors
 from ..spark.shipped_app import ShippedApp
-from ..warehouse.columns import Columns
 from ..warehouse.warehouse import Warehouse
 from .bus_source import messages, messages_in
 from .handoff_offsets import HandoffOffsets, handoff_offsets
@@ -72,7 +72,7 @@ class BusPart:
             return None
         settings = self.bus.settings.self_contained()
         decoding = Decoding(self.app, category.name, settings, self.undecodable)
-        schema = from_arrow_schema(archive_schema(Columns(category.record)))
+        schema = from_arrow_schema(archive_schema_of(category))
         return messages(spark, settings, offset_ranges).mapInArrow(decoding.transform, schema)
 
     def origins(self, spark: SparkSession, categories: Iterable[AnyCategory]) -> dict[str, OriginCounts]:
@@ -87,10 +87,10 @@ class BusPart:
     def notes(self, origins: Mapping[str, OriginCounts]) -> Iterator[str]:
         """Yield a note for each category: archived events, live events, and messages that were skipped."""
         for category, origin in origins.items():
-            yield f"{category}: {origin.archived.value:,} events from the warehouse, {origin.live.value:,} from the bus"
+            yield f"{category}: {counted(origin.archived.value, 'event')} from the warehouse, {origin.live.value:,} from the bus"
             dropped = self.handoffs[category].dropped
             if dropped:
-                yield f"{category}: {dropped:,} offsets expired on the bus before they were archived, and are missing from the result"
+                yield f"{category}: {counted(dropped, 'offset')} expired on the bus before the archiver read them, so the result lacks them"
             yield from self._undecodable_note(category)
 
     def _undecodable_note(self, category: str) -> Iterator[str]:
@@ -98,7 +98,7 @@ class BusPart:
         if found:
             (_, bucket, _), first = found[0]
             yield (
-                f"{category}: {sum(one.messages for _, one in found):,} messages on the bus do not decode and were skipped, the first at "
+                f"{category}: skipped {counted(sum(one.messages for _, one in found), 'message')} on the bus that cannot be decoded, the first at "
                 f"offset {first.offset} of bucket {bucket}: {first.reason}"
             )
 
@@ -172,8 +172,7 @@ def _decoded(decoding: Decoding, batches: Batches) -> Batches:
         made = rows.of(received)
         place = place or (decoding.category, received.bucket.number, received.messages[0].offset())
         if made.excluded:
-            at = min(made.excluded)
-            first = undecodable or UndecodableMessages(0, received.messages[at].offset(), made.excluded[at])
+            first = undecodable or UndecodableMessages(0, *made.excluded[0])
             undecodable = first._replace(messages=first.messages + len(made.excluded))
         yield made.batch
     if place and undecodable:

@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from ...processors.declare.categories import AnyCategory
 from ...processors.declare.processor import Processor
+from ...processors.wording import counted
 from ..errors import BackfillRefused
 from ..warehouse.archive_settings import settings_of
 from ..warehouse.footers import footer_of, offsets_of
@@ -169,7 +170,7 @@ class _CategoryCoverage:
         gaps = self.coverage.gaps(days)
         lost = _lost_offsets(self.warehouse, self.listing) if gaps else 0
         if lost is None or lost > 0:
-            why = "events may be missing" if lost is None else f"{lost:,} offsets are missing"
+            why = "events may be missing" if lost is None else f"it lacks {counted(lost, 'offset')}"
             raise BackfillRefused(
                 f"{place} has no files of {day_list(gaps)} between days that it has, and {why}. Nothing was started. Restore these days "
                 "from a copy or archive them again. If they had no events, or the result may lack them, pass `--allow-missing`."

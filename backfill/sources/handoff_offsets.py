@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from ...processors.wording import counted
 from ...transport.bus import Bus
 from ...transport.messages import Bucket
 from ...transport.offset_range import OffsetRange
@@ -128,7 +129,7 @@ def handoff_offsets(bus: Bus, warehouse: Warehouse, category: str) -> HandoffOff
 def _refuse_others(category: str, others: Collection[int], buckets: int, warehouse: Warehouse) -> None:
     if others:
         raise BackfillRefused(
-            f"The warehouse {warehouse.location} has bucket {max(others)} of {category}, which has {buckets} buckets on this bus: another "
+            f"The warehouse {warehouse.location} has bucket {max(others)} of {category}, which has {counted(buckets, 'bucket')} on this bus: another "
             "category was archived. Nothing was started. Pass a bus and a warehouse that belong together."
         )
 
@@ -161,7 +162,7 @@ def handoff_offset(bucket: Bucket, found: CategoryEnds, location: str) -> Handof
     if archived < found.start:
         raise BackfillRefused(
             f"{bucket} is archived up to offset {archived}, but starts at offset {found.start} on the bus: "
-            f"{found.start - archived:,} offsets are in neither. Nothing was started. Choose a last day that is archived (`--to DAY`); or, to "
+            f"neither has the {counted(found.start - archived, 'offset')} between. Nothing was started. Choose a last day that is archived (`--to DAY`); or, to "
             "continue without these events, let the archiver skip the gap and run this command again."
         )
     # Without a committed position an archiver begins at the first event on the bus, and rewrites the files from there on.

@@ -15,7 +15,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
 from pyspark.sql.types import StructType
 
 from ...processors.declare.categories import AnyCategory
-from ..archive.archived_rows import archive_schema
+from ..archive.archived_rows import archive_schema, archive_schema_of
 from ..errors import BackfillRefused
 from ..spark.hadoop import Folders
 from ..warehouse.columns import DAY_COLUMN, OUTPUT_MARKS, Columns
@@ -59,12 +59,12 @@ class Source(NamedTuple):
 
         Events that a batch run wrote have no order on a bus: they are in bucket 0, with their event time as offset and arrival time.
         """
-        columns = Columns(category.record)
         if category.name not in self.made:
             handoffs = self._borders(category.name)
             if handoffs is None:
-                return self.read(category.name, archive_schema(columns))
+                return self.read(category.name, archive_schema_of(category))
             return self._on_both_sides(category, handoffs)
+        columns = Columns(category.record)
         found = self._read(self.made[category.name], pa.schema([*columns.schema, *OUTPUT_MARKS]))
         placed = found.withColumns(
             {"_bucket": F.lit(0), "_offset": F.col("_event_time"), "_arrived": F.col("_event_time")}
@@ -76,7 +76,7 @@ class Source(NamedTuple):
 
     def _on_both_sides(self, category: AnyCategory, handoffs: HandoffOffsets) -> DataFrame:
         """Return the archived events before the handoff offsets, and the bus from there on if the run reads it."""
-        schema = archive_schema(Columns(category.record))
+        schema = archive_schema_of(category)
         sides: list[DataFrame] = []
         if handoffs.segment_events:
             open_from = OpenSegments.at(handoffs.offsets, handoffs.segment_events)
@@ -94,7 +94,7 @@ class Source(NamedTuple):
         terms = None if in_part else self._terms(category.name)
         if terms is None:
             return None
-        schema = archive_schema(Columns(category.record))
+        schema = archive_schema_of(category)
         self._expect_fit(category.name, schema, terms)
         return Files(self.archive, category.name, schema, terms.by is By.EVENT_TIME)
 

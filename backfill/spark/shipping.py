@@ -20,7 +20,7 @@ from ...processors.apps.app_files import Contents, code_beside, files_of, path_i
 from ...processors.apps.apps import AppName
 from ...processors.declare.processor import Processor
 from ...processors.lookups import LookupJoin
-from ...state.lookup_sources import PostgresQuery, PostgresTable, RedisTable
+from ...state.lookup_sources import LaserTable, PostgresQuery, PostgresTable, RedisTable
 from ...state.lookup_sources.file_tables import FileTable
 from .prerequisites import is_local
 from .shipped_app import ARCHIVE_PREFIX, HandedAddress, ShippedApp, ShippedTable
@@ -84,5 +84,8 @@ def _tables(joins: Iterable[type[LookupJoin]]) -> Iterator[tuple[ShippedTable, P
 def _addresses(joins: Iterable[type[LookupJoin]]) -> Iterator[HandedAddress]:
     """Yield the addresses of stores from the environment."""
     for join in joins:
-        if isinstance(join.source, (PostgresTable, PostgresQuery, RedisTable)) and join.source.at in os.environ:
+        if (
+            isinstance(join.source, (LaserTable, PostgresTable, PostgresQuery, RedisTable))
+            and join.source.at in os.environ
+        ):
             yield HandedAddress(join.name, join.source.at, os.environ[join.source.at])

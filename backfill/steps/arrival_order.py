@@ -78,7 +78,7 @@ def outputs_of(
     for driven in driver.run(_slices(inputs, bucket, events), {}):
         if driven.events is not None:
             _count(inputs, driven, driven.events)
-        yield driven.outputs
+        yield list(driven.outputs)
 
 
 def _count(inputs: Inputs, driven: Driven, events: SourceEvents) -> None:

@@ -17,6 +17,7 @@ from ...processors.declare.aggregator import Aggregator
 from ...processors.declare.stateless import Stateless
 from ...processors.monoids.equality import alike
 from ...processors.time.windows import Tumbling, WindowAssigner
+from ...processors.wording import counted
 from ..errors import BackfillFailed
 from ..sources.files import PlannedFiles
 from ..spark.batches import Batches
@@ -132,7 +133,7 @@ class ColumnReader:
                 raise self._differ(f"{of_columns} returns {left!r} where {of_one} returns {right!r}")
         if len(at_once) != len(one_by_one):
             raise self._differ(
-                f"{of_columns} returns {len(at_once)} values for events for which {of_one} returns {len(one_by_one)}"
+                f"{of_columns} returns {counted(len(at_once), 'value')} for events for which {of_one} returns {len(one_by_one)}"
             )
 
     def _differ(self, how: str) -> BackfillFailed:

@@ -92,7 +92,7 @@ def outputs_within(inputs: Inputs, outputs: Sequence[Any], within: Days) -> list
 
 def _times(processor: Processor, outputs: Sequence[Any]) -> Iterator[int]:
     routes = Routes(type(processor))
-    return (category.times.of_one(record) for category, record in map(routes.route, outputs))
+    return (category.times.of_one(record) for category, record in map(routes.route_to_category, outputs))
 
 
 class SortedSlidingWindows:

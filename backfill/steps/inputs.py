@@ -26,12 +26,17 @@ from ...processors.declare.processor import ErrorPolicy, Processor
 from ...processors.operators import StepResult
 from ..sources.source import Source
 from ..spark.batches import Batches
-from ..warehouse.columns import DAY_COLUMN, MARKS, ROW
+from ..warehouse.columns import DAY_COLUMN, ELEMENT, MARKS, ROW
 from .stateful_reducer import expect_keys
 from .step import Step
 
 _INPUT = "_input"
 _ARRIVED_SO_FAR = "_arrived_so_far"
+
+
+def bus_order(events: DataFrame) -> list[str]:
+    """Return the columns that determine the order of events on the bus."""
+    return ["_bucket", "_offset", *([ELEMENT.name] if ELEMENT.name in events.columns else [])]
 
 
 def _column_of(number: int) -> str:
@@ -41,7 +46,7 @@ def _column_of(number: int) -> str:
 def merged_inputs(processor: type[Processor], source: Source, first: date | None = None) -> DataFrame:
     """Return the archived events of all inputs of a processor as rows of one table, optionally from a UTC day of event time on."""
     since = str(first or date.min)
-    events = [source.events(category).where(F.col(DAY_COLUMN) >= since) for category in processor.inputs()]
+    events = [source.events(category).where(F.col(DAY_COLUMN) >= since) for category in processor.sources()]
     structs = [F.struct(*_fields(frame)) for frame in events]
     types = [
         frame.select(struct.alias("record")).schema["record"].dataType
@@ -51,6 +56,7 @@ def merged_inputs(processor: type[Processor], source: Source, first: date | None
         frame.select(
             F.lit(number).alias(_INPUT),
             *MARKS.names,
+            F.col(ELEMENT.name) if ELEMENT.name in frame.columns else F.lit(None).cast("int").alias(ELEMENT.name),
             *(
                 (structs[number] if other == number else F.lit(None).cast(kind)).alias(_column_of(other))
                 for other, kind in enumerate(types)
@@ -62,7 +68,7 @@ def merged_inputs(processor: type[Processor], source: Source, first: date | None
 
 
 def _fields(events: DataFrame) -> list[str]:
-    marks = {*MARKS.names, DAY_COLUMN}
+    marks = {*MARKS.names, ELEMENT.name, DAY_COLUMN}
     return [name for name in events.columns if name not in marks]
 
 
@@ -75,14 +81,15 @@ def by_arrival(rows: DataFrame, buckets: int) -> DataFrame:
     return (
         rows.withColumn(_ARRIVED_SO_FAR, arrived)
         .repartitionById(buckets, F.col("_bucket"))
-        .sortWithinPartitions("_bucket", _ARRIVED_SO_FAR, _INPUT, "_offset")
+        .sortWithinPartitions("_bucket", _ARRIVED_SO_FAR, _INPUT, "_offset", ELEMENT.name)
         .drop(_ARRIVED_SO_FAR)
     )
 
 
 def by_event_time(rows: DataFrame) -> DataFrame:
     """Group rows by key, in order of event time; at the same time, the first input comes first."""
-    return rows.repartition("_key").sortWithinPartitions("_key", "_event_time", _INPUT, "_bucket", "_offset")
+    order = ("_key", "_event_time", _INPUT, *bus_order(rows))
+    return rows.repartition("_key").sortWithinPartitions(*order)
 
 
 class InputEvent(NamedTuple):
@@ -183,7 +190,7 @@ class Inputs:
             raise step.stopped(run[at].bucket, run[at].offset, error)
         step.counters.events_in.add(len(run))
         step.counters.rejected.add(len(result.rejected))
-        return result.outputs
+        return list(result.outputs)
 
 
 def chunks(events: Iterator[InputEvent], length: int) -> Iterator[list[InputEvent]]:

@@ -18,6 +18,7 @@ from ...processors.declare.record_check import RecordCheck
 from ...processors.declare.routes import Routes, To
 from ...processors.declare.tombstones import Tombstone
 from ...processors.errors import ProcessorFailed
+from ...processors.wording import counted
 from ..spark.session import BATCH_EVENTS
 from ..warehouse.columns import CONVERSION_ERRORS, DAY_COLUMN, OUTPUT_MARKS, Columns, days_of
 
@@ -127,7 +128,7 @@ class OutputRows:
 
 def _as(column: pa.Array[Any], field: pa.Field[Any]) -> pa.Array[Any]:
     if column.null_count and not field.nullable:
-        raise pa.ArrowInvalid(f"{field.name} is null in {column.null_count} of {len(column)} outputs")
+        raise pa.ArrowInvalid(f"{field.name} is null in {column.null_count} of {counted(len(column), 'output')}")
     fitted = column.cast(field.type)
     _expect_finite(field.name, fitted)
     return fitted
@@ -140,7 +141,7 @@ def _expect_finite(name: str, column: pa.Array[Any]) -> None:
         not_finite = pc.invert(pc.is_finite(column)).true_count
         if not_finite:
             raise pa.ArrowInvalid(
-                f"{name} is NaN or infinite in {not_finite} of {len(column)} outputs, and a float must be finite"
+                f"{name} is NaN or infinite in {not_finite} of {counted(len(column), 'output')}, and a float must be finite"
             )
     elif pa.types.is_struct(kind):
         for field, inner in zip(kind, cast("pa.StructArray", column).flatten(), strict=True):

@@ -55,7 +55,7 @@ class Step:
     @cached_property
     def input(self) -> AnyCategory:
         """The input category."""
-        return next(category for category in self.opened.processor.inputs() if category.name == self.category)
+        return next(category for category in self.opened.processor.sources() if category.name == self.category)
 
     @cached_property
     def columns(self) -> Columns:

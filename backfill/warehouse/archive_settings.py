@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from ...processors.wording import counted
 from ..errors import ArchiveRefused
 from .layout import By, Note, StoredFile
 from .notes import ARCHIVE, ArchiveSettings, read_note, write_note
@@ -122,7 +123,7 @@ def _expect_same_settings(category: str, settings: ArchiveSettings, by: By, segm
         )
     if settings.segment_events != segment_events:
         raise ArchiveRefused(
-            f"{category} is archived in segments of {settings.segment_events:,} offsets, not of {segment_events:,}: both kinds of files would "
+            f"{category} is archived in segments of {counted(settings.segment_events, 'offset')}, not of {segment_events:,}: both kinds of files would "
             f"contain the same events. Nothing was changed. Continue with {settings.segment_events:,}."
         )
 
@@ -158,4 +159,4 @@ def widen_files(
     _LOG.warning("%s: columns became wider; files with narrower ones are rewritten", category)
     with ThreadPoolExecutor(WRITERS) as pool:
         written = sum(pool.map(lambda file: widen(warehouse, file, settings.arrow, epochs[file.bucket]), files))
-    _LOG.warning("%s: %d files were rewritten", category, written)
+    _LOG.warning("%s: rewrote %s", category, counted(written, "file"))

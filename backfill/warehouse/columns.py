@@ -45,6 +45,9 @@ _MARKS: list[pa.Field[Any]] = [
 MARKS = pa.schema(_MARKS)
 """The origin of each archived event; times in milliseconds since 1970, UTC."""
 
+ELEMENT: pa.Field[Any] = pa.field("_element", pa.int32())
+"""The index of an event in its message, in categories whose messages may contain several events; null for earlier archives."""
+
 OUTPUT_MARKS = pa.schema([MARKS.field("_key"), MARKS.field("_event_time")])
 """The columns of a batch run's output, beside its record's."""
 EVENT_MARKS = ("_bucket", "_offset", "_event_time", "_arrived")
@@ -55,7 +58,7 @@ ROW = "_row"
 CONVERSION_ERRORS = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError)
 """The errors for a value that does not fit its column, such as an integer beyond 64 bits."""
 
-_RESERVED = frozenset([*MARKS.names, DAY_COLUMN, ROW])
+_RESERVED = frozenset([*MARKS.names, ELEMENT.name, DAY_COLUMN, ROW])
 _SCALARS: dict[type, pa.DataType] = {
     shapes.BoolType: pa.bool_(),
     shapes.IntType: pa.int64(),
