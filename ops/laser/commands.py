@@ -7,14 +7,14 @@ import os
 import re
 from asyncio import to_thread
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from fnmatch import translate
 from itertools import count
 from typing import NamedTuple
 
 from ...processors.errors import PenstockError
+from .pairs import NotServed, Pairs
 from .resp import NEWEST, OLDEST, Failure, Reply, Status
-from .served_pairs import NotServed, ServedPairs
 
 MOST_SCANNED = 1_000
 """The most keys that one SCAN looks at."""
@@ -24,6 +24,12 @@ _OPEN_COMMANDS = frozenset({b"AUTH", b"HELLO", b"QUIT"})
 """Commands that need no token."""
 
 Arguments = Sequence[bytes]
+
+
+class Later(NamedTuple):
+    """A reply that has to be awaited."""
+
+    reply: Awaitable[Reply]
 
 
 class Cursors:
@@ -57,7 +63,7 @@ class LaserServices(NamedTuple):
     """
 
     name: str
-    pairs: ServedPairs
+    pairs: Pairs
     token: bytes | None
     cursors: Cursors
 
@@ -91,20 +97,17 @@ class Session:
             b"QUIT": (self._quit, 0, None),
         }
 
-    async def run(self, request: object) -> Reply:
-        """Return the reply to a request. Only `PENSTOCK.LAG` waits, for Kafka."""
-        if not (isinstance(request, list) and request and all(isinstance(word, bytes) for word in request)):
-            return Failure("ERR Protocol error: expected an array of bulk strings")
+    def run(self, request: Sequence[bytes]) -> Reply | Later:
+        """Return the reply to a request. Only `PENSTOCK.LAG` is answered later, by Kafka."""
         name, arguments = request[0].upper(), request[1:]
         if not self._is_authenticated and name not in _OPEN_COMMANDS:
             return Failure("NOAUTH Authentication required.")
         try:
             if name == b"PENSTOCK.LAG":
-                return await self._lag()
+                return Later(self._lag())
             return self._run(name, arguments)
         except NotServed as error:
-            # Clients know this code as a server that starts: they ask again, or ask another one.
-            return Failure(f"LOADING {error}")
+            return _loading(error)
 
     def _run(self, name: bytes, arguments: Arguments) -> Reply:
         if name not in self._commands:
@@ -147,7 +150,7 @@ class Session:
         if place is None:
             return Failure("ERR invalid cursor; start again at 0")
         keys, following = self._pairs.scan(*place, min(int(limit), MOST_SCANNED))
-        pattern = re.compile(translate(options.get(b"MATCH", b"*").decode(errors="replace")))
+        pattern = re.compile(translate(options.get(b"MATCH", b"*").decode(errors="replace").replace("[^", "[!")))
         found = [key for key in keys if pattern.match(key.decode())]
         cursor = 0 if following is None else self._services.cursors.add(following)
         return [str(cursor).encode(), found]
@@ -191,7 +194,8 @@ class Session:
     def _info(self, arguments: Arguments) -> Reply:  # noqa: ARG002 - all sections are one
         return (
             f"# Server\r\nredis_mode:standalone\r\nprocess_id:{os.getpid()}\r\n"
-            f"# Laser\r\nlaser_table:{self._services.name}\r\nloading:{int(not self._pairs.is_complete)}\r\n"
+            f"# Laser\r\nlaser_table:{self._services.name}\r\nlaser_day:{self._pairs.day or ''}\r\n"
+            f"loading:{int(not self._pairs.is_complete)}\r\n"
             "# Cluster\r\ncluster_enabled:0\r\n"
         ).encode()
 
@@ -205,10 +209,15 @@ class Session:
     async def _lag(self) -> Reply:
         try:
             return await to_thread(self._pairs.events_behind)
-        except NotServed:
-            raise
+        except NotServed as error:
+            return _loading(error)
         except PenstockError as error:
             return Failure(f"ERR the lag is unknown: {error}")
+
+
+def _loading(error: NotServed) -> Failure:
+    """Return a refusal whose code clients know as a server that starts: they ask again, or ask another one."""
+    return Failure(f"LOADING {error}")
 
 
 def _shown(name: bytes) -> str:

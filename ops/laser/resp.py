@@ -1,9 +1,120 @@
-"""Replies of the Redis protocol, versions 2 and 3."""
+"""The Redis protocol, versions 2 and 3: requests, which are arrays of bulk strings, and replies.
+
+A request:  *2 CR LF $3 CR LF GET CR LF $2 CR LF UA CR LF
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
+
+from ...processors.errors import PenstockError
+
+_END = b"\r\n"
+_MIN_WORD_BYTES = len(b"$0") + 2 * len(_END)
+_MAX_DIGITS = 10
+
+
+class ProtocolError(PenstockError):
+    """The bytes of a client are no requests: the connection cannot go on."""
+
+
+class RequestReader:
+    """Parses the requests of a connection.
+
+    It allocates memory for received bytes only. A general parser of the protocol prepares lists of the announced length, so a few bytes from a
+    client without a password would fill the memory.
+
+    Args:
+        most_bytes: the largest size of a request.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_words = most_bytes // _MIN_WORD_BYTES
+        self._rest = b""
+
+    @property
+    def unparsed_bytes(self) -> int:
+        """The bytes of the request that has begun."""
+        return len(self._rest)
+
+    def feed(self, received: bytes) -> Iterator[Sequence[bytes]]:
+        """Yield the complete requests, as lists of words. Consume them all before the next call.
+
+        Raises:
+            ProtocolError: the bytes are no requests.
+        """
+        self._rest += received
+        while self._rest:
+            before = len(self._rest)
+            yield from self._simple()
+            request = self._any() if self._rest else None
+            if request is not None:
+                yield request
+            if len(self._rest) == before:
+                return
+
+    def _simple(self) -> Iterator[Sequence[bytes]]:
+        """Yield requests up to the first one that is incomplete or whose words contain line ends: most requests, in few operations."""
+        lines, at = self._rest.split(_END), 0
+        while at + 1 < len(lines) and (count := self._count(lines[at])) > 0:
+            stop = at + 1 + 2 * count
+            words = lines[at + 2 : stop : 2]
+            if stop >= len(lines) or lines[at + 1 : stop : 2] != [b"$%d" % len(word) for word in words]:
+                break
+            yield words
+            at = stop
+        self._rest = _END.join(lines[at:])
+
+    def _any(self) -> Sequence[bytes] | None:
+        """Return the next request; None if it is empty or incomplete."""
+        rest, at, words = self._rest, 0, list[bytes]()
+        _expect(b"*", rest[:1])
+        head = self._line(at)
+        if head is None:
+            return None
+        at += len(head) + len(_END)
+        for _ in range(self._count(head)):
+            size = self._line(at)
+            if size is None:
+                return None
+            start = at + len(size) + len(_END)
+            at = start + _number(b"$", size) + len(_END)
+            if at > len(rest):
+                return None
+            words.append(rest[start : at - len(_END)])
+            _expect(_END, rest[at - len(_END) : at])
+        self._rest = rest[at:]
+        return words or None
+
+    def _line(self, at: int) -> bytes | None:
+        """Return the line at a place; None if its end has not been received."""
+        end = self._rest.find(_END, at, at + _MAX_DIGITS + 2 * len(_END))
+        if end < 0 and len(self._rest) - at > _MAX_DIGITS + len(_END):
+            raise ProtocolError("expected a number of bytes or words")
+        return None if end < 0 else self._rest[at:end]
+
+    def _count(self, head: bytes) -> int:
+        """Return the number of words of a request; empty requests are skipped, as in Redis."""
+        if head == b"*-1":
+            return 0
+        count = _number(b"*", head)
+        if count > self._most_words:
+            raise ProtocolError(f"a request has {count} words, more than fit into the largest request")
+        return count
+
+
+def _number(kind: bytes, line: bytes) -> int:
+    _expect(kind, line[:1])
+    digits = line[1:]
+    if not (digits.isdigit() and len(digits) <= _MAX_DIGITS):
+        raise ProtocolError("expected a number of bytes or words")
+    return int(digits)
+
+
+def _expect(wanted: bytes, found: bytes) -> None:
+    if found != wanted:
+        raise ProtocolError("expected an array of bulk strings")
 
 
 class Status(NamedTuple):

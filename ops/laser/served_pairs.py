@@ -13,20 +13,16 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from ...processors.declare.keys import InvalidKey
-from ...processors.errors import PenstockError
 from ...processors.keyed_state.key_layout import ENGINE_PREFIX
 from ...state.errors import StateError
 from ...state.protocols import ShardState
 from ...transport.bus import Bus
 from ..worker.preflight import ends_of
 from ..worker.worker import Worker
+from .pairs import NotServed
 from .table import LaserTable, Pair
 
 _decode = msgspec.msgpack.Decoder(Pair).decode
-
-
-class NotServed(PenstockError):
-    """A process does not serve a bucket yet, or no longer: ask again, or ask another server of the table."""
 
 
 class ServedPairs:
@@ -61,19 +57,45 @@ class ServedPairs:
         """Whether every bucket is served."""
         return len(self._shards) == self._source.buckets
 
+    @property
+    def day(self) -> str | None:
+        """Return None: the pairs follow a category."""
+        return None
+
+    @property
+    def is_text(self) -> bool:
+        """Whether values are texts; otherwise they are JSON."""
+        return self._table.has_text_values
+
     def fetch(self, keys: Sequence[bytes]) -> list[Pair | None]:
         """Return the pair of each key; None for keys without one, or with an expired one.
 
         Raises:
             NotServed: a bucket of one of the keys is not open here.
         """
-        newest: dict[bytes, Pair] = {}
-        for number, asked in self._asked(keys).items():
-            for key, saved in zip(asked, self._fetch_saved(number, asked), strict=True):
+        if self._table.uses_category_key:
+            return self._by_bucket(keys)
+        return self._newest(keys)
+
+    def _by_bucket(self, keys: Sequence[bytes]) -> list[Pair | None]:
+        found: list[Pair | None] = [None] * len(keys)
+        for number, places in self._places(keys).items():
+            saved = self._fetch_saved(number, [keys[place] for place in places])
+            for place, one in zip(places, saved, strict=True):
+                if one is not None:
+                    found[place] = self._live(one)
+        return found
+
+    def _newest(self, keys: Sequence[bytes]) -> list[Pair | None]:
+        """Return the newest pair of each key in any bucket."""
+        newest: list[Pair | None] = [None] * len(keys)
+        for number in range(self._source.buckets):
+            for place, saved in enumerate(self._fetch_saved(number, keys)):
                 pair = None if saved is None else self._live(saved)
-                if pair is not None and (key not in newest or newest[key].at < pair.at):
-                    newest[key] = pair
-        return [newest.get(key) for key in keys]
+                former = newest[place]
+                if pair is not None and (former is None or former.at < pair.at):
+                    newest[place] = pair
+        return newest
 
     def scan(self, number: int, start: bytes, limit: int) -> tuple[list[bytes], tuple[int, bytes] | None]:
         """Return keys of a bucket from `start` on, and where to go on: a bucket and a key; None after the last bucket.
@@ -111,17 +133,20 @@ class ServedPairs:
         except StateError as error:
             raise self._not_served(number) from error
 
-    def _asked(self, keys: Sequence[bytes]) -> dict[int, list[bytes]]:
-        """Return the keys to look for in each bucket."""
-        if not self._table.uses_category_key:
-            return {number: list(keys) for number in range(self._source.buckets)}
-        asked: dict[int, list[bytes]] = {}
-        for key in keys:
-            try:
-                asked.setdefault(self._source.bucket_of(key.decode()), []).append(key)
-            except (InvalidKey, UnicodeDecodeError):
-                continue  # no record can have such a key
-        return asked
+    def _places(self, keys: Sequence[bytes]) -> dict[int, list[int]]:
+        """Return the places of the keys of each bucket."""
+        places: dict[int, list[int]] = {}
+        for place, number in enumerate(self._buckets_of(keys)):
+            if number is not None:
+                places.setdefault(number, []).append(place)
+        return places
+
+    def _buckets_of(self, keys: Sequence[bytes]) -> Sequence[int | None]:
+        try:
+            return self._source.buckets_of([key.decode() for key in keys])
+        except (InvalidKey, UnicodeDecodeError):
+            # No record can have such a key. The others have their buckets.
+            return [None] if len(keys) == 1 else [self._buckets_of([key])[0] for key in keys]
 
     def _fetch_saved(self, number: int, keys: Sequence[bytes]) -> list[bytes | None]:
         try:

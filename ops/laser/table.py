@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import cached_property
 from operator import attrgetter
 from typing import Any
 
@@ -77,7 +78,7 @@ class LaserTable:
                 "--lifetime out to keep pairs forever."
             )
 
-    @property
+    @cached_property
     def uses_category_key(self) -> bool:
         """Whether the key is the category's key, so that its bucket follows from it and tombstones delete the pair."""
         return len(self.key) == 1 and _column(self.category, "key", self.key[0]).name == self.category.key
@@ -86,6 +87,15 @@ class LaserTable:
     def lifetime_ms(self) -> int | None:
         """The lifetime in milliseconds; None forever."""
         return None if self.lifetime is None else self.lifetime // MILLISECOND
+
+    @property
+    def has_text_values(self) -> bool:
+        """Whether values are texts; otherwise they are JSON."""
+        if len(self.value) > 1:
+            return False
+        shape = _column(self.category, "value", self.value[0]).shape
+        members = shape.types if isinstance(shape, shapes.UnionType) else (shape,)
+        return any(isinstance(member, shapes.StrType) for member in members)
 
     def source(self) -> AnyCategory:
         """Return the category, keyed by the table's key."""
@@ -107,6 +117,7 @@ class LaserTable:
             "is_ordered_by_time": not self.uses_category_key,
             "lifetime_ms": self.lifetime_ms,
             "value_of": staticmethod(_value_function(self.category, self.value)),
+            "value_columns": self.value,
         }
         return type("LaserPairs", (base,), attributes)
 
@@ -117,7 +128,13 @@ class _Pairs(Stateful):
     state = Pair
     is_ordered_by_time: bool
     value_of: Callable[[Any], bytes]
+    value_columns: tuple[str, ...]
     lifetime_ms: int | None
+
+    @classmethod
+    def state_shape(cls) -> str:
+        """Return the type of a state, and the columns of the pairs: saved values of other columns would be wrong."""
+        return f"{','.join(cls.value_columns)} as {super().state_shape()}"
 
     def process(self, event: Any, state: Pair | None, context: Context) -> tuple[Pair | None, Sequence[Any]]:
         if isinstance(event, Tombstone):
