@@ -19,13 +19,27 @@ class Column(msgspec.Struct, frozen=True):
     kind: str
 
 
+class DaysRead(msgspec.Struct, frozen=True):
+    """The days that a query of the warehouse reads. The files of other days are not opened.
+
+    Args:
+        read: the number of days that are read.
+        total: the number of days of the table.
+        size_bytes: the size of the files that are read.
+    """
+
+    read: int
+    total: int
+    size_bytes: int
+
+
 class TableInfo(msgspec.Struct, frozen=True):
     """A table, and how far it is behind.
 
     Args:
-        table: the name of its category.
+        table: its name: a category, or `warehouse/` and a table of the warehouse.
         columns: its columns.
-        rows: the number of rows.
+        rows: the number of rows; None if it is unknown, in the warehouse.
         size_bytes: their estimated size.
         sample: the share of events that are kept.
         first_ms: the arrival of the oldest row at the bus (milliseconds since 1970, UTC); None without rows.
@@ -37,11 +51,12 @@ class TableInfo(msgspec.Struct, frozen=True):
         expired: offsets that Kafka deleted before they were read, since the start.
         lost: rows that could not be stored, since the start.
         problem: why the table is not up to date; empty while it is.
+        days: the number of archived days; None for the newest events.
     """
 
     table: str
     columns: list[Column]
-    rows: int
+    rows: int | None
     size_bytes: int
     sample: float
     first_ms: int | None
@@ -53,6 +68,7 @@ class TableInfo(msgspec.Struct, frozen=True):
     expired: int
     lost: int
     problem: str
+    days: int | None = None
 
 
 class Tables(msgspec.Struct, frozen=True):
@@ -109,6 +125,10 @@ class Exploration(msgspec.Struct, frozen=True):
         rows: the groups with the largest first aggregate.
         groups: the number of all groups.
         points: the time series of the groups in `rows`, in order of time; empty without `every`. Intervals without events are missing.
+        compared: for each group in `rows`, its aggregates in the earlier time range, None for a group without events; empty without `compare`.
+        compared_points: the time series of the earlier time range, at the times of the later one.
+        is_compared_partly: whether the earlier time range begins before the oldest row of the table.
+        days: the days that were read; None for the newest events.
         is_truncated: whether there were more points.
         is_sampled: whether values are estimates.
         matched: the number of stored rows in the answer; of a sample, fewer than events.
@@ -131,6 +151,82 @@ class Exploration(msgspec.Struct, frozen=True):
     lag_events: int | None
     lag_s: float | None
     problem: str
+    compared: list[list[Estimate] | None] = []
+    compared_points: list[Point] = []
+    is_compared_partly: bool = False
+    days: DaysRead | None = None
+
+
+class Bin(msgspec.Struct, frozen=True):
+    """An interval of a histogram.
+
+    Args:
+        low: its begin.
+        high: its end; excluded, except in the last interval.
+        events: the number of events with a value in it.
+    """
+
+    low: float
+    high: float
+    events: Estimate
+
+
+class Histogram(msgspec.Struct, frozen=True):
+    """The distribution of a column.
+
+    Args:
+        table: the table.
+        column: the column.
+        bins: the intervals, in order, also the ones without an event. The last one contains the largest hundredth; empty without a value.
+        is_sampled: whether the numbers are estimates.
+        elapsed_ms: the time that the query took.
+    """
+
+    table: str
+    column: str
+    bins: list[Bin]
+    is_sampled: bool
+    elapsed_ms: float
+
+
+class Place(msgspec.Struct, frozen=True):
+    """The aggregate of the rows in an area.
+
+    Args:
+        south: its southern edge, in degrees.
+        west: its western edge.
+        latitude: the mean latitude of its rows.
+        longitude: their mean longitude.
+        value: the aggregate.
+    """
+
+    south: float
+    west: float
+    latitude: float
+    longitude: float
+    value: Estimate
+
+
+class Places(msgspec.Struct, frozen=True):
+    """An aggregate by place.
+
+    Args:
+        table: the table.
+        aggregate: the name of the aggregate.
+        degrees: the size of an area.
+        places: the places with the largest values.
+        is_truncated: whether there were more.
+        is_sampled: whether values are estimates.
+        elapsed_ms: the time that the query took.
+    """
+
+    table: str
+    aggregate: str
+    degrees: float
+    places: list[Place]
+    is_truncated: bool
+    is_sampled: bool
+    elapsed_ms: float
 
 
 class SqlRows(msgspec.Struct, frozen=True):
@@ -141,9 +237,21 @@ class SqlRows(msgspec.Struct, frozen=True):
         rows: the rows.
         is_truncated: whether there were more.
         elapsed_ms: the time that the query took.
+        days: as in `Exploration`.
     """
 
     columns: list[str]
     rows: list[list[Any]]
     is_truncated: bool
     elapsed_ms: float
+    days: DaysRead | None = None
+
+
+class SavedApp(msgspec.Struct, frozen=True):
+    """A query as an app.
+
+    Args:
+        sql: its file.
+    """
+
+    sql: str

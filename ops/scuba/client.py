@@ -60,7 +60,15 @@ class ScubaClient:
         """Return the rows of a SELECT. Raises as `tables`."""
         return self._ask("POST", "/sql", SqlQuery(sql), SqlRows)
 
+    def exported(self, query: ExploreQuery | SampleQuery | SqlQuery, form: str) -> bytes:
+        """Return the answer to a query as a file: "csv" or "parquet". Raises as `tables`."""
+        paths = {ExploreQuery: "/query", SampleQuery: "/samples", SqlQuery: "/sql"}
+        return self._send("POST", f"{paths[type(query)]}?format={form}", query)
+
     def _ask(self, method: str, path: str, query: Any, answer: type[Answer]) -> Answer:
+        return msgspec.json.decode(self._send(method, path, query), type=answer)
+
+    def _send(self, method: str, path: str, query: Any) -> bytes:
         body = None if query is None else msgspec.json.encode(query)
         parts = urlsplit(self._url)
         host, port = parts.hostname or "", parts.port
@@ -80,7 +88,7 @@ class ScubaClient:
         finally:
             connection.close()
         if response.status == HTTPStatus.OK:
-            return msgspec.json.decode(found, type=answer)
+            return found
         kind = ServerUnavailable if response.status == HTTPStatus.SERVICE_UNAVAILABLE else QueryFailed
         if response.status == HTTPStatus.UNAUTHORIZED:
             raise QueryFailed(

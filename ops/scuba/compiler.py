@@ -13,10 +13,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from ...backfill.warehouse.columns import DAY_COLUMN
 from ...processors.validation import did_you_mean
 from ..serving.parameters import BadQuery, parse_span_ms
 from .flat_columns import RATE
-from .queries import Aggregate, ExploreQuery, Filter, RowsQuery, SampleQuery, Scalar
+from .queries import Aggregate, ExploreQuery, Filter, HistogramQuery, PlacesQuery, RowsQuery, SampleQuery, Scalar
 from .store import quoted
 
 MAX_SERIES = 1_000
@@ -25,6 +26,10 @@ MAX_PLOTTED = 50
 MAX_GROUP_COLUMNS = 8
 MAX_AGGREGATES = 8
 MAX_FILTERS = 32
+MAX_BINS = 200
+MAX_PLACES = 2_000
+"""The most places of a map."""
+MIN_DEGREES, MAX_DEGREES = 0.1, 45
 MAX_VALUES = 1_000
 """The most values of one filter."""
 MAX_POINTS = 20_000
@@ -86,8 +91,13 @@ class QueryCompiler:
         text = f"SELECT *, count(*) OVER () AS groups, sum(matched) OVER () FROM ({grouped}) ORDER BY {order} LIMIT {query.series}"
         return Sql(text, where.parameters)
 
-    def points(self, query: ExploreQuery, groups: Sequence[Sequence[Any]]) -> Sql:
+    def points(self, query: ExploreQuery, groups: Sequence[Sequence[Any]], shift_ms: int = 0) -> Sql:
         """Return the statement for the time series of groups: start, index of the group, value and margin of each aggregate.
+
+        Args:
+            query: the query.
+            groups: the groups.
+            shift_ms: how long before the range of the query the time range is. Starts are moved to the later one.
 
         Raises:
             BadQuery: the interval is invalid.
@@ -95,9 +105,19 @@ class QueryCompiler:
         every_ms = parse_span_ms(query.every or "")
         if every_ms == 0:
             raise BadQuery("every=0s is no interval. Pass a longer one, such as 1m.")
-        where = self._where(query)
-        time = quoted(query.time)
+        # The intervals of an earlier time range begin where those of the later one do.
+        time = f"({quoted(query.time)} + {shift_ms})"
         start = f"{time} - (({time} % {every_ms}) + {every_ms}) % {every_ms} AS start"
+        return self._of_groups(query, groups, [start], shift_ms)
+
+    def totals(self, query: ExploreQuery, groups: Sequence[Sequence[Any]], shift_ms: int) -> Sql:
+        """Return the statement for the aggregates of groups in an earlier time range: index of the group, value and margin of each aggregate."""
+        return self._of_groups(query, groups, [], shift_ms)
+
+    def _of_groups(
+        self, query: ExploreQuery, groups: Sequence[Sequence[Any]], starts: Sequence[str], shift_ms: int
+    ) -> Sql:
+        where = self._where(query, shift_ms)
         source, series, parameters = quoted(query.table), "0", list[Any]()
         if query.group_by:
             width = len(query.group_by)
@@ -110,25 +130,41 @@ class QueryCompiler:
             series = "penstock_series"
             source += f" JOIN (VALUES {shown}) AS shown({series}, {', '.join(keys)}) ON {' AND '.join(same)}"
             parameters = [value for group in groups for value in group]
+        conditions = _and(where.text, f"{quoted(query.time)} IS NOT NULL") if starts else where.text
         text = (
-            f"SELECT {start}, {series}, {', '.join(self._values(query))} FROM {source} {where.text} GROUP BY ALL "
-            f"ORDER BY 1, 2 LIMIT {MAX_POINTS + 1}"
+            f"SELECT {', '.join([*starts, series, *self._values(query)])} FROM {source} {conditions} GROUP BY ALL "
+            f"ORDER BY {', '.join(str(at + 1) for at in range(len(starts) + 1))} LIMIT {MAX_POINTS + 1}"
         )
         return Sql(text, [*parameters, *where.parameters])
 
-    def samples(self, query: SampleQuery) -> Sql:
+    def samples(self, query: SampleQuery, most: int = MAX_SERIES) -> Sql:
         """Return the statement for rows.
+
+        Args:
+            query: the query.
+            most: the largest allowed number of rows.
 
         Raises:
             BadQuery: the query is invalid.
         """
-        if not 1 <= query.limit <= MAX_SERIES:
-            raise BadQuery(f"limit={query.limit} is invalid. Pass a number from 1 to {MAX_SERIES:,}.")
+        if not 1 <= query.limit <= most:
+            raise BadQuery(f"limit={query.limit} is invalid. Pass a number from 1 to {most:,}.")
         where = self._where(query)
         return Sql(
             f"SELECT * FROM {quoted(query.table)} {where.text} ORDER BY {quoted(query.time)} DESC LIMIT {query.limit}",
             where.parameters,
         )
+
+    def day_condition(self, query: RowsQuery) -> Sql | None:
+        """Return the filters on the days of an archive; None without any.
+
+        Raises:
+            BadQuery: a filter is invalid.
+        """
+        found = [self._condition(each) for each in query.filters if each.column == DAY_COLUMN]
+        if not found:
+            return None
+        return Sql(" AND ".join(each.text for each in found), [value for each in found for value in each.parameters])
 
     def _expect_limits(self, query: ExploreQuery) -> None:
         for name, found, most in (
@@ -149,14 +185,58 @@ class QueryCompiler:
             )
         return quoted(name)
 
-    def _where(self, query: RowsQuery) -> Sql:
+    def bounds(self, query: HistogramQuery) -> Sql:
+        """Return the statement for the range of a histogram: the least value, the value below which 99 of 100 are, and the largest one.
+
+        Raises:
+            BadQuery: the column has no numbers, or the number of intervals is invalid.
+        """
+        if not 1 <= query.bins <= MAX_BINS:
+            raise BadQuery(f"bins={query.bins} is invalid. Pass a number from 1 to {MAX_BINS}.")
+        self._estimate(Aggregate("avg", query.column))  # raises if the column has no numbers
+        value, where = f"{quoted(query.column)}::DOUBLE", self._where(query)
+        text = f"SELECT min({value}), quantile_cont({value}, 0.99), max({value}) FROM {quoted(query.table)}"
+        return Sql(f"{text} {_and(where.text, f'isfinite({value})')}", where.parameters)
+
+    def bins(self, query: HistogramQuery, low: float, width: float) -> Sql:
+        """Return the statement for a histogram: number of the interval, number of events and its margin."""
+        value, where = f"{quoted(query.column)}::DOUBLE", self._where(query)
+        last = query.bins - 1
+        number = f"least({last}, floor(({value} - {low!r}) / {width!r}))::INTEGER" if width > 0 else "0"
+        counted, margin = self._count("")
+        text = f"SELECT {number} AS number, {counted}, {margin} FROM {quoted(query.table)}"
+        return Sql(f"{text} {_and(where.text, f'isfinite({value})')} GROUP BY 1", where.parameters)
+
+    def places(self, query: PlacesQuery) -> Sql:
+        """Return the statement for the places with the largest values: edges and mean position of each, value and its margin.
+
+        Raises:
+            BadQuery: a column has no numbers, or the size of the areas is invalid.
+        """
+        if not MIN_DEGREES <= query.degrees <= MAX_DEGREES:
+            raise BadQuery(f"degrees={query.degrees} is invalid. Pass a number from {MIN_DEGREES} to {MAX_DEGREES}.")
+        degrees, axes = [], ((query.latitude, 90), (query.longitude, 180))
+        for column, _ in axes:
+            self._estimate(Aggregate("avg", column))  # raises if the column has no numbers
+            degrees.append(f"{quoted(column)}::DOUBLE")
+        where = self._where(query)
+        on_earth = " AND ".join(
+            f"{value} BETWEEN -{most} AND {most}" for value, (_, most) in zip(degrees, axes, strict=True)
+        )
+        edges = [f"floor({value} / {query.degrees!r}) * {query.degrees!r}" for value in degrees]
+        means = [f"avg({value})" for value in degrees]
+        value, margin = self._estimate(query.aggregate)
+        text = f"SELECT {', '.join([*edges, *means])}, {value}, {margin} FROM {quoted(query.table)} {_and(where.text, on_earth)}"
+        return Sql(f"{text} GROUP BY 1, 2 ORDER BY 5 DESC NULLS LAST, 1, 2 LIMIT {MAX_PLACES + 1}", where.parameters)
+
+    def _where(self, query: RowsQuery, shift_ms: int = 0) -> Sql:
         if len(query.filters) > MAX_FILTERS:
             raise BadQuery(f"The query has {len(query.filters):,} filters. Pass at most {MAX_FILTERS}.")
         conditions, parameters = [], list[Any]()
         span = query.span(self._now_ms)
         if span is not None:
             conditions.append(f"{quoted(query.time)} >= ? AND {quoted(query.time)} < ?")
-            parameters += [span.begin_ms, span.end_ms]
+            parameters += [span.begin_ms - shift_ms, span.end_ms - shift_ms]
         for each in query.filters:
             found = self._condition(each)
             conditions.append(found.text)
@@ -247,6 +327,10 @@ class QueryCompiler:
             f"+ {mean} * {mean} * (sum({_VARIANCE}) {has_value})"
         )
         return mean, f"{Z95} * sqrt(greatest(0, {squares})) / {total}"
+
+
+def _and(where: str, condition: str) -> str:
+    return f"{where} AND {condition}" if where else f"WHERE {condition}"
 
 
 def _of_rows(function: str, column: str) -> str:

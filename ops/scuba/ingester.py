@@ -26,12 +26,13 @@ from ...processors.declare.keys import InvalidKey
 from ...processors.errors import PenstockError
 from ...processors.retry import LogRateLimiter
 from ...processors.shard.batches import deleted_key
+from ...processors.wording import counted
 from ...transport.bus import Bus, Scanner
 from ...transport.category_spec import Topic
 from ...transport.codecs.by_category import Codecs
 from ...transport.errors import OffsetOutOfRange
 from ...transport.message_columns import MessageColumns
-from ...transport.messages import Bucket, Position, RawBatch
+from ...transport.messages import Bucket, Position, RawBatch, split_batch
 from ..clock import Clock, SystemClock
 from .flat_columns import FlatColumns
 from .sampling import ALL, SampleRate, sampled
@@ -158,6 +159,17 @@ class Ingester:
         """Return what is known about a table. For any thread."""
         return self._sources[name].progress
 
+    @property
+    def is_current(self) -> bool:
+        """Whether it reads without a problem, and knows how far it is behind."""
+        is_known = all(source.progress.behind is not None for source in self._sources.values())
+        return self._thread.is_alive() and is_known and not self.problem
+
+    @property
+    def buckets(self) -> tuple[int, ...]:
+        """The numbers of the buckets that it reads."""
+        return tuple(sorted({number for source in self._sources.values() for number in source.offsets}))
+
     def _run(self) -> None:
         limiter = LogRateLimiter()
         while not self._closed.is_set():
@@ -239,7 +251,7 @@ class Ingester:
                 if expired > 0:
                     source.offsets[number] = first
                     source.progress.expired += expired
-                    _LOG.warning("%s/%d: %d offsets expired before they were read.", name, number, expired)
+                    _LOG.warning("%s/%d: %s expired unread.", name, number, counted(expired, "offset"))
 
     def _take(self, source: _Source, batch: RawBatch) -> None:
         """Add the rows of a batch to the pending ones."""
@@ -248,18 +260,27 @@ class Ingester:
         offsets = _offsets_of(batch)
         chosen = np.flatnonzero(sampled(number, offsets, self._options.rate))
         if len(chosen):
-            messages = (
-                batch.messages if len(chosen) == len(offsets) else [batch.messages[index] for index in chosen.tolist()]
+            sample = (
+                batch
+                if len(chosen) == len(offsets)
+                else RawBatch(batch.bucket, [batch.messages[index] for index in chosen.tolist()])
             )
-            decoded = self._codecs.of(source.category).decode(messages)
-            for bad in decoded.bad:
-                if not _is_deletion(bad, messages[bad.at], source.category):
-                    self._reject(source, number, int(offsets[chosen[bad.at]]), bad.reason)
-            at = chosen[np.asarray(decoded.at, np.int64)]
-            source.pending += self._tables(source, number, decoded.events, offsets[at], arrivals_ms[at])
+            self._take_sample(source, sample)
         source.offsets[number] = batch.next_offset
         source.progress.arrived_ms = max(source.progress.arrived_ms or 0, int(arrivals_ms[-1]))
         source.is_changed = True
+
+    def _take_sample(self, source: _Source, sample: RawBatch) -> None:
+        """Add the rows of chosen messages to the pending ones."""
+        codec, number = self._codecs.of(source.category), sample.bucket.number
+        sample = split_batch(codec, sample)
+        offsets = _offsets_of(sample)
+        decoded = codec.decode(sample.messages)
+        for bad in decoded.bad:
+            if not _is_deletion(bad, sample.messages[bad.at], source.category):
+                self._reject(source, number, int(offsets[bad.at]), bad.reason)
+        at = np.asarray(decoded.at, np.int64)
+        source.pending += self._tables(source, number, decoded.events, offsets[at], sample.arrivals_ms()[at])
 
     def _tables(
         self,

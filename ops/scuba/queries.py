@@ -11,6 +11,9 @@ from ..serving.parameters import BadQuery, TimeSpan, parse_span_ms, parse_time_m
 DEFAULT_SERIES = 7
 """The number of groups in an answer. A plot with more lines is hard to read."""
 
+PREFIX = "warehouse/"
+"""The prefix of the warehouse's tables on a server, which also has the newest events. No category has a slash in its name."""
+
 Function = Literal["count", "sum", "avg", "min", "max", "p50", "p95", "p99", "distinct"]
 Operator = Literal["=", "!=", "<", "<=", ">", ">=", "in", "not in", "contains", "starts with", "is null", "is not null"]
 Scalar = str | int | float | bool
@@ -93,12 +96,57 @@ class ExploreQuery(RowsQuery, frozen=True, forbid_unknown_fields=True, kw_only=T
         group_by: the columns of the groups.
         every: the interval of time series, such as "1m"; None for none.
         series: the largest number of groups.
+        compare: how long before the time range the compared one is, such as "7d"; None for no comparison.
     """
 
     aggregates: list[Aggregate] = msgspec.field(default_factory=lambda: [Aggregate()])
     group_by: list[str] = []
     every: str | None = None
     series: int = DEFAULT_SERIES
+    compare: str | None = None
+
+    def shift_ms(self, now_ms: int) -> int | None:
+        """Return how long before the time range the compared one is, in milliseconds; None without a comparison.
+
+        Raises:
+            BadQuery: the duration is invalid, or there is no time range to compare.
+        """
+        if self.compare is None:
+            return None
+        shift_ms = parse_span_ms(self.compare)
+        if self.span(now_ms) is None or shift_ms <= 0:
+            raise BadQuery(
+                "compare needs a time range, and a time above zero. Pass last=1h and compare=1d, for example."
+            )
+        return shift_ms
+
+
+class HistogramQuery(RowsQuery, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A query for the distribution of a column.
+
+    Args:
+        column: a column with numbers.
+        bins: the number of intervals.
+    """
+
+    column: str
+    bins: int = 30
+
+
+class PlacesQuery(RowsQuery, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A query for an aggregate by place.
+
+    Args:
+        latitude: a column with latitudes, in degrees.
+        longitude: a column with longitudes, in degrees.
+        aggregate: the aggregate.
+        degrees: the size of the areas that are one place each.
+    """
+
+    latitude: str
+    longitude: str
+    aggregate: Aggregate = Aggregate()
+    degrees: float = 2.0
 
 
 class SampleQuery(RowsQuery, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -115,3 +163,17 @@ class SqlQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A SELECT in DuckDB's dialect."""
 
     sql: str
+
+
+class AppQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A query that is to become an app in SQL.
+
+    Args:
+        query: the query.
+        name: the name of the table with the results.
+        source: the address of the page with the query.
+    """
+
+    query: ExploreQuery
+    name: str = "explored"
+    source: str = ""

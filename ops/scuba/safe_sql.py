@@ -2,12 +2,13 @@
 
 text --sqlglot--> one query --names and functions checked--> SQL of the checked query
 
-DuckDB itself reads no file either: external access is off, and its configuration is locked.
+DuckDB itself reads no other file either: external access is off, and its configuration is locked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
 import sqlglot
 from sqlglot import exp
@@ -47,8 +48,26 @@ _NAMES = (
 _FUNCTIONS = frozenset(_NAMES.split())
 
 
-def checked_select(text: str, tables: Collection[str]) -> str:
-    """Return the SQL of one SELECT over tables, as it was understood and checked.
+_DAY = "ds"
+
+
+@dataclass(frozen=True)
+class CheckedSelect:
+    """A SELECT that was understood and checked.
+
+    Args:
+        sql: its SQL.
+        tables: the tables that it reads, as they are declared.
+        days: for tables that it reads at one place, with a condition on the column ds there, this condition.
+    """
+
+    sql: str
+    tables: Sequence[str]
+    days: dict[str, str]
+
+
+def checked_select(text: str, tables: Collection[str]) -> CheckedSelect:
+    """Return one SELECT over tables.
 
     Args:
         text: the statement, in DuckDB's dialect.
@@ -78,7 +97,34 @@ def checked_select(text: str, tables: Collection[str]) -> str:
             raise BadQuery(
                 f"Scuba does not run {node.sql('duckdb')[:80]!r}. Write a SELECT of columns and functions of them."
             )
-    return query.sql("duckdb")
+    found: dict[str, list[exp.Table]] = {}
+    for table in query.find_all(exp.Table):
+        found.setdefault(table.name.lower(), []).append(table)
+    places = {name: found[name.lower()] for name in tables if name.lower() in found}
+    days = {name: condition for name, [place, *more] in places.items() if not more and (condition := _days(place))}
+    return CheckedSelect(query.sql("duckdb"), list(places), days)
+
+
+def _days(table: exp.Table) -> str:
+    """Return the conditions of a SELECT from this table alone that only its days decide; empty without any."""
+    select = table.parent_select
+    where = select and select.args.get("where")
+    if not select or not where or len(list(select.find_all(exp.Table))) > 1:
+        return ""
+    conditions = where.this.flatten() if isinstance(where.this, exp.And) else [where.this]
+    return " AND ".join(f"({_unqualified(each)})" for each in conditions if _is_of_day(each))
+
+
+def _is_of_day(condition: exp.Expr) -> bool:
+    columns = list(condition.find_all(exp.Column))
+    return bool(columns) and all(column.name.lower() == _DAY for column in columns) and not condition.find(exp.Query)
+
+
+def _unqualified(condition: exp.Expr) -> str:
+    found = condition.copy()
+    for column in list(found.find_all(exp.Column)):
+        column.set("table", None)
+    return found.sql("duckdb")
 
 
 def _expect_table(node: exp.Table, names: Collection[str], tables: Collection[str]) -> None:

@@ -1,4 +1,4 @@
-// A time series as SVG: one line for each group. A line ends where an interval has no events.
+// A time series as SVG: one line for each group, dashed for an earlier time range. A line ends where an interval has no events.
 
 import { el, svg } from "../shared/dom.js";
 import { short, time } from "../shared/format.js";
@@ -15,16 +15,20 @@ export function series(answer, names, everyMs) {
 
 function draw(picture, answer, everyMs) {
   const { width, height } = picture.getBoundingClientRect();
-  const points = answer.points.filter((point) => point.values[0].value !== null);
+  const hasValue = (point) => point.values[0].value !== null;
+  const [points, before] = [answer.points.filter(hasValue), answer.compared_points.filter(hasValue)];
   if (!width || !points.length) return;
-  const values = points.map((point) => Number(point.values[0].value));
+  const values = [...points, ...before].map((point) => Number(point.values[0].value));
   const [low, high] = [Math.min(0, ...values), Math.max(...values)];
-  const [from, to] = [points[0].start_ms, Math.max(points[points.length - 1].start_ms, points[0].start_ms + everyMs)];
+  const starts = [...points, ...before].map((point) => point.start_ms);
+  const from = Math.min(...starts);
+  const to = Math.max(...starts, from + everyMs);
   const x = (ms) => LEFT + ((width - LEFT - RIGHT) * (ms - from)) / (to - from);
   const y = (value) => TOP + (height - TOP - BOTTOM) * (1 - (value - low) / (high - low || 1));
   picture.setAttribute("viewBox", `0 0 ${width} ${height}`);
   picture.replaceChildren(...axes(width, height, { low, high, from, to }, x, y),
-    ...answer.rows.flatMap((_, at) => line(points.filter((point) => point.series === at), at, everyMs, x, y)));
+    ...answer.rows.flatMap((_, at) => line(before.filter((point) => point.series === at), at, everyMs, x, y, " before")),
+    ...answer.rows.flatMap((_, at) => line(points.filter((point) => point.series === at), at, everyMs, x, y, "")));
 }
 
 function axes(width, height, { low, high, from, to }, x, y) {
@@ -38,15 +42,15 @@ function axes(width, height, { low, high, from, to }, x, y) {
     svg("text", { x: x(ms), y: height - 6, "text-anchor": at === 0 ? "start" : at === labels - 1 ? "end" : "middle" }, time(Math.round(ms)).slice(5)))];
 }
 
-function line(points, at, everyMs, x, y) {
+function line(points, at, everyMs, x, y, kind) {
   const runs = [];
   points.forEach((point, index) => {
     if (!index || point.start_ms - points[index - 1].start_ms > everyMs) runs.push([]);
     runs[runs.length - 1].push(`${x(point.start_ms).toFixed(1)},${y(Number(point.values[0].value)).toFixed(1)}`);
   });
   return runs.map((run) => {
-    if (run.length > 1) return svg("polyline", { class: `s${at + 1}`, points: run.join(" ") });
+    if (run.length > 1) return svg("polyline", { class: `s${at + 1}${kind}`, points: run.join(" ") });
     const [cx, cy] = run[0].split(",");
-    return svg("circle", { class: `s${at + 1}`, cx, cy, r: 2.2 });
+    return svg("circle", { class: `s${at + 1}${kind}`, cx, cy, r: 2.2 });
   });
 }

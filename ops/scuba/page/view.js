@@ -2,39 +2,64 @@
 
 export const FUNCTIONS = ["count", "sum", "avg", "min", "max", "p50", "p95", "p99", "distinct"];
 export const OPERATORS = ["=", "!=", "<", "<=", ">", ">=", "in", "not in", "contains", "starts with", "is null", "is not null"];
-export const RANGES = [["", "all times"], ["5m", "last 5 min"], ["15m", "last 15 min"], ["1h", "last hour"], ["6h", "last 6 h"], ["1d", "last day"]];
+export const RANGES = [["", "all times"], ["5m", "last 5 min"], ["15m", "last 15 min"], ["1h", "last hour"], ["6h", "last 6 h"], ["1d", "last day"], ["7d", "last 7 days"], ["30d", "last 30 days"], ["between", "between …"]];
 export const INTERVALS = ["1s", "5s", "10s", "30s", "1m", "5m", "10m", "30m", "1h", "6h", "1d"];
+export const COMPARISONS = [["", "nothing"], ["1h", "hour before"], ["1d", "day before"], ["7d", "week before"]];
+export const CHARTS = [["", "time series"], ["bars", "bars"], ["histogram", "histogram"], ["map", "world map"]];
 export const SERIES = 7;
+const WAREHOUSE = "warehouse/";
+const PLACES = 300; // groups of a map
 const SECONDS = { s: 1, m: 60, h: 3600, d: 86400 };
 const POINTS = 120; // an automatic interval gives at most as many
 
 export const secondsOf = (text) => Number(text.slice(0, -1)) * SECONDS[text.slice(-1)];
 
-// A view: {table, last, arrival, f, of, by: [column], every, where: [{column, op, value}]}
+// Whether a table has the archived days, not the newest events.
+export const isArchived = (table) => table.days !== null;
+export const shortName = (name) => (name.startsWith(WAREHOUSE) ? name.slice(WAREHOUSE.length) : name);
+
+// A view: {table, last, from, to, arrival, f, of, by: [column], every, compare, chart, latitude, longitude, where: [{column, op, value}]}
 export function viewOf(hash, tables) {
   const given = new URLSearchParams(hash.replace(/^#/, ""));
   const table = tables.find((each) => each.table === given.get("table")) ?? tables[0];
   const [columns, ops, values] = ["c", "o", "v"].map((name) => given.getAll(name));
+  const text = (name) => given.get(name) ?? "";
   return {
     table: table.table,
-    last: given.get("last") ?? "",
+    ...rangeOf(given, table),
     arrival: given.get("time") === "arrival",
     f: FUNCTIONS.includes(given.get("f")) ? given.get("f") : "count",
-    of: given.get("of") ?? "",
+    of: text("of"),
     by: given.getAll("by"),
-    every: given.get("every") ?? "",
+    every: text("every"),
+    compare: text("compare"),
+    chart: text("chart"),
+    latitude: text("latitude"),
+    longitude: text("longitude"),
     where: columns.map((column, at) => ({ column, op: ops[at] ?? "=", value: values[at] ?? "" })),
   };
 }
 
+// The time range. Without one, the page shows all of the newest events, and of archived days the last one.
+function rangeOf(given, table) {
+  const last = given.get("last");
+  if (last === "between") return { last, from: given.get("from") ?? "", to: given.get("to") ?? "" };
+  if (last !== null || !isArchived(table) || table.last_ms === null) return { last: last === "all" ? "" : last ?? "", from: "", to: "" };
+  return { last: "between", from: minuteOf(table.last_ms - SECONDS.d * 1000 + 1), to: minuteOf(table.last_ms + 1) };
+}
+
+const minuteOf = (ms) => new Date(ms).toISOString().slice(0, 16);
+
 export function hashOf(view) {
   const found = new URLSearchParams({ table: view.table });
-  if (view.last) found.set("last", view.last);
+  const isWarehouse = view.table.startsWith(WAREHOUSE);
+  if (view.last !== null && (view.last || isWarehouse)) found.set("last", view.last || "all");
+  if (view.last === "between") for (const name of ["from", "to"]) if (view[name]) found.set(name, view[name]);
   if (view.arrival) found.set("time", "arrival");
   if (view.f !== "count") found.set("f", view.f);
   if (view.of) found.set("of", view.of);
   for (const column of view.by) found.append("by", column);
-  if (view.every) found.set("every", view.every);
+  for (const name of ["every", "compare", "chart", "latitude", "longitude"]) if (view[name]) found.set(name, view[name]);
   for (const { column, op, value } of view.where) {
     found.append("c", column);
     found.append("o", op);
@@ -49,20 +74,43 @@ export function rowsOf(view) {
     if (op.startsWith("is ")) return { column, op };
     return { column, op, value: op.endsWith("in") ? value.split(",").map((each) => each.trim()) : value };
   });
-  return { table: view.table, filters, time: view.arrival ? "_arrived" : "_event_time", ...(view.last ? { last: view.last } : {}) };
+  return { table: view.table, filters, time: view.arrival ? "_arrived" : "_event_time", ...spanOf(view) };
 }
+
+function spanOf(view) {
+  if (view.last !== "between") return view.last ? { last: view.last } : {};
+  return Object.fromEntries(["from", "to"].filter((name) => view[name]).map((name) => [name, `${view[name]}Z`]));
+}
+
+export const hasRange = (view) => Object.keys(spanOf(view)).length > 0;
 
 export function queryOf(view, table) {
   return {
     ...rowsOf(view),
     aggregates: [{ function: view.f, ...(view.of ? { column: view.of } : {}) }],
     group_by: view.by,
-    series: SERIES,
-    every: view.every || automatic(view, table),
+    ...(view.chart === "map" ? { series: PLACES } : { series: SERIES, every: view.every || automatic(view, table) }),
+    ...(view.compare && hasRange(view) ? { compare: view.compare } : {}),
   };
 }
 
+// The query of a map of places by latitude and longitude.
+export const placesOf = (view) => ({
+  ...rowsOf(view),
+  aggregate: { function: view.f, ...(view.of ? { column: view.of } : {}) },
+  latitude: view.latitude,
+  longitude: view.longitude,
+});
+
+// The column of a histogram: the one of the aggregate, or the first with numbers.
+export const columnOf = (view, table) => {
+  const numbers = table.columns.filter((column) => column.kind === "number").map((column) => column.name);
+  return numbers.includes(view.of) ? view.of : numbers.find((name) => !name.startsWith("_")) ?? numbers[0];
+};
+
 function automatic(view, table) {
-  const seconds = view.last ? secondsOf(view.last) : Math.max(60, ((table.last_ms ?? 0) - (table.first_ms ?? 0)) / 1000);
+  const [from, to] = ["from", "to"].map((name) => (view[name] ? Date.parse(`${view[name]}Z`) : null));
+  const rangeMs = (to ?? table.last_ms ?? 0) - (from ?? table.first_ms ?? 0);
+  const seconds = view.last && view.last !== "between" ? secondsOf(view.last) : Math.max(60, rangeMs / 1000);
   return INTERVALS.find((each) => secondsOf(each) * POINTS >= seconds) ?? "1d";
 }
