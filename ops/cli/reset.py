@@ -9,9 +9,10 @@ import typer
 
 from ...processors.apps.apps import AppName
 from ...processors.declare.processor import Processor
+from ...processors.wording import counted
 from ...transport.tables.maintenance_protocol import require_idle
 from ..maintenance.environment import MaintenanceEnvironment
-from ..maintenance.reset import ResetPlan, perform_reset, plan_reset
+from ..maintenance.reset import ResetPlan, expect_no_loop, perform_reset, plan_reset
 from ..maintenance.reset_plan import ResetMethod, ShardPlan, StatePolicy
 from ..maintenance.reset_target import Edge, ResetTarget, parse_offsets
 from .audited import audited
@@ -61,6 +62,7 @@ def reset(
     Example: penstock reset examples/flights/app.py:Scorer --to "2h ago" --backup backups --dry-run
     """
     processor, bus = only_processor(target), connection.open()
+    expect_no_loop(AppName.parse(target).load().loop_of(processor))
     if not dry_run:
         require_idle(processor, bus)  # before the confirmation
     environment = MaintenanceEnvironment(bus, connection.states, backups.open(), store)
@@ -82,7 +84,7 @@ def _parse_target(text: str, processor: type[Processor]) -> ResetTarget:
     if text in {edge.value for edge in Edge}:
         return Edge(text)
     if "=" in text:
-        return parse_offsets(text, [category.name for category in processor.inputs()])
+        return parse_offsets(text, [category.name for category in processor.sources()])
     start = parse_start(text, datetime.now(timezone.utc))
     if isinstance(start, int):
         raise typer.BadParameter(
@@ -94,7 +96,7 @@ def _parse_target(text: str, processor: type[Processor]) -> ResetTarget:
 def _consumers(app: AppName, processor: type[Processor]) -> list[str]:
     """Return the processors of the app that read this processor's outputs."""
     written = {category.name for category in processor.outputs()}
-    others = AppName(app.path).load().processors
+    others = app.whole.load().processors
     return [other.__name__ for other in others if written & {category.name for category in other.inputs()}]
 
 
@@ -129,12 +131,12 @@ def _effects(plan: ResetPlan, consumers: list[str]) -> list[str]:
     lines = [*_repetition(plan, consumers), *_skipping(plan)]
     if not lines:
         lines.append(f"{plan.processor.name} is already at this position.")
-    caught_up = sum(shard.caught_up for shard in plan.shards)
-    if caught_up:
-        lines.append(f"About {caught_up:,} events are read to update the state, without outputs.")
-    missing = sum(shard.missing for shard in plan.shards)
-    if missing:
-        lines.append(f"About {missing:,} events before the target will be missing from the at-most-once state.")
+    if plan.caught_up:
+        lines.append(f"To update the state, about {counted(plan.caught_up, 'event')} will be read, without outputs.")
+    if plan.missing:
+        lines.append(
+            f"About {counted(plan.missing, 'event')} before the target will be missing from the at-most-once state."
+        )
     return lines
 
 
@@ -143,10 +145,10 @@ def _repetition(plan: ResetPlan, consumers: list[str]) -> list[str]:
     if not plan.repeated:
         return []
     if not outputs:
-        return [f"About {plan.repeated:,} events are processed again. The processor writes no category."]
+        return [f"About {counted(plan.repeated, 'event')} will be processed again. The processor writes no category."]
     readers = f" ({', '.join(consumers)})" if consumers else ""
     return [
-        f"About {plan.repeated:,} events are processed again, and their outputs are written again to {outputs}.",
+        f"About {counted(plan.repeated, 'event')} will be processed again, with all outputs to {outputs}.",
         f"Readers of these outputs{readers} receive them twice, some as late events. Reset the readers too, so that each counts once.",
         f"Readers with an upstream watermark wait until {plan.processor.name} has caught up.",
     ]
@@ -158,7 +160,7 @@ def _skipping(plan: ResetPlan) -> list[str]:
     without = {ResetMethod.EMPTY, ResetMethod.SKIPPED, ResetMethod.NONE}
     is_lost = any(shard.method in without for shard in plan.shards if shard.skipped)
     effect = "neither in outputs nor in the state" if is_lost else "in the state, and not in outputs"
-    return [f"About {plan.skipped:,} events are skipped: they are {effect}."]
+    return [f"About {counted(plan.skipped, 'event')} will be skipped, and will be {effect}."]
 
 
 def _describe(plan: ResetPlan, consumers: list[str], *, is_done: bool) -> dict[str, Any]:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any
 
 import typer
 
 from ...processors.apps.apps import App, AppName
 from ...processors.errors import PenstockError
+from ...processors.wording import counted
 from ...state.files.file_store import FileStore
 from ...transport.bus import Bus
-from ..humanize import counted, human_duration
+from ..humanize import human_duration
 from ..maintenance.environment import MaintenanceEnvironment
-from ..snapshots.restoring import RestorePlan, perform_restore, plan_restore
+from ..maintenance.reset import ResetPlan, expect_no_loop, perform_reset
+from ..snapshots.restoring import RestorePlan, perform_restore, plan_restore, plan_restore_alone
 from ..snapshots.snapshot import Snapshot, SnapshotStore
 from ..snapshots.taking import take_snapshot
 from .audited import audited
@@ -46,7 +51,7 @@ def take(target: Target, *, backups: BackupLocation, connection: Connection, jso
 
     Example: penstock snapshot take examples/flights/app.py --backup backups
     """
-    loaded, store = _whole(target), _required(backups)
+    loaded, store = whole_app(target), required_store(backups)
     with interruptible("No snapshot was taken. The app continues."):
         snapshot = take_snapshot(loaded.name, loaded.processors, connection.open(), store, _quiet if json else note)
     if json:
@@ -70,7 +75,7 @@ def list_snapshots(
 
     Example: penstock snapshot list --backup backups
     """
-    store = SnapshotStore(_required(backups))
+    store = SnapshotStore(required_store(backups))
     apps = store.apps() if target is None else [AppName.parse(target).load().name]
     snapshots = [store.read(name, id_) for name in apps for id_ in reversed(store.ids(name))]
     if json:
@@ -103,7 +108,7 @@ def describe(target: Target, snapshot: SnapshotId, *, backups: BackupLocation, j
 
     Example: penstock snapshot describe examples/flights/app.py 20261124T020304-1a2b --backup backups
     """
-    store = SnapshotStore(_required(backups))
+    store = SnapshotStore(required_store(backups))
     found = store.read(AppName.parse(target).load().name, snapshot)
     damages = store.damages(found)
     if json:
@@ -142,7 +147,7 @@ def delete(
 
     Example: penstock snapshot delete examples/flights/app.py 20261124T020304-1a2b --backup backups
     """
-    store = SnapshotStore(_required(backups))
+    store = SnapshotStore(required_store(backups))
     found = store.read(AppName.parse(target).load().name, snapshot)
     store.delete(found)
     note(f"Snapshot {found.id} of {found.app} is deleted.")
@@ -163,7 +168,7 @@ def schedule(
     Example: penstock snapshot schedule examples/flights/app.py --every 1h --keep 24 --backup backups
     """
     interval = parse_span(every)
-    loaded, store, bus = _whole(target), _required(backups), connection.open()
+    loaded, store, bus = whole_app(target), required_store(backups), connection.open()
     with interruptible("Earlier snapshots remain. The app continues."):
         while True:
             began_s = time.monotonic()
@@ -188,7 +193,14 @@ def _take_one(loaded: App, bus: Bus, store: FileStore, keep: int) -> None:
 @audited("snapshot restore")
 @with_option_groups
 def restore(
-    target: Target,
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="APP[:PROCESSOR]",
+            help="The app, as a file or module; or one of its processors.",
+            show_default=False,
+        ),
+    ],
     snapshot: SnapshotId,
     *,
     dry_run: DryRun = False,
@@ -199,45 +211,96 @@ def restore(
 ) -> None:
     """Let a whole app go back to a snapshot: states, positions and messages on their way. Stop the app first.
 
+    With APP:PROCESSOR, the state of this processor alone goes back, and reads the events since, without outputs. Its positions stay, and the
+    other processors run on.
+
     Example: penstock snapshot restore examples/flights/app.py 20261124T020304-1a2b --backup backups --dry-run
     """
-    loaded, store, bus = _whole(target), _required(backups), connection.open()
-    environment = MaintenanceEnvironment(bus, connection.states, store)
-    plan = plan_restore(SnapshotStore(store).read(loaded.name, snapshot), loaded.processors, environment)
+    name, store, bus = AppName.parse(target), required_store(backups), connection.open()
+    loaded, environment = whole_app(str(name.whole)), MaintenanceEnvironment(bus, connection.states, store)
+    found = SnapshotStore(store).read(loaded.name, snapshot)
+    operation = (
+        _whole_restore(plan_restore(found, loaded.processors, environment))
+        if name.processor is None
+        else _lone_restore(found, _plan_alone(loaded, name.processor, found, environment))
+    )
     if not json:
-        _show(plan)
+        for line in operation.effects:
+            note(line)
     if not dry_run:
         if not yes:
-            typer.confirm(f"Restore {loaded.name} as of {plan.snapshot.taken}?", abort=True, err=True)
-        perform_restore(plan, environment)
+            typer.confirm(f"Restore {operation.name} as of {found.taken}?", abort=True, err=True)
+        operation.perform(environment)
         if not json:
-            note(f"{loaded.name} is restored. Start it: {backups.run_command(target)}")
+            note(f"{operation.name} is restored. Start it: {backups.run_command(target)}")
     if json:
-        print_json(
-            {
-                **_described(plan.snapshot),
-                "repeated": plan.repeated,
-                "reprocessed": plan.reprocessed,
-                "done": not dry_run,
-            }
-        )
+        print_json({**_described(found), **operation.figures, "done": not dry_run})
 
 
-def _show(plan: RestorePlan) -> None:
+def _plan_alone(app: App, name: str, snapshot: Snapshot, environment: MaintenanceEnvironment) -> ResetPlan:
+    """Plan the restore of one processor's state."""
+    processor = app.processor(name)
+    expect_no_loop(app.loop_of(processor))
+    return plan_restore_alone(snapshot, processor, environment)
+
+
+@dataclass(frozen=True)
+class _Restore:
+    """A planned restore, for the terminal.
+
+    Args:
+        name: what goes back.
+        effects: sentences about what it does.
+        figures: the same as figures.
+        perform: performs it.
+    """
+
+    name: str
+    effects: Sequence[str]
+    figures: Mapping[str, Any]
+    perform: Callable[[MaintenanceEnvironment], None]
+
+
+def _whole_restore(plan: RestorePlan) -> _Restore:
     found = plan.snapshot
-    note(f"All {counted(len(found.processors), 'processor')} of {found.app} go back to {found.taken}.")
-    for name, count in plan.reprocessed.items():
-        note(f"{counted(count, 'event')} of {name} after the cut are processed again.")
-    note(
-        f"{counted(_in_flight(found), 'message')} in flight at the cut are appended again; later ones on internal categories are not read."
-    )
-    for name, count in plan.repeated.items():
-        note(
+    effects = [
+        f"All {counted(len(found.processors), 'processor')} of {found.app} go back to {found.taken}.",
+        *(
+            f"{counted(count, 'event')} of {name} after the cut are processed again."
+            for name, count in plan.reprocessed.items()
+        ),
+        f"{counted(_in_flight(found), 'message')} in flight at the cut are appended again; later ones on internal categories are not read.",
+        *(
             f"{name} has {counted(count, 'message')} after the cut. Its readers keep them, and receive their successors again."
+            for name, count in plan.repeated.items()
+        ),
+    ]
+    figures = {"repeated": plan.repeated, "reprocessed": plan.reprocessed}
+    return _Restore(found.app, effects, figures, partial(perform_restore, plan))
+
+
+def _lone_restore(snapshot: Snapshot, plan: ResetPlan) -> _Restore:
+    name = plan.processor.name
+    effects = [
+        f"The state of {name} goes back to {snapshot.taken}. Its positions stay, and the other processors of {snapshot.app} run on."
+    ]
+    if plan.caught_up:
+        effects.append(f"It reads about {counted(plan.caught_up, 'event')} since then, without outputs.")
+    if plan.missing:
+        effects.append(
+            f"About {counted(plan.missing, 'event')} since then will be missing from the at-most-once state."
         )
+    if plan.repeated:
+        effects.append(
+            f"It processes about {counted(plan.repeated, 'event')} since then again, with all outputs to {', '.join(plan.outputs())}: their readers "
+            "receive them twice."
+        )
+    figures = {"processor": name, "caught_up": plan.caught_up, "missing": plan.missing, "repeated": plan.repeated}
+    return _Restore(name, effects, figures, partial(perform_reset, plan))
 
 
-def _whole(target: str) -> App:
+def whole_app(target: str) -> App:
+    """Load an app with all of its processors, which are on the main cluster."""
     name = AppName.parse(target)
     if name.processor is not None:
         raise typer.BadParameter(f"A snapshot contains a whole app. Name the app: {name.path}.")
@@ -250,7 +313,8 @@ def _whole(target: str) -> App:
     return app
 
 
-def _required(backups: BackupLocation) -> FileStore:
+def required_store(backups: BackupLocation) -> FileStore:
+    """Return the store that the options name."""
     store = backups.open()
     if store is None:
         raise typer.BadParameter(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 
+from ...processors.apps.loops import Loop
 from ...processors.declare.aggregator import Aggregator
 from ...processors.declare.processor import Processor
 from ...processors.declare.stores import RemoteStore
@@ -21,6 +22,7 @@ from ...transport.tables.maintenance_log import (
     MaintenanceOperation,
     Reset,
     StateLineage,
+    StateRestore,
     lineage_of,
     newest_maintenance,
 )
@@ -39,7 +41,16 @@ from ...transport.tables.registrations import register_positions, topic_ids_of
 from ..worker.assembly import StoreMissing
 from .environment import MaintenanceEnvironment
 from .processor_positions import LocalStates, processor_positions
-from .reset_plan import REPLACING, Candidate, ResetMethod, ShardFacts, ShardPlan, StatePolicy, plan_shard
+from .reset_plan import (
+    REPLACING,
+    Candidate,
+    ResetMethod,
+    ShardFacts,
+    ShardPlan,
+    StatePolicy,
+    plan_shard,
+    plan_state_of_cut,
+)
 from .reset_target import ResetTarget, describe_target, offsets_at
 from .state_installation import install_backup, install_empty, move_position, rewrite_changelog, store_backup
 
@@ -50,12 +61,12 @@ class ResetPlan:
 
     Args:
         processor: the processor.
-        kind: the target and the state policy.
+        kind: the target and the state policy; or the snapshot, if only states go back.
         shards: the change of each shard.
     """
 
     processor: type[Processor]
-    kind: Reset
+    kind: Reset | StateRestore
     shards: Sequence[ShardPlan]
 
     @property
@@ -68,9 +79,29 @@ class ResetPlan:
         """The number of events that are skipped."""
         return sum(shard.skipped for shard in self.shards)
 
+    @property
+    def caught_up(self) -> int:
+        """The number of events that are read for the state alone."""
+        return sum(shard.caught_up for shard in self.shards)
+
+    @property
+    def missing(self) -> int:
+        """The number of events before the target that at-most-once state does not contain."""
+        return sum(shard.missing for shard in self.shards)
+
     def outputs(self) -> list[str]:
-        """Return the categories that get the repeated outputs."""
-        return [category.name for category in self.processor.outputs()]
+        """Return the categories and sinks that get the repeated outputs."""
+        return [destination.name for destination in self.processor.destinations()]
+
+
+def expect_no_loop(loop: Loop | None) -> None:
+    """Raise MaintenanceRefused for a member of a loop."""
+    if loop is not None:
+        raise MaintenanceRefused(
+            f"The processors form a loop: {loop}. What one of them writes again returns to it, beside what it wrote before, and what circulated at the new "
+            "position is unknown. Nothing was changed. Restore a snapshot of the app, which contains what circulated (`penstock snapshot restore`). To begin "
+            "with the first event, declare other names for the processors and for the categories of the loop."
+        )
 
 
 def plan_reset(
@@ -94,8 +125,13 @@ def plan_reset(
             f"{processor.__name__} has no state, so --state does not apply. Nothing was changed. Omit the option."
         )
     policy = policy or StatePolicy.AUTO
-    wanted = offsets_at(target, environment.bus.catalog, [category.name for category in processor.inputs()])
+    catalog = environment.bus.catalog
+    wanted = offsets_at(target, catalog, [category.name for category in processor.sources()])
     numbers = sorted({bucket.number for bucket in wanted})
+    # Events that wait for a retry are read again from the source, or are skipped like it.
+    for category in processor.retry_categories():
+        ends = catalog.stable_ends(category.name)
+        wanted |= {Bucket(category.name, number): ends[number] for number in numbers}
     kind = Reset(describe_target(target), policy.value)
     lineage = lineage_of(newest_maintenance(environment.bus, processor.name))
     positions = processor_positions(processor, environment.bus, lineage)
@@ -105,6 +141,39 @@ def plan_reset(
         for number in numbers
     ]
     operation_to_replace(processor, environment.bus, kind, numbers)
+    return ResetPlan(processor, kind, shards)
+
+
+def plan_state_restore(
+    processor: type[Processor], environment: MaintenanceEnvironment, snapshot: str, cut: Mapping[int, Candidate]
+) -> ResetPlan:
+    """Plan that one processor gets its states of a snapshot, and keeps its positions; nothing is changed.
+
+    Args:
+        processor: the processor.
+        environment: its bus, states and backups.
+        snapshot: the id of the snapshot.
+        cut: by bucket, the state of the snapshot.
+
+    Raises:
+        MaintenanceRefused: the processor has no local state, or the state cannot catch up from the bus.
+    """
+    if processor.state_shape() is None or is_remote(processor):
+        where = (
+            "keeps its state in a remote store, of which a snapshot has no copy"
+            if is_remote(processor)
+            else "has no state"
+        )
+        raise MaintenanceRefused(
+            f"{processor.__name__} {where}, so nothing of it can go back alone. Nothing was changed. Restore the whole app, or move its positions with "
+            "`penstock reset`."
+        )
+    kind = StateRestore(snapshot)
+    positions = processor_positions(
+        processor, environment.bus, lineage_of(newest_maintenance(environment.bus, processor.name))
+    )
+    shards = [plan_state_of_cut(processor, positions.of(number), state) for number, state in sorted(cut.items())]
+    operation_to_replace(processor, environment.bus, kind, list(cut))
     return ResetPlan(processor, kind, shards)
 
 

@@ -150,6 +150,35 @@ def plan_shard(
     return _plan_local(processor, facts, wanted)
 
 
+def plan_state_of_cut(processor: type[Processor], facts: ShardFacts, cut: Candidate) -> ShardPlan:
+    """Return the change of one shard whose positions stay, and whose state returns to a cut and reads the events since.
+
+    Args:
+        processor: whose shard.
+        facts: its positions.
+        cut: the state of the cut.
+
+    Raises:
+        MaintenanceRefused: the events since are not on the bus, or do not lead to the state that belongs to the outputs.
+    """
+    _require_same_buckets(processor, facts, cut.position.offsets)
+    if Step.LOG_CHANGES in steps_of(processor):
+        raise MaintenanceRefused(
+            f"{processor.__name__} cannot go back alone: reading the events since the snapshot again could produce another state than its outputs "
+            "came from, because it depends on the order of several inputs, the clock, an upstream watermark, or at-most-once state with timers or "
+            "windows. Nothing was changed. Restore the whole app; or, if only the state on this machine is wrong, delete its folder in `--dir`: the "
+            "worker restores the state from the changelog."
+        )
+    if _newest_before([cut], facts.before, facts.starts) is None:
+        raise MaintenanceRefused(
+            f"{processor.__name__}, bucket {facts.bucket}: its state of the snapshot needs the events from {_describe(cut.position.offsets)} to "
+            f"{_describe(facts.before)}, and Kafka keeps them only from {_describe(facts.starts)}. Nothing was changed. Use a later snapshot, or "
+            "build the state from the archive (`penstock bootstrap`)."
+        )
+    position = cut.position.offsets
+    return count_events(processor, facts, facts.before, ResetMethod.BACKUP, position, backup=cut.backup)
+
+
 def _require_same_buckets(processor: type[Processor], facts: ShardFacts, target: Offsets) -> None:
     if _is_before(target, facts.resize_offsets):
         raise MaintenanceRefused(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 
+from ...processors.wording import counted
 from ...transport.bus import Catalog
 from ...transport.messages import Bucket
 from ...transport.tables.maintenance_protocol import MaintenanceRefused
@@ -95,7 +96,7 @@ def _require_retained(bucket: Bucket, offset: int, catalog: Catalog) -> None:
     category = catalog.describe(bucket.category)
     if bucket.number not in category.ends:
         raise MaintenanceRefused(
-            f"{bucket.category} has no bucket {bucket.number}. Nothing was changed. It has {category.spec.buckets} buckets, numbered from 0."
+            f"{bucket.category} has no bucket {bucket.number}. Nothing was changed. It has {counted(category.spec.buckets, 'bucket')}, numbered from 0."
         )
     start, end = category.starts[bucket.number], category.ends[bucket.number]
     if not start <= offset <= end:

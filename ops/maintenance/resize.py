@@ -16,6 +16,7 @@ from ...processors.declare.categories import AnyCategory
 from ...processors.declare.processor import Processor
 from ...processors.errors import PenstockError
 from ...processors.shard.checkpoints import is_remote
+from ...processors.wording import counted
 from ...transport.bus import Bus
 from ...transport.errors import BucketMismatch
 from ...transport.messages import Bucket, Position
@@ -129,8 +130,8 @@ def plan_resize(
         offsets = {name: dict(catalog.ends(name)) for name in sorted(names)}
     if after < before or (after == before and unfinished is None):
         raise MaintenanceRefused(
-            f"{category} has {before} buckets, and Kafka cannot reduce that to {after}. Nothing was changed. For fewer buckets, declare "
-            f"another category with {after} buckets and a penstock.Repartition that writes {category} to it, and let the readers read that "
+            f"{category} has {counted(before, 'bucket')}, and Kafka cannot reduce that to {after}. Nothing was changed. For fewer buckets, declare "
+            f"another category with {counted(after, 'bucket')} and a penstock.Repartition that writes {category} to it, and let the readers read that "
             "category."
         )
     plan = ResizePlan(sorted(names), before, after, readers, writers, offsets)
@@ -172,7 +173,7 @@ def _require_local(processor: type[Processor], plan: ResizePlan) -> None:
         names = ", ".join(plan.categories)
         raise MaintenanceRefused(
             f"{processor.__name__} keeps its state in a remote store by bucket, and a resize does not split that state. Nothing was changed. "
-            f"Leave {names} as it is. Declare another category with {plan.after} buckets and a penstock.Repartition that writes {names} to "
+            f"Leave {names} as it is. Declare another category with {counted(plan.after, 'bucket')} and a penstock.Repartition that writes {names} to "
             f"it, and let {processor.__name__}, renamed, read that category from the first event."
         )
 
@@ -197,7 +198,7 @@ def _require_drained(processor: type[Processor], plan: ResizePlan, environment: 
     )
     if unread:
         raise MaintenanceRefused(
-            f"{processor.__name__} has {unread:,} unread events, which must be read with the old number of buckets. Nothing was changed. Stop "
+            f"{processor.__name__} has {counted(unread, 'unread event')}, which must be read with the old number of buckets. Nothing was changed. Stop "
             f"all writers of {', '.join(plan.categories)}, run `penstock run … --until-end` (with buckets={plan.before} still declared), and "
             "repeat this command."
         )
@@ -246,7 +247,7 @@ class _BucketIncrease(TopicChange):
             if dict(self._bus.catalog.ends(name)) != dict(self._plan.resize_offsets[name]):
                 raise MaintenanceRefused(
                     f"{name} was written to during the resize. Nothing was changed. Stop all of its writers: they would write keys to buckets "
-                    f"without their state. Let the readers read the new events with {self._plan.before} buckets, and repeat this command."
+                    f"without their state. Let the readers read the new events with {counted(self._plan.before, 'bucket')}, and repeat this command."
                 )
 
     def apply(self) -> None:
@@ -263,8 +264,8 @@ class _BucketIncrease(TopicChange):
         if misplaced:
             keys = ", ".join(repr(key.decode(errors="backslashreplace")) for key in list(misplaced)[:3])
             raise MisplacedKeys(
-                f"{name}: {misplaced.total():,} events of {len(misplaced):,} keys ({keys}, …) were written for {plan.before} buckets, after it "
-                f"had {plan.after}. They are in buckets without the states of their keys, and no reader starts. Stop or restart the writer, "
+                f"{name}: a writer placed {counted(misplaced.total(), 'event')} of {counted(len(misplaced), 'key')} ({keys}, …) for {counted(plan.before, 'bucket')}, after "
+                f"it had {plan.after}. These are in buckets without the states of their keys, and no reader starts. Stop or restart the writer, "
                 "which then uses the new number. Write the events again if you can, and repeat this command with --accept-misplaced: "
                 "misplaced events are then processed with separate states."
             )

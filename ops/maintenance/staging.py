@@ -10,11 +10,16 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rocksdict import Cache
-
 from ...state.files.durable import make_private_folder, sync_folder
 from ...state.local.folder import add_database, current
-from ...state.local.rocksdb import RocksShardState, database_options, open_database, opened_read_only, translated_errors
+from ...state.local.rocksdb import (
+    DatabaseMemory,
+    RocksShardState,
+    database_options,
+    open_database,
+    opened_read_only,
+    translated_errors,
+)
 from ...transport.tables.maintenance_log import MaintenanceOperation
 from .processor_positions import LocalStates
 
@@ -22,7 +27,7 @@ BATCH_ENTRIES = 50_000
 """Entries per write."""
 BATCH_BYTES = 16 * 2**20
 """Bytes per write."""
-_CACHE_BYTES = 32 * 2**20
+_MEMORY_BYTES = 32 * 2**20
 _COMPLETE = "complete"
 
 
@@ -85,7 +90,7 @@ class Staging:
 
 def open_state(folder: Path) -> RocksShardState:
     """Open the state in a folder; create it if there is none."""
-    return RocksShardState(open_database(folder, database_options(Cache(_CACHE_BYTES))), folder)
+    return RocksShardState(open_database(folder, database_options(DatabaseMemory(_MEMORY_BYTES))), folder)
 
 
 def link_state(source: Path, target: Path) -> None:

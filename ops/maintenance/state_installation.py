@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from ...processors.apps.clones import renamed_categories
 from ...processors.shard.position import StatePosition
+from ...processors.time.shard_time import with_renamed_inputs
 from ...state.backups.fetch import Progress, fetch, no_progress
 from ...state.backups.manifest import BackupId
+from ...state.backups.shard import ShardBackups
 from ...state.backups.shard_backup import snapshot_folder
 from ...state.backups.writer import claim
 from ...state.local.folder import RocksStateFolder, add_database, current
@@ -17,7 +20,7 @@ from ...transport.changelog import rewrite_changelog_bucket
 from ..worker.changelog_replay import changelog_of
 from ..worker.resume_checks import resolve_prepared
 from .processor_positions import LocalStates
-from .staging import open_state
+from .staging import link_state, open_state
 
 
 def install_backup(
@@ -40,6 +43,58 @@ def install_backup(
     def build(target: Path) -> None:
         fetch(backups, manifest, target, progress)
         _change(target, lambda state: state.save_position(position))
+
+    _replace(states, bucket, build)
+
+
+def install_clone(
+    states: LocalStates, bucket: int, original: ShardBackups, backup: BackupId, position: StatePosition
+) -> None:
+    """Replace the state of a clone's shard by a backup of the original shard.
+
+    Args:
+        states: the states of the clone's processor.
+        bucket: the shard.
+        original: the backups of the original shard.
+        backup: one of them.
+        position: the whole new position.
+    """
+    manifest, names = original.read(backup), renamed_categories(states.processor)
+
+    def build(target: Path) -> None:
+        fetch(original, manifest, target, no_progress)
+        _change(
+            target,
+            lambda state: state.reassign(states.identity(bucket), with_renamed_inputs(state, names), position),
+        )
+
+    _replace(states, bucket, build)
+
+
+def install_promoted(
+    states: LocalStates, bucket: int, of_clone: LocalStates, committed: StatePosition, position: StatePosition
+) -> None:
+    """Replace the state of a shard by the local state of the clone's shard.
+
+    Args:
+        states: the states of the processor.
+        bucket: the shard.
+        of_clone: the states of the clone's processor.
+        committed: the positions of the clone's group, which decide about its last checkpoint.
+        position: the whole new position.
+    """
+    names = {new: old for old, new in renamed_categories(of_clone.processor).items()}
+    source = current(of_clone.folder(bucket))
+    if source is None:
+        raise FileNotFoundError(of_clone.folder(bucket))
+
+    def give(state: RocksShardState) -> None:
+        resolve_prepared(state, committed, f"{of_clone.processor.name}, bucket {bucket}: a checkpoint")
+        state.reassign(states.identity(bucket), with_renamed_inputs(state, names), position)
+
+    def build(target: Path) -> None:
+        link_state(source, target)
+        _change(target, give)
 
     _replace(states, bucket, build)
 

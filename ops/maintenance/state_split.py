@@ -14,8 +14,10 @@ from dataclasses import dataclass, field, replace
 from math import gcd
 
 from ...processors.declare.processor import Processor
+from ...processors.declare.stateful import Stateful
 from ...processors.operators.key_owners import EntryKeyReader, entry_key_reader
 from ...processors.shard.position import Offsets, StatePosition
+from ...processors.time.schedules import merge_schedules
 from ...processors.time.shard_time import merge_shard_time
 from ...state.backups.fetch import fetch
 from ...state.local.folder import RocksStateFolder, current
@@ -150,9 +152,11 @@ class StateSplit:
             state.claim(self._states.identity(bucket))
             for source in sources:
                 write_entries(state, self._entries_of(bucket, source))
-            inputs = [category.name for category in self._plan.processor.inputs()]
+            processor = self._plan.processor
+            inputs = [category.name for category in processor.inputs()]
             position = StatePosition(self._plan.end(bucket), generation=self._plan.generation)
-            state.save_together(merge_shard_time(inputs, sources), position)
+            schedules = merge_schedules(processor.schedules, sources) if issubclass(processor, Stateful) else {}
+            state.save_together(merge_shard_time(inputs, sources) | schedules, position)
         finally:
             state.close()
 

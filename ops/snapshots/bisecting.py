@@ -17,7 +17,6 @@ from ...processors.declare.processor import Processor
 from ...processors.declare.stateful import Stateful
 from ...processors.lifecycle import ending
 from ...processors.models.conversion import decode_model
-from ...processors.shard.source_events import SourceEvents
 from ...state.backups.fetch import no_progress
 from ...state.backups.manifest import BackupId
 from ...state.backups.restore import opened_backup
@@ -26,6 +25,7 @@ from ...state.files.file_store import FileStore
 from ...transport.bus import Bus
 from ..replay.bus_source import BusEventSource
 from ..replay.debugger import Call, hook_calls
+from ..replay.event_places import EventPlaces
 from ..replay.event_source import Span
 from ..replay.initial_state import Empty, FromBackup, Start
 from ..replay.past_watermarks import past_watermarks
@@ -186,14 +186,9 @@ class _Watch:
     def __init__(self, search: Search, number: int) -> None:
         self._search = search
         self._number = number
-        self._events: SourceEvents | None = None
-        self._replayed = 0
+        self._places = EventPlaces()
+        self.record = self._places.record
         self.cause: Cause | None = None
-
-    def record(self, events: SourceEvents) -> None:
-        """Remember the events that are processed next."""
-        self._events = events
-        self._replayed += len(events.offsets)
 
     def around(self, call: Call, make: Callable[[], Any]) -> Any:
         """Make a call, and look at its result."""
@@ -208,11 +203,8 @@ class _Watch:
 
     def _described(self, call: Call, after: Any) -> Cause:
         event, before = call.arguments[0], call.arguments[1]
-        events = self._events
-        at = None if events is None else next((n for n, one in enumerate(events.events) if one is event), None)
-        name = self._search.processor.inputs()[0].name
-        if events is None or at is None:
-            return Cause(name, self._number, None, None, event, before, after, self._replayed)
-        return Cause(
-            name, self._number, events.offsets[at], events.arrived_ms[at], event, before, after, self._replayed
-        )
+        place = self._places.of(event)
+        if place is None:
+            name = self._search.processor.inputs()[0].name
+            return Cause(name, self._number, None, None, event, before, after, self._places.count)
+        return Cause(*place, event, before, after, self._places.count)

@@ -1,4 +1,4 @@
-"""Restoring a snapshot in place: all processors of an app go back to the cut, while none of them runs.
+"""Restoring a snapshot in place: all processors of an app go back to the cut, while none of them runs; or the state of one, while the others run.
 
 messages in flight at the cut --appended again--> internal categories <--readers continue at the appended messages
 states of the cut --> workers' states, backups, changelogs            <--positions in external inputs go back to the cut
@@ -8,17 +8,20 @@ What was written to internal categories after the cut stays on the bus, before t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
+import msgspec
+
+from ...processors.apps.clones import renamed_categories
 from ...processors.declare.processor import Processor
 from ...processors.shard.position import Offsets, StatePosition
 from ...state.backups.manifest import BackupId
 from ...transport.bus import Bus
 from ...transport.messages import Bucket, Outgoing, Position
 from ...transport.tables.maintenance_log import (
-    MaintenanceOperation,
+    OperationKind,
     Restore,
     lineage_of,
     newest_maintenance,
@@ -38,7 +41,10 @@ from ...transport.tables.maintenance_protocol import (
 from ...transport.tables.registrations import register_positions
 from ..maintenance.environment import MaintenanceEnvironment
 from ..maintenance.processor_positions import LocalStates
+from ..maintenance.reset import ResetPlan, plan_state_restore
+from ..maintenance.reset_plan import Candidate
 from ..maintenance.state_installation import install_backup, rewrite_changelog, store_backup
+from ..worker.changelog_replay import changelog_of
 from .snapshot import ProcessorCut, Snapshot, SnapshotError, SnapshotStore
 
 READ_WAIT_S = 1.0
@@ -89,27 +95,60 @@ def plan_restore(
         MissingCategory: a category is not on the bus.
     """
     bus = environment.bus
-    _expect_same_processors(snapshot, processors)
+    expect_same_processors(snapshot, processors)
     for processor in processors:
         require_idle(processor, bus)
         operation_to_replace(processor, bus, Restore(snapshot.id))
-    _expect_states(snapshot, environment)
+    expect_states(snapshot, environment)
     flights = [Flight(Bucket(*where), begin, end) for where, (begin, end) in sorted(snapshot.in_flight().items())]
-    _expect_retained(snapshot, flights, bus)
-    return RestorePlan(snapshot, processors, flights, _after_cut(snapshot, bus), _to_reprocess(snapshot, bus))
+    expect_retained(snapshot, flights, bus)
+    return RestorePlan(snapshot, processors, flights, _after_cut(snapshot, bus), to_reprocess(snapshot, bus))
 
 
-def _expect_same_processors(snapshot: Snapshot, processors: Sequence[type[Processor]]) -> None:
-    declared = {
-        processor.name: (
+def plan_restore_alone(
+    snapshot: Snapshot, processor: type[Processor], environment: MaintenanceEnvironment
+) -> ResetPlan:
+    """Plan that one processor gets its states of a snapshot, while the others run; nothing is changed.
+
+    It keeps its positions, and reads the events since the cut for its states alone, so that no reader gets an output twice. An exception is
+    at-least-once output of several inputs, which is written again.
+
+    Raises:
+        SnapshotError: the processor has changed, or a state is damaged.
+        MaintenanceRefused: the state cannot catch up from the bus.
+        GroupInUse: a worker of the processor runs.
+    """
+    _expect_same({processor.name: processor}, {processor.name}, snapshot)
+    require_idle(processor, environment.bus)
+    expect_states(snapshot, environment)
+    shards = snapshot.processors[processor.name].shards
+    _expect_same_topics(snapshot, [processor.name], environment.bus)
+    cut = {
+        number: Candidate(shard.position, BackupId.parse(shard.backup))
+        for number, shard in shards.items()
+        if shard.backup
+    }
+    return plan_state_restore(processor, environment, snapshot.id, cut)
+
+
+def expect_same_processors(snapshot: Snapshot, processors: Sequence[type[Processor]]) -> None:
+    """Raise SnapshotError if an app has changed since a snapshot."""
+    declared = {processor.name: processor for processor in processors}
+    _expect_same(declared, declared.keys() | snapshot.processors.keys(), snapshot)
+
+
+def _expect_same(declared: Mapping[str, type[Processor]], names: Iterable[str], snapshot: Snapshot) -> None:
+    """Raise SnapshotError if one of some processors has changed since a snapshot."""
+    now = {
+        name: (
             {category.name for category in processor.inputs()},
-            {category.name for category in processor.outputs()},
+            {category.name for category in processor.written_categories()},
             processor.state_shape(),
         )
-        for processor in processors
+        for name, processor in declared.items()
     }
     then = {name: (set(cut.inputs), set(cut.outputs), cut.shape) for name, cut in snapshot.processors.items()}
-    changed = sorted(name for name in declared.keys() | then.keys() if declared.get(name) != then.get(name))
+    changed = sorted(name for name in names if now.get(name) != then.get(name))
     if changed:
         raise SnapshotError(
             f"Since snapshot {snapshot.id} the app has changed: {', '.join(changed)} did not exist, or had other inputs, outputs or state. Nothing "
@@ -117,7 +156,8 @@ def _expect_same_processors(snapshot: Snapshot, processors: Sequence[type[Proces
         )
 
 
-def _expect_states(snapshot: Snapshot, environment: MaintenanceEnvironment) -> None:
+def expect_states(snapshot: Snapshot, environment: MaintenanceEnvironment) -> None:
+    """Raise SnapshotError if the states of a snapshot are missing or damaged."""
     if environment.backups is None:
         raise SnapshotError(
             "Snapshots are in a backup store, and none is named. Nothing was changed. Name it with --backup LOCATION."
@@ -130,8 +170,8 @@ def _expect_states(snapshot: Snapshot, environment: MaintenanceEnvironment) -> N
         )
 
 
-def _expect_retained(snapshot: Snapshot, flights: Sequence[Flight], bus: Bus) -> None:
-    """Refuse if the bus has deleted a message that a processor would have to read."""
+def expect_retained(snapshot: Snapshot, flights: Sequence[Flight], bus: Bus) -> None:
+    """Raise SnapshotError if the bus has deleted a message that a processor would have to read."""
     needed = {flight.bucket: flight.begin for flight in flights if flight.begin < flight.end}
     for bucket, offset in _external(snapshot):
         needed[bucket] = min(offset, needed.get(bucket, offset))
@@ -144,9 +184,14 @@ def _expect_retained(snapshot: Snapshot, flights: Sequence[Flight], bus: Bus) ->
                     f"{state.ends[bucket.number]:,}. Nothing was changed. Restore a later snapshot, or process the archive with `penstock "
                     f"bootstrap`. A longer retention of {name} keeps later snapshots restorable."
                 )
+    _expect_same_topics(snapshot, snapshot.processors, bus)
+
+
+def _expect_same_topics(snapshot: Snapshot, names: Iterable[str], bus: Bus) -> None:
+    """Raise SnapshotError if an input of one of some processors is not the category of the cut any more."""
     recreated = [
         name
-        for cut in snapshot.processors.values()
+        for cut in (snapshot.processors[name] for name in names)
         for shard in cut.shards.values()
         for name in shard.position.recreated({name: topic.id for name, topic in bus.catalog.topics(cut.inputs).items()})
     ]
@@ -174,7 +219,8 @@ def _after_cut(snapshot: Snapshot, bus: Bus) -> dict[str, int]:
     }
 
 
-def _to_reprocess(snapshot: Snapshot, bus: Bus) -> dict[str, int]:
+def to_reprocess(snapshot: Snapshot, bus: Bus) -> dict[str, int]:
+    """Return the number of events after the cut, by external input."""
     first: dict[Bucket, int] = {}
     for bucket, offset in _external(snapshot):
         first[bucket] = min(offset, first.get(bucket, offset))
@@ -197,28 +243,34 @@ def perform_restore(plan: RestorePlan, environment: MaintenanceEnvironment, at_g
         GroupInUse: a worker runs. Nothing was changed.
         MaintenanceRefused: another program wrote to an internal category meanwhile; repeat the restore.
     """
-    appended = _Appended(plan.flights, environment.bus)
+    appended = Appended(plan.flights, environment.bus)
     tasks = [
-        _RestoreTask(
-            processor,
-            plan.snapshot,
-            appended,
-            environment,
-            operation_to_replace(processor, environment.bus, Restore(plan.snapshot.id)),
-        )
+        CutTask(processor, plan.snapshot.processors[processor.name], Restore(plan.snapshot.id), appended, environment)
         for processor in plan.processors
     ]
     perform_maintenance(tasks, environment.bus, at_gap, appended)
 
 
 @dataclass
-class _Appended(TopicChange):
-    """Appends the messages in flight to their buckets again. An interrupted attempt is repeated behind what it has appended."""
+class Appended(TopicChange):
+    """Appends the messages in flight again, to their buckets or to those of a clone. An interrupted attempt is repeated behind what it has appended.
+
+    Args:
+        flights: the messages.
+        bus: the bus.
+        names: the categories to append to, by the categories of the messages; a missing one is its own.
+    """
 
     flights: Sequence[Flight]
     bus: Bus
+    names: Mapping[str, str] = field(default_factory=dict)
     _offsets: dict[Bucket, list[int]] = field(default_factory=dict)
     _begins: dict[Bucket, int] = field(default_factory=dict)
+
+    @property
+    def categories(self) -> set[str]:
+        """The categories of the messages."""
+        return {flight.bucket.category for flight in self.flights}
 
     def apply(self) -> None:
         """Append the messages."""
@@ -227,21 +279,26 @@ class _Appended(TopicChange):
                 self._begins[flight.bucket] = self._end(flight.bucket)
                 self._offsets[flight.bucket] = []
                 for offset, message in _messages(self.bus, flight):
-                    writer.send(flight.bucket.category, [message])
+                    writer.send(self._target(flight.bucket).category, [message])
                     self._offsets[flight.bucket].append(offset)
             writer.flush()
         for bucket, offsets in self._offsets.items():
             if self._end(bucket) != self._begins[bucket] + len(offsets):
                 raise MaintenanceRefused(
-                    f"Another program wrote to {bucket} during the restore, so the positions of its readers are unknown. No position has moved, and no "
-                    "worker starts. Stop that program, and repeat this command, which finishes the restore."
+                    f"Another program wrote to {self._target(bucket)} meanwhile, so the positions of its readers are unknown. No position has moved, "
+                    "and no worker starts. Stop that program, and repeat this command, which finishes the operation."
                 )
 
+    def _target(self, bucket: Bucket) -> Bucket:
+        return Bucket(self.names.get(bucket.category, bucket.category), bucket.number)
+
     def _end(self, bucket: Bucket) -> int:
-        return self.bus.catalog.ends(bucket.category)[bucket.number]
+        return self.bus.catalog.ends(self._target(bucket).category)[bucket.number]
 
     def start_of(self, bucket: Bucket, position: int) -> int:
-        """Return where a reader of an internal bucket continues, whose position at the cut is known."""
+        """Return where a reader continues whose position at the cut is known: in an internal bucket, at the appended messages."""
+        if bucket not in self._offsets:
+            return position
         read = sum(offset < position for offset in self._offsets[bucket])
         return self._begins[bucket] + read
 
@@ -269,27 +326,38 @@ def _messages(bus: Bus, flight: Flight) -> Iterator[tuple[int, Outgoing]]:
                 return
 
 
-class _RestoreTask(MaintenanceTask):
-    """The restore of one processor."""
+class CutTask(MaintenanceTask):
+    """Gives a processor the states and positions of a cut: those of its own, or, for a clone, those of the original processor.
+
+    Args:
+        processor: the processor.
+        cut: its part of the cut.
+        kind: the operation to record.
+        appended: the messages in flight.
+        environment: the app's bus, states and backups.
+    """
 
     def __init__(
         self,
         processor: type[Processor],
-        snapshot: Snapshot,
-        appended: _Appended,
+        cut: ProcessorCut,
+        kind: OperationKind,
+        appended: Appended,
         environment: MaintenanceEnvironment,
-        replaces: MaintenanceOperation | None,
     ) -> None:
-        self._cut: ProcessorCut = snapshot.processors[processor.name]
-        self._internal = snapshot.internal
+        replaces = operation_to_replace(processor, environment.bus, kind)
+        self._cut = cut
+        self._names = renamed_categories(processor)
         self._appended = appended
         self._local = None
         lineage = lineage_of(newest_maintenance(environment.bus, processor.name))
         if processor.state_shape() is not None:
             self._local = LocalStates(processor, environment.states, environment.backups)
-            lineage = lineage.installed(dict.fromkeys(self._cut.shards, lineage.newest_generation + 1))
-        operation = start_operation(processor, Restore(snapshot.id), lineage)
-        super().__init__(processor, environment.bus, operation, replaces)
+            lineage = lineage.installed(dict.fromkeys(cut.shards, lineage.newest_generation + 1))
+            # Appended messages are in no order with earlier ones: only a changelog, or external inputs alone, rebuild a lost state.
+            is_lasting = changelog_of(processor) is not None or not appended.categories & set(cut.inputs)
+            lineage = msgspec.structs.replace(lineage, is_rebuildable=lineage.is_rebuildable and is_lasting)
+        super().__init__(processor, environment.bus, start_operation(processor, kind, lineage), replaces)
 
     @property
     def buckets(self) -> Sequence[int]:
@@ -308,12 +376,16 @@ class _RestoreTask(MaintenanceTask):
             return
         match step:
             case MaintenanceStep.INSTALL_STATE:
-                position = StatePosition(self._offsets(bucket), generation=self.operation.lineage.generation(bucket))
-                install_backup(self._local, bucket, BackupId.parse(self._cut.shards[bucket].backup), position)
+                self.install(self._local, bucket)
             case MaintenanceStep.STORE_BACKUP:
                 store_backup(self._local, bucket)
             case MaintenanceStep.REWRITE_CHANGELOG:
                 rewrite_changelog(self.bus, self._local, bucket)
+
+    def install(self, local: LocalStates, bucket: int) -> None:
+        """Install a shard's state."""
+        position = StatePosition(self.offsets(bucket), generation=self.operation.lineage.generation(bucket))
+        install_backup(local, bucket, BackupId.parse(self._cut.shards[bucket].backup), position)
 
     def rewound(self) -> Sequence[int]:
         """All shards write outputs again."""
@@ -327,15 +399,14 @@ class _RestoreTask(MaintenanceTask):
             [
                 Position(Bucket(name, bucket), offset, shard.position.checkpoint_id)
                 for bucket, shard in self._cut.shards.items()
-                for name, offset in self._offsets(bucket).items()
+                for name, offset in self.offsets(bucket).items()
             ],
         )
 
-    def _offsets(self, bucket: int) -> Offsets:
+    def offsets(self, bucket: int) -> Offsets:
+        """Return the positions of a shard, by its input."""
         at_cut = self._cut.shards[bucket].position.offsets
         return {
-            name: self._appended.start_of(Bucket(name, bucket), at_cut[name])
-            if name in self._internal
-            else at_cut[name]
+            self._names.get(name, name): self._appended.start_of(Bucket(name, bucket), at_cut[name])
             for name in self._cut.inputs
         }

@@ -228,7 +228,9 @@ class _Attempt:
 
         A committed transaction may not be visible in each bucket yet, so this waits until readers can read everything up to the ends.
         """
-        names = {category.name for processor in self._processors.values() for category in processor.outputs()}
+        names = {
+            category.name for processor in self._processors.values() for category in processor.written_categories()
+        }
         read = {category.name for processor in self._processors.values() for category in processor.inputs()}
         ends = {name: dict(self._bus.catalog.ends(name)) for name in sorted(names)}
         for name in sorted(names & read):
@@ -246,7 +248,7 @@ class _Attempt:
         return {
             name: ProcessorCut(
                 tuple(category.name for category in processor.inputs()),
-                tuple(category.name for category in processor.outputs()),
+                tuple(category.name for category in processor.written_categories()),
                 processor.state_shape(),
                 {
                     number: self._with_starts(processor, number, shard)

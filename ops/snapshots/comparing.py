@@ -1,0 +1,114 @@
+"""Comparison of a clone with the original app: the outputs that both have written since the snapshot, by category.
+
+original categories, from the snapshot on    --|
+                                               |--by key and event time--> Comparison
+the clone's own categories                   --|
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+
+import msgspec
+
+from ...backfill.compare.comparer import Sides
+from ...backfill.compare.summary import EXAMPLES, Comparison
+from ...processors.apps.apps import App
+from ...processors.declare.categories import AnyCategory
+from ...processors.declare.processor import Processor
+from ...transport.bus import Bus
+from ...transport.tables.maintenance_log import Clone, newest_maintenance
+from ..replay.differences import compare
+from ..replay.live_outputs import arrived_from
+from ..replay.outputs import OutputRecord
+from .cloning import CloneRefused, original_of
+
+
+@dataclass(frozen=True)
+class EventTimes:
+    """The event times of the compared outputs (milliseconds since 1970, UTC).
+
+    Args:
+        since: the first one.
+        until: the end, not included; None for the time that both apps have reached, in each category.
+    """
+
+    since: float = -inf
+    until: float | None = None
+
+
+def compare_clone(clone: App, bus: Bus, times: EventTimes, name: str) -> list[Comparison]:
+    """Compare the outputs of a clone with those of the original app, by original category. Both may run.
+
+    Args:
+        clone: the app under the clone's names, or one processor of it.
+        bus: the bus of both.
+        times: the range of event times.
+        name: the name of the clone in the result.
+
+    Raises:
+        CloneRefused: there is no such clone, or an operation has moved its positions since it was made.
+    """
+    sides = Sides("original", name)
+    begins = {processor: _begins(processor, bus) for processor in clone.processors}
+    found: dict[str, Comparison] = {}  # several processors may write one category
+    for processor in clone.processors:
+        for comparison in _compared(processor, begins[processor], bus, times, sides):
+            found.setdefault(comparison.category, comparison)
+    return list(found.values())
+
+
+def _begins(processor: type[Processor], bus: Bus) -> Mapping[str, Mapping[int, int]]:
+    operation = newest_maintenance(bus, processor.name)
+    if operation is None or not operation.is_done:
+        raise CloneRefused(
+            f"There is no {processor.name}: its clone was never made, or is unfinished. Nothing was compared. Make it with `penstock clone`."
+        )
+    if not isinstance(operation.kind, Clone):
+        raise CloneRefused(
+            f"{processor.name} has had a {operation.kind} since it was made, so it has not written the same outputs as the original. Nothing was "
+            "compared. Make another clone, and compare that one."
+        )
+    return operation.kind.begins
+
+
+def _compared(
+    processor: type[Processor], begins: Mapping[str, Mapping[int, int]], bus: Bus, times: EventTimes, sides: Sides
+) -> Iterator[Comparison]:
+    original = original_of(processor)
+    for theirs, ours in zip(original.outputs(), processor.outputs(), strict=True):
+        left = _outputs(bus, theirs, begins[theirs.name], theirs.name)
+        right = _outputs(bus, ours, dict.fromkeys(range(ours.buckets), 0), theirs.name)
+        common = _common(times, left, right)
+        chosen = [_within(common, outputs, is_compacted=theirs.compacted) for outputs in (left, right)]
+        [found] = [
+            each for each in compare(original, chosen[0], chosen[1], sides, EXAMPLES) if each.category == theirs.name
+        ]
+        missing = [side for side, records in zip(sides, (left, right), strict=True) if not records]
+        note = f"{theirs.name}: {' and '.join(missing)} has no outputs since the snapshot." if missing else ""
+        yield replace(found, note=note)
+
+
+def _outputs(bus: Bus, category: AnyCategory, begins: Mapping[int, int], name: str) -> list[OutputRecord]:
+    """Return the outputs of a category under its original name."""
+    starts = bus.catalog.describe(category.name).starts
+    first = {number: max(begins[number], start) for number, start in starts.items()}
+    return [msgspec.structs.replace(one.output, category=name, bucket=0) for one in arrived_from(bus, category, first)]
+
+
+def _common(times: EventTimes, *sides: Sequence[OutputRecord]) -> EventTimes:
+    """Return the range of event times; without an end, up to the last time of the side that is behind."""
+    if times.until is not None:
+        return times
+    reached = {max((one.event_time for one in side if one.event_time is not None), default=-inf) for side in sides}
+    # The last outputs of the side that is behind may be incomplete.
+    return replace(times, until=min(reached) + (len(reached) == 1))
+
+
+def _within(times: EventTimes, outputs: Iterable[OutputRecord], *, is_compacted: bool) -> list[OutputRecord]:
+    """Return the outputs in a range: all, or the last one of each key. Tombstones have no event time, and belong to each range."""
+    until = inf if times.until is None else times.until
+    found = [one for one in outputs if one.event_time is None or times.since <= one.event_time < until]
+    return list({one.key: one for one in found}.values()) if is_compacted else found
