@@ -1,6 +1,8 @@
-"""Durations and counts in words."""
+"""Durations in words, and messages as text for a screen."""
 
 from __future__ import annotations
+
+import re
 
 _UNITS = (("days", 86_400), ("h", 3_600), ("min", 60))
 
@@ -22,6 +24,9 @@ def human_duration_or_unknown(seconds: float | None) -> str:
     return UNKNOWN if seconds is None else human_duration(seconds)
 
 
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun: `1 bucket`, `2 buckets`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def printable(text: str) -> str:
+    """Return text with control characters escaped, except tabs and line ends: a message could otherwise change the terminal."""
+    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)

@@ -1,20 +1,63 @@
-"""Addresses at which the servers of Penstock listen."""
+"""Addresses at which the servers of Penstock listen, and their certificates."""
 
 from __future__ import annotations
 
+import resource
 import socket
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from ipaddress import ip_address
+from pathlib import Path
 
 from ..processors.errors import PenstockError
 
 BACKLOG = 1024
 """The number of clients that may wait to be accepted."""
+_OPEN_FILES = 65_536
 
 
 class AddressUnavailable(PenstockError):
-    """A server cannot listen at its address: choose another one."""
+    """A server cannot listen at its address, or not with its certificate: choose others."""
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """The certificate of a server with TLS.
+
+    Args:
+        file: the certificate and its chain (PEM).
+        key: its private key (PEM), without a password.
+    """
+
+    file: Path
+    key: Path
+
+    def context(self) -> ssl.SSLContext:
+        """Return the settings of connections with this certificate.
+
+        Raises:
+            AddressUnavailable: the files cannot be read, or do not match.
+        """
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        try:
+            # Without a password here, OpenSSL would ask for one at the terminal, which a deployed server does not have.
+            context.load_cert_chain(self.file, self.key, password="")
+        except OSError as error:
+            raise AddressUnavailable(
+                f"The certificate {self.file} with the key {self.key} cannot be loaded: {error}. Nothing was started. Pass files in PEM format with "
+                "--tls-cert and --tls-key; the key has no password."
+            ) from error
+        return context
+
+
+def allow_open_files() -> None:
+    """Raise this process's limit of open files as far as the system allows: connections and databases share it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(_OPEN_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def is_loopback(host: str) -> bool:

@@ -16,10 +16,13 @@ from typing import Any, TypeVar
 import msgspec
 
 from ..processors.apps.apps import App, processors_in
+from ..processors.apps.loops import Loop
 from ..processors.declare.categories import Category
+from ..processors.declare.codecs import split_messages
 from ..processors.declare.dead_letters import DeadLetter, dead_letters_of
 from ..processors.declare.processor import Processor
 from ..processors.declare.records import AnyRecord
+from ..processors.declare.sinks import Sink, SinkWriter
 from ..processors.declare.tombstones import Tombstone
 from ..processors.errors import DeclarationError, PenstockError
 from ..processors.lifecycle import start
@@ -29,6 +32,9 @@ from ..processors.operators import merge_of
 from ..processors.shard.checkpoints import Gap, Step, steps_of
 from ..processors.time.idleness import IdleTimeout
 from ..state.protocols import MemoryStateFolder
+from ..state.remote.retry import StoreRetry
+from ..state.sinks.memory_table import MemoryRows
+from ..state.sinks.owned_rows import OwnedRows
 from ..transport.category_rows import connect_lookup
 from ..transport.category_spec import CategorySpec
 from ..transport.codecs.by_category import Codecs, decode_outputs, encoded_messages
@@ -40,7 +46,7 @@ from ..transport.tables.upstream_watermarks import WATERMARKS
 from .clock import SteeredClock
 from .worker.changelog_replay import changelog_of
 from .worker.metrics import Metrics
-from .worker.preflight import ends_of
+from .worker.preflight import Targets, ends_of
 from .worker.worker import Worker, WorkerConfig
 
 R = TypeVar("R", bound=AnyRecord)
@@ -48,6 +54,8 @@ R = TypeVar("R", bound=AnyRecord)
 _encode = msgspec.json.Encoder(enc_hook=encode_model).encode
 
 YEAR_2100_MS = 4_102_444_800_000
+MOST_TURNS = 10_000
+"""The number of turns after which a loop is taken for endless."""
 IDLE_REPORT_S = 5.0
 """The time within which an idle processor has reported that it is idle. It reports twice."""
 
@@ -80,6 +88,10 @@ class Killed(PenstockError):
     """The simulated crash of a process. Raised at the crash, and caught by the driver."""
 
 
+class EndlessLoop(PenstockError):
+    """The processors of a loop return outputs for ever: fix the program."""
+
+
 class Driver:
     """Runs one processor, or all processors of an app module, until they have processed their inputs.
 
@@ -106,6 +118,7 @@ class Driver:
         self._processors = {processor: processor() for processor in self.app.processors}
         self._states = {kind: MemoryStateFolder(merge_of(processor)) for kind, processor in self._processors.items()}
         self._workers: dict[type[Processor], Worker] = {}
+        self._rows = {sink.name: MemoryRows() for processor in self.app.processors for sink in processor.sinks()}
         self._crash_at: Gap | None = None
         self._create_categories()
         for processor in self._processors.values():
@@ -118,6 +131,8 @@ class Driver:
 
     def _create_categories(self) -> None:
         for category in [*self.app.categories(), *map(dead_letters_of, self.app.processors)]:
+            self.bus.create(CategorySpec.of(category))
+        for category in [waiting for each in self.app.processors for waiting in each.retry_categories()]:
             self.bus.create(CategorySpec.of(category))
         create_missing_categories(self.bus, WATERMARKS, PROCESSORS)
         for changelog in filter(None, map(changelog_of, self.app.processors)):
@@ -168,9 +183,34 @@ class Driver:
         return [each.idle_after.total_seconds() for each in self._processors.values() if each.idle_after is not None]
 
     def run(self) -> None:
-        """Run every processor, upstream ones first, until it has processed its inputs and saved a checkpoint."""
-        for processor in self.app.processors:
-            self._run_to_end(processor)
+        """Run every processor, upstream ones first, until it has processed its inputs and saved a checkpoint; loops until nothing circulates.
+
+        Raises:
+            EndlessLoop: a loop does not end.
+        """
+        for _ in range(MOST_TURNS):
+            for processor in self.app.processors:
+                self._run_to_end(processor)
+            self._crash_at = None  # each worker has crashed once
+            if not any(self._circulates(loop) for loop in self.app.loops):
+                return
+        raise EndlessLoop(
+            f"Events still circulate in {', '.join(map(str, self.app.loops))} after {MOST_TURNS:,} turns. Let a processor of the loop return no output for an "
+            "event that changes nothing."
+        )
+
+    def _circulates(self, loop: Loop) -> bool:
+        return any(
+            not self._worker(member, _crash_once(None)).has_reached(self._ends(loop.inputs_of(member)))
+            for member in loop.members
+        )
+
+    def rows(self, sink: Sink) -> list[Any]:
+        """Return all rows and tombstones that were written to a sink, in order. The driver keeps them in memory and never opens the sink."""
+        return list(self._rows[sink.name].rows)
+
+    def _open_sink(self, sink: Sink) -> SinkWriter:
+        return OwnedRows(self._rows[sink.name], sink.name, StoreRetry())
 
     def read(self, category: Category[R]) -> list[R]:
         """Return all records and tombstones in a category, ordered by bucket and offset.
@@ -181,11 +221,12 @@ class Driver:
         messages = [
             message for number, end in ends.items() for message in self.bus.slice(Bucket(category.name, number), 0, end)
         ]
-        return [output for _, output in decode_outputs(category, self._codecs.of(category), messages)]
+        codec = self._codecs.of(category)
+        return [output for _, output in decode_outputs(category, codec, split_messages(codec, messages))]
 
     def metrics(self, processor: type[Processor]) -> Metrics:
-        """Return the metrics of a processor's worker since its last start."""
-        return self._worker(processor, _crash_once(None)).metrics
+        """Return the metrics of a processor's worker since its last start; of an aggregator in two phases, those of the second."""
+        return self._worker(self.app.processor(processor.name), _crash_once(None)).metrics
 
     def dead_letters(self, processor: type[Processor]) -> list[DeadLetter]:
         """Return a processor's dead letters, in order."""
@@ -202,17 +243,19 @@ class Driver:
                 writer.send(category.name, encoded_messages(category, self._codecs.of(category), [item]))
 
     def _message_keys_of(self, category: Category[Any], value: bytes) -> list[bytes]:
-        """Return the message key of an encoded record; none if the bytes do not decode."""
-        return category.encode_keys(category.keys_of(self._codecs.of(category).decode([MessageCopy(value)]).events))
+        """Return the message key of an encoded record, or of the first of several; none if the bytes do not decode."""
+        codec = self._codecs.of(category)
+        [first, *_] = split_messages(codec, [MessageCopy(value)])
+        return category.encode_keys(category.keys_of(codec.decode([first]).events))
 
     def _run_to_end(self, processor: type[Processor]) -> None:
-        targets = ends_of(processor.inputs(), self.bus)
+        targets = ends_of(processor.sources(), self.bus)
         crash_at = self._crash_at
         while True:
             worker = self._worker(processor, _crash_once(crash_at))
             try:
                 worker.run_once()  # also without input, because time may have passed
-                while not worker.has_reached(targets):
+                while not (worker.has_reached(targets) and worker.awaits_retries(self._retry_ends(processor))):
                     worker.run_once()
                 worker.save()
             except Killed:
@@ -224,13 +267,27 @@ class Driver:
             else:
                 return
 
+    def _retry_ends(self, processor: type[Processor]) -> Targets:
+        return self._ends([category.name for category in processor.retry_categories()])
+
+    def _ends(self, names: Iterable[str]) -> Targets:
+        return {
+            Bucket(name, number): end for name in names for number, end in self.bus.catalog.stable_ends(name).items()
+        }
+
     def _discard_worker(self, processor: type[Processor]) -> None:
         self.bus.kill_members(processor.name)
         del self._workers[processor]
 
     def _worker(self, processor: type[Processor], at_gap: Callable[[Gap], None]) -> Worker:
         if processor not in self._workers:
-            config = WorkerConfig(self.bus, self._states[processor], "driver")
+            config = WorkerConfig(
+                self.bus,
+                self._states[processor],
+                "driver",
+                open_sink=self._open_sink,
+                loop=self.app.loop_of(processor),
+            )
             self._workers[processor] = Worker(
                 self._processors[processor], config, InlineExecutor(), InlineExecutor(), clock=self.clock
             )

@@ -86,14 +86,15 @@ def grants_of(role: Role, processors: Iterable[type[Processor]]) -> list[Grant]:
 
 
 def _of_worker(processor: type[Processor]) -> Iterator[Grant]:
-    for name in _inputs(processor):
-        yield Grant(Resource.TOPIC, name, ("Read", "DescribeConfigs"))
+    for category in (*processor.sources(), *processor.side_inputs()):
+        yield Grant(Resource.TOPIC, category.name, ("Read", "DescribeConfigs"))
     for category in processor.outputs():
         # Read: a restarted worker looks for the outputs that it wrote before.
         yield Grant(Resource.TOPIC, category.name, ("Read", "Write", "DescribeConfigs"), cluster=category.cluster)
     yield from _schemas_elsewhere(processor, ("Create", "Read", "Write", "DescribeConfigs"))
     changelog = changelog_of(processor)
     created = [dead_letters_of(processor).name, *([changelog.name] if changelog else [])]
+    created += [category.name for category in processor.retry_categories()]
     for name in (*created, _SHARED):
         yield Grant(Resource.TOPIC, name, ("Create", "Read", "Write", "DescribeConfigs"), prefixed=name == _SHARED)
     yield Grant(Resource.GROUP, processor.name, ("Read",))

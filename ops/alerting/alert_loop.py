@@ -117,6 +117,11 @@ class AlertLoop:
         """Whether this process sends notifications."""
         return self._evaluator.is_active
 
+    @property
+    def is_evaluating(self) -> bool:
+        """Whether this process has evaluated the rules in its last turn."""
+        return self.is_active and self._outage is None
+
     def run_once(self) -> list[Notification]:
         """Evaluate the rules once if active and Kafka answers; return the new notifications."""
         started_ms = self._now_ms()

@@ -102,6 +102,11 @@ class Recipient(Protocol):
         ...
 
 
+def runbook_of(rule: str, page: str) -> str:
+    """Return the address of a rule's heading on a page of runbooks."""
+    return f"{page}#{rule.replace(' ', '-')}"
+
+
 _encode = msgspec.json.Encoder().encode
 
 
@@ -226,8 +231,7 @@ class Delivery:
             Whether no recipient is pending. If one is, the caller calls again. After `RETRY_LIMIT_S`, a failing recipient is no longer pending.
         """
         if self._runbooks:
-            heading = notification.rule.replace(" ", "-")
-            notification = msgspec.structs.replace(notification, runbook=f"{self._runbooks}#{heading}")
+            notification = msgspec.structs.replace(notification, runbook=runbook_of(notification.rule, self._runbooks))
         key = (notification.status, notification.rule, notification.processor, notification.since_ms)
         delivery = self._pending.setdefault(key, _PendingDelivery(self._now_s(), list(self._recipients)))
         delivery.recipients = [

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import timedelta
-from difflib import get_close_matches
 
 from ...processors.declare.alerts import Alert, AlertSeverity
-from ...processors.errors import PenstockError
 from ..config.section import Section
 from ..monitoring.findings import DISK_FREE_SHARE
-from ..monitoring.metrics import PROCESSOR_METRICS
 
 DEFAULTS = (
     Alert("not running", "not_running", above=0, duration=timedelta(minutes=1), severity="critical"),
@@ -49,7 +46,7 @@ class Rule(Section, frozen=True):
         """Return the alert rule.
 
         Raises:
-            DeclarationError: the rule does not have exactly one limit, or has a negative duration.
+            DeclarationError: the rule names an unknown metric, does not have exactly one limit, or has a negative duration.
         """
         duration = timedelta(seconds=self.duration_s)
         return Alert(self.name, self.metric, self.above, self.below, duration, self.processors, self.severity)
@@ -69,26 +66,6 @@ class Alerting(Section, frozen=True):
         return [rule.alert() for rule in self.rule]
 
 
-class InvalidRule(PenstockError):
-    """A rule names an unknown metric: correct the name. No rule was evaluated."""
-
-
 def rules_of(*overrides: Iterable[Alert]) -> list[Alert]:
-    """Return the built-in rules and further ones. Of rules with the same name, the last counts.
-
-    Raises:
-        InvalidRule: a rule names an unknown metric.
-    """
-    by_name = {rule.name: rule for rules in (DEFAULTS, *overrides) for rule in rules}
-    for rule in by_name.values():
-        if rule.metric not in PROCESSOR_METRICS:
-            raise InvalidRule(
-                f"Alert {rule.name!r} has the unknown metric {rule.metric!r}{_suggestion(rule.metric)} No rule was evaluated. "
-                "docs/operations.md lists the metrics; correct the rule."
-            )
-    return list(by_name.values())
-
-
-def _suggestion(metric: str) -> str:
-    near = get_close_matches(metric, PROCESSOR_METRICS, 1)
-    return f"; did you mean {near[0]!r}?" if near else "."
+    """Return the built-in rules and further ones. Of rules with the same name, the last counts."""
+    return list({rule.name: rule for rules in (DEFAULTS, *overrides) for rule in rules}.values())

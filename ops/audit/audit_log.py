@@ -24,6 +24,8 @@ from ...transport.tables.bus_table import TEXT_KEY, BusTable
 
 AUDIT = CategorySpec("penstock.audit", buckets=1, retention=timedelta(days=365))
 """The category of operations."""
+BEHALF_VARIABLE = "PENSTOCK_ON_BEHALF_OF"
+"""The environment variable with the user for whom a program runs a command."""
 
 
 class Outcome(Enum):
@@ -42,7 +44,7 @@ class Operation(msgspec.Struct, frozen=True):
         id: its id.
         command: the words of the command, without `penstock`.
         arguments: the arguments that differ from their defaults, by parameter, without secrets.
-        user: the user of the operating system; of `sudo`, the one who called it.
+        user: the user of the operating system; of `sudo`, the one who called it; of the dashboard, its visitor.
         machine: the name of the machine.
         kafka_user: the user name for SASL; empty without one.
         begun_ms: when it began (milliseconds since 1970, UTC).
@@ -73,7 +75,7 @@ def begun(command: str, arguments: Mapping[str, str], kafka_user: str, now_ms: i
 
 def _user() -> str:
     try:
-        return os.environ.get("SUDO_USER") or getuser()
+        return os.environ.get(BEHALF_VARIABLE) or os.environ.get("SUDO_USER") or getuser()
     except (KeyError, OSError):  # a container's user without a name
         return f"uid {os.getuid()}"
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import NamedTuple
 
+from ...processors.wording import counted
 from ..humanize import human_duration
 from ..monitoring.status import ProcessorStatus, ShardStatus
 
@@ -138,7 +139,7 @@ class LoadSample(NamedTuple):
     def requirement(self) -> str:
         """The required number of workers in words."""
         duration = human_duration(self.limits.catch_up_s)
-        return f"{self.required_workers} workers are needed to catch up within {duration}"
+        return f"To catch up within {duration}, it needs {counted(self.required_workers, 'worker')}"
 
     def keep_workers(self, reason: str) -> ScalingDecision:
         """Return the decision to keep the number of workers."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import exp
 
+from ...processors.wording import counted
 from ..humanize import human_duration
 from ..monitoring.reports import RATE_WINDOW_S
 from ..monitoring.status import ProcessorStatus
@@ -62,7 +63,7 @@ class ScalingPolicy:
             return ScalingDecision(workers, change=False, reason="First status: the input rate is still unknown.")
         if len(status.running_workers) != workers:
             self._restart_waits()
-            reason = f"{len(status.running_workers)} of {workers} workers run; waiting for the others."
+            reason = f"Running: {len(status.running_workers)} of {counted(workers, 'worker')}; waiting for the others."
             return ScalingDecision(workers, change=False, reason=reason)
         return self._decide_by_load(
             LoadSample(status, status.backlog_events, status.lag_s, workers, input_rate, self._capacity, self.limits)
@@ -75,7 +76,7 @@ class ScalingPolicy:
             return ScalingDecision(fewest, change=True, reason=f"The minimum is {fewest}.")
         if workers > most:
             return ScalingDecision(
-                most, change=True, reason=f"The maximum is {most}, for {len(status.shards)} buckets."
+                most, change=True, reason=f"The maximum is {most}, for {counted(len(status.shards), 'bucket')}."
             )
         return None
 
@@ -125,7 +126,9 @@ class ScalingPolicy:
         if required <= sample.workers:
             return _sufficient(sample)
         if remaining_s > 0:
-            return sample.keep_workers(f"Scales to {required} workers if this lasts {human_duration(remaining_s)} more")
+            return sample.keep_workers(
+                f"Scales to {counted(required, 'worker')} if this lasts {human_duration(remaining_s)} more"
+            )
         self._restart_waits()
         if not sample.is_io_bound:
             return sample.change_workers(required, sample.requirement)
@@ -145,7 +148,7 @@ class ScalingPolicy:
         helped = baseline.is_exceeded(sample) or sample.overloaded <= baseline.workers
         self._trials.end(sample, helped=helped)
         if not helped:
-            reason = f"{baseline.workers} workers read {baseline.read_rate:,.0f}, so more do not help: another resource limits them"
+            reason = f"With {counted(baseline.workers, 'worker')} it reads {baseline.read_rate:,.0f}, so more do not help: another resource limits them"
             return sample.change_workers(baseline.workers, reason)
         if sample.is_at_maximum:
             return _at_maximum(sample)
@@ -163,9 +166,13 @@ class ScalingPolicy:
         since_ms = self._underload_since_ms = self._underload_since_ms or sample.status.at_ms
         remaining_s = self.limits.scale_down_after_s - (sample.status.at_ms - since_ms) / 1000
         if remaining_s > 0:
-            return sample.keep_workers(f"Scales to {fewer} workers if this lasts {human_duration(remaining_s)} more")
+            return sample.keep_workers(
+                f"Scales to {counted(fewer, 'worker')} if this lasts {human_duration(remaining_s)} more"
+            )
         self._restart_waits()
-        return sample.change_workers(fewer, f"{fewer} workers would keep {self.limits.headroom:.0%} of headroom")
+        return sample.change_workers(
+            fewer, f"{counted(fewer, 'worker')} would keep {self.limits.headroom:.0%} of headroom"
+        )
 
     def _restart_waits(self) -> None:
         """Restart the waits before the next change."""

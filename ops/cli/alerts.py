@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import closing
+from enum import Enum
 from threading import Event
 from typing import Annotated
 from uuid import uuid4
@@ -28,19 +29,29 @@ from ..alerting.alert_states import (
     unsilence_message,
     write_alerts,
 )
+from ..alerting.heartbeat import Heartbeat
 from ..alerting.notifications import CategoryRecipient, Command, Delivery, Notification, Recipient, Webhook
+from ..alerting.prometheus_rules import prometheus_rules
 from ..alerting.rules import Alerting, rules_of
 from ..alerting.webhook_formats import WebhookFormat
 from ..clock import SystemClock
 from ..humanize import human_duration
 from .audited import audited
 from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, connect
-from .output import note, print_json, print_table
+from .output import note, out, print_json, print_table
 from .root import configuration_of
 from .signals import stop_on_signals
 from .status import observer_factory
 from .times import format_time, parse_span
 from .waiting import BrokerWait, FailFast
+
+
+class RuleFormat(Enum):
+    """The format of the alert rules."""
+
+    TABLE = "table"
+    PROMETHEUS = "prometheus"
+
 
 STAND_BY_S = 1.0
 """The interval at which a standby checks whether it must take over."""
@@ -77,6 +88,16 @@ Runbooks = Annotated[
         show_default=False,
     ),
 ]
+Beat = Annotated[
+    str | None,
+    typer.Option(
+        "--heartbeat",
+        envvar="PENSTOCK_ALERTS_HEARTBEAT",
+        metavar="URL",
+        help="Request this address every 30 s while rules are evaluated, so that a service outside notices when that ends.",
+        show_default=False,
+    ),
+]
 Run = Annotated[
     str | None,
     typer.Option(
@@ -102,6 +123,7 @@ def run(
     webhook_format: Form = WebhookFormat.JSON,
     routing_key: RoutingKey = "",
     runbooks: Runbooks = "",
+    heartbeat: Beat = None,
     command: Run = None,
     category: Into = None,
     every: Annotated[
@@ -128,6 +150,7 @@ def run(
     hook = None if webhook is None else Webhook(webhook, webhook_format, routing_key=routing_key)
     external, internal = _external(hook, command), _internal(bus, category)
     rules = rules_of(_app_alerts(target), _configured_alerts(context))
+    beat = None if heartbeat is None else Heartbeat(heartbeat, time.monotonic)
     if not external and not internal:
         note("Notifications go to this terminal only. Name --webhook, --command or --category for others.")
     delivery, stopped = Delivery([*external, *internal], runbooks=runbooks), Event()
@@ -152,6 +175,8 @@ def run(
             if loop.is_active and not was_active:
                 note(f"This process evaluates the alerts, every {every:g} s.")
             was_active = loop.is_active
+            if beat is not None and loop.is_evaluating:
+                beat.beat_if_due()
             stopped.wait(every if loop.is_active else STAND_BY_S)
 
 
@@ -234,16 +259,24 @@ def rules(
     target: Annotated[
         str | None, typer.Argument(metavar="[APP]", help="An app, as a file or module, to add its own alerts.")
     ] = None,
+    form: Annotated[
+        RuleFormat, typer.Option("--format", help="A table, or a rule file for Prometheus.", case_sensitive=False)
+    ] = RuleFormat.TABLE,
+    runbooks: Runbooks = "",
 ) -> None:
-    """Show the alert rules.
+    """Show the alert rules; with --format prometheus, as a file that Prometheus evaluates over the metrics of `penstock metrics`.
 
-    Example: penstock alerts rules examples/flights/app.py
+    Example: penstock alerts rules examples/flights/app.py --format prometheus > penstock-rules.yaml
     """
+    found = rules_of(_app_alerts(target), _configured_alerts(context))
+    if form is RuleFormat.PROMETHEUS:
+        out.out(prometheus_rules(found, runbooks), highlight=False, end="")
+        return
     print_table(
         ["alert", "metric", "limit", "for", "processors"],
         [
             [rule.name, rule.metric, rule.limit, human_duration(rule.duration.total_seconds()), rule.processors]
-            for rule in rules_of(_app_alerts(target), _configured_alerts(context))
+            for rule in found
         ],
     )
 

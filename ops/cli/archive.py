@@ -15,6 +15,7 @@ from ...processors.apps.app_modules import names_app
 from ...processors.apps.apps import AppName
 from ...processors.declare.categories import AnyCategory
 from ...processors.time.watermarks import BoundedOutOfOrderness, Confidence, Watermark
+from ...processors.wording import counted
 from ...transport.elapsed import elapsed_s
 from ..worker.preflight import ends_of
 from .options import (
@@ -125,10 +126,10 @@ def _show_metrics(metrics: ArchiveMetrics, location: str, *, json: bool) -> None
     if json:
         print_json(asdict(metrics))
         return
-    note(f"Archived {metrics.events:,} events to {location} in {metrics.files:,} files.")
+    note(f"Archived {counted(metrics.events, 'event')} to {location} in {counted(metrics.files, 'file')}.")
     if metrics.undecodable:
         note(
-            f"{metrics.undecodable:,} messages do not decode and are not in the warehouse. Their bytes are still in Kafka."
+            f"Not in the warehouse: {counted(metrics.undecodable, 'message')} that cannot be decoded. Their bytes are still in Kafka."
         )
 
 
@@ -209,7 +210,7 @@ def compact(
         return
     rows = [(name, each.day, each.bucket, each.files, each.events, decimal(each.size_bytes)) for name, each in done]
     print_table(("category", "day", "bucket", "files before", "events", "size now"), rows)
-    note(f"Merged {sum(merged.files for _, merged in done):,} files into {len(done):,}.")
+    note(f"Merged {counted(sum(merged.files for _, merged in done), 'file')} into {len(done):,}.")
 
 
 def _on_main_cluster(categories: Iterable[AnyCategory]) -> list[AnyCategory]:

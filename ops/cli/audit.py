@@ -10,8 +10,9 @@ import msgspec
 import typer
 
 from ..audit.audit_log import Operation, Outcome, operations_since
+from ..humanize import printable
 from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, connect
-from .output import note, print_json, print_table, printable
+from .output import note, print_json, print_table
 from .times import format_time, parse_span
 
 

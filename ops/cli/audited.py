@@ -21,8 +21,8 @@ import msgspec
 import typer
 
 from ...processors.errors import PenstockError
+from ...transport.bounded_calls import NoAnswer, call_with_limit
 from ...transport.bus import Bus
-from ...transport.kafka.bounded_calls import NoAnswer, call_with_limit
 from ..audit.audit_log import Operation, Outcome, begun, record
 from ..clock import SystemClock
 from ..config.kafka_settings import kafka_settings

@@ -11,6 +11,7 @@ import typer
 
 from ...processors.apps.apps import AppName
 from ...processors.shard.checkpoints import is_remote
+from ...processors.wording import counted
 from .batch_progress import batch_progress
 from .output import note, print_json, print_table
 from .signals import interruptible
@@ -108,6 +109,6 @@ def _show_result(done: StoreBackfillResult, *, json: bool) -> None:
         return
     rows = [(shard.bucket, shard.written, shard.removed, dumps(shard.position)) for shard in done.shards]
     print_table(("bucket", "values", "removed", "of events before"), rows)
-    note(f"{done.processor}: {done.events:,} events{f'; {done.note}' if done.note else ''}.")
+    note(f"{done.processor}: {counted(done.events, 'event')}{f'; {done.note}' if done.note else ''}.")
     if done.rejected:
-        note(f"{done.rejected:,} events were rejected and skipped, as {done.processor} declares.")
+        note(f"{counted(done.rejected, 'event')} rejected and skipped, as {done.processor} declares.")

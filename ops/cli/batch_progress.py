@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from ...processors.wording import counted
 from ..humanize import human_duration
 from .output import err, note
 
@@ -60,6 +61,6 @@ class ProgressLines:
 def _parts(stage: StageProgress) -> Iterator[str]:
     yield stage.stage.value
     if stage.events:
-        yield f"{stage.events:,} events"
+        yield counted(stage.events, "event")
     if stage.remaining_s is not None:
         yield f"about {human_duration(stage.remaining_s)} left in this stage"

@@ -9,6 +9,7 @@ import typer
 from ...processors.apps.apps import AppName
 from ...processors.monoids.equality import to_json_value
 from ...processors.sql.conditions import compile_condition
+from ...processors.wording import counted
 from ..snapshots.bisecting import Cause, Search, expect_searchable, find_cause
 from ..snapshots.snapshot import SnapshotStore
 from .option_groups import with_option_groups
@@ -48,7 +49,7 @@ def bisect(
     search = Search(processor, key, condition, connection.open(), store, _quiet if json else note)
     snapshots = []
     if store is not None:
-        found, app = SnapshotStore(store), AppName(AppName.parse(target).path).load().name
+        found, app = SnapshotStore(store), AppName.parse(target).whole.load().name
         snapshots = [found.read(app, id_) for id_ in found.ids(app)]
     with interruptible("Nothing was changed."):
         cause = find_cause(search, snapshots)
@@ -70,7 +71,7 @@ def _show(cause: Cause) -> None:
             "record": to_json_value(cause.event),
             "state before": to_json_value(cause.before),
             "state after": to_json_value(cause.after),
-            "replayed": f"{cause.replayed:,} events",
+            "replayed": counted(cause.replayed, "event"),
         }
     )
     if cause.offset is not None:

@@ -11,6 +11,7 @@ from rich.filesize import decimal
 
 from ...backfill.warehouse.warehouse import open_warehouse
 from ...processors.apps.apps import AppName
+from ...processors.wording import counted
 from ...state.files.file_store import open_file_store
 from .audited import audited
 from .backfill_into_store import BootstrapOptions, bootstrap_remote_store, has_remote_state
@@ -126,5 +127,5 @@ def _show(done: BootstrapResult, run_command: str, *, json: bool) -> None:
     for text in done.notes:
         note(f"{text}.")
     if done.rejected:
-        note(f"{done.rejected:,} events were rejected and skipped, as {done.processor} declares.")
+        note(f"{counted(done.rejected, 'event')} rejected and skipped, as {done.processor} declares.")
     note(f"{done.processor} continues from there: {run_command}")

@@ -2,41 +2,37 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import replace
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from ...processors.apps.app_modules import names_app
 from ...processors.apps.apps import AppName
-from ...processors.declare.categories import AnyCategory
 from ...processors.declare.codecs import Message
-from ...processors.declare.dead_letters import dead_letters_of
-from ...processors.declare.tombstones import Tombstone
-from ...processors.errors import PenstockError
 from ...processors.time.timestamp_validation import nearest_datetime
+from ...processors.wording import counted
 from ...transport.bus import Bus
 from ...transport.category_spec import CategorySpec, CategoryState
-from ...transport.codecs.by_category import Codecs, encoded_messages, whole_record_json
 from ...transport.codecs.schemaless import decode_any
 from ...transport.errors import BucketMismatch, CategoryExists
-from ...transport.messages import Bucket, MessageCopy, Position
+from ...transport.messages import Bucket, Position
 from ...transport.tables.schemas import Schemas
-from ..humanize import counted
+from ..humanize import printable
+from .app_categories import specs_of
 from .audited import audited
 from .category_resize import resize
+from .category_send import send_command
 from .options import DEFAULT_FOLDER, AsJson, Cluster, Folder, Kafka, connect, connect_to, with_clusters
-from .output import note, out, print_facts, print_json, print_table, printable
+from .output import note, out, print_facts, print_json, print_table
 from .registry_options import Registry, RegistryCa, RegistryUser, named_registry
 from .times import parse_span, parse_start
 
 app = typer.Typer(help="Create, show, change and delete categories.", no_args_is_help=True)
 app.command()(resize)
+app.command("send")(send_command)
 
 Name = Annotated[str, typer.Argument(help="The category's name.")]
 
@@ -71,29 +67,6 @@ def create(
             CategorySpec(target, buckets, None if retention == "ever" else parse_span(retention))
         )
         note(f"Created {target} with {counted(buckets, 'bucket')}.")
-
-
-def specs_of(name: AppName) -> list[CategorySpec]:
-    """Return the specifications of an app's categories, dead letters included."""
-    declared = name.load()
-    letters = [dead_letters_of(processor) for processor in declared.processors]
-    return [CategorySpec.of(category) for category in (*declared.categories(), *letters)]
-
-
-def create_missing(bus: Bus, name: AppName) -> None:
-    """Create an app's missing categories and dead letter categories."""
-    existing = set(bus.catalog.names())
-    for spec in specs_of(name):
-        if spec.name not in existing:
-            _create(bus, spec)
-
-
-def _create(bus: Bus, spec: CategorySpec) -> None:
-    try:
-        bus.catalog.create(spec)
-    except CategoryExists:
-        return  # another process has created it
-    note(f"Created category {spec.name} with {counted(spec.buckets, 'bucket')}.")
 
 
 def _create_if_missing(bus: Bus, spec: CategorySpec) -> None:
@@ -266,65 +239,6 @@ def _starts(bus: Bus, state: CategoryState, start: str | None) -> dict[int, int]
 
 
 @app.command()
-@audited("category send")
-def send(
-    name: Name,
-    app_file: Annotated[str, typer.Option("--app", help="The app that declares the category.")],
-    file: Annotated[
-        Path | None, typer.Argument(help="JSON lines; the default is standard input.", show_default=False)
-    ] = None,
-    tombstones: Annotated[
-        bool, typer.Option("--tombstones", help="Each line is a key; write a tombstone, which deletes it.")
-    ] = False,
-    kafka: Kafka = None,
-    folder: Folder = DEFAULT_FOLDER,
-) -> None:
-    """Write JSON lines, or tombstones, to a category. Records are checked, keyed and encoded as declared.
-
-    Example: penstock category send flights --app examples/flights/app.py flights.jsonl
-    """
-    declared = {category.name: category for category in AppName.parse(app_file).load().categories()}
-    if name not in declared:
-        raise typer.BadParameter(f"{app_file} declares no category {name!r}; it has {', '.join(declared)}.")
-    lines = (_content(file) if file else sys.stdin.buffer.read()).splitlines()
-    bus = with_clusters(connect(kafka, folder), kafka, [declared[name]])
-    # The partitioner needs the present number of buckets.
-    category = replace(declared[name], buckets=bus.catalog.describe(name).spec.buckets)
-    outputs = _tombstones(lines) if tombstones else _records(category, lines)
-    writer = bus.writer()
-    writer.send(name, encoded_messages(category, Codecs(bus).of(category), outputs))
-    writer.flush()
-    note(f"Wrote {counted(len(outputs), 'tombstone' if tombstones else 'record')} to {name}.")
-
-
-def _records(category: AnyCategory, lines: Sequence[bytes]) -> Sequence[Any]:
-    """Return the records of JSON lines."""
-    decoded = whole_record_json(category).decode(list(map(MessageCopy, lines)))
-    if decoded.bad:
-        at, reason, *_ = decoded.bad[0]
-        raise PenstockError(f"Line {at + 1} is not a {category.record_name}: {reason}. Nothing was written.")
-    return decoded.events
-
-
-def _tombstones(lines: Sequence[bytes]) -> Sequence[Tombstone]:
-    """Return a tombstone for the key in each line."""
-    try:
-        keys = [line.decode() for line in lines]
-    except UnicodeDecodeError as error:
-        raise PenstockError(f"A line is not UTF-8: {error}. Each line must be a key. Nothing was written.") from error
-    if "" in keys:
-        raise PenstockError(f"Line {keys.index('') + 1} is empty. Each line must be a key. Nothing was written.")
-    return [Tombstone(key) for key in keys]
-
-
-def _content(file: Path) -> bytes:
-    try:
-        return file.read_bytes()
-    except OSError as error:
-        raise PenstockError(f"{file} cannot be read: {error.strerror}. Nothing was written.") from error
-
-
-@app.command()
 def infer(
     name: Name,
     sample: Annotated[int, typer.Option(help="The number of latest messages to look at.", min=1)] = 1_000,
@@ -337,7 +251,7 @@ def infer(
 ) -> None:
     """Print a Python declaration of a topic: record, key, event time, codec and partitioner.
 
-    Recognises JSON, CSV, MessagePack, text, CloudEvents, changes of Debezium, and Avro and JSON with a schema registry. The declaration is a
+    Recognises JSON, CSV, MessagePack, text, CloudEvents, changes of Debezium, and Avro, JSON and Protobuf with a schema registry. The declaration is a
     proposal from a sample: check it before you use it. Nothing is written to Kafka or the registry.
 
     Example: penstock category infer orders --registry http://localhost:8081 > orders.py

@@ -8,6 +8,7 @@ import typer
 
 from ...processors.apps.apps import AppName
 from ...processors.declare.processor import Processor
+from ...processors.wording import counted
 from ...transport.bus import Bus
 from ...transport.tables.maintenance_protocol import MaintenanceRefused
 from ..maintenance.environment import MaintenanceEnvironment
@@ -99,10 +100,10 @@ def _require_empty(bus: Bus, name: str) -> None:
 def _resize_alone(bus: Bus, name: str, buckets: int, *, dry_run: bool) -> None:
     if dry_run:
         before = bus.catalog.describe(name).spec.buckets
-        note(f"{name} has {before} buckets and would have {buckets}. No state would move.")
+        note(f"{name} has {counted(before, 'bucket')} and would have {buckets}. No state would move.")
         return
     bus.catalog.resize(name, buckets)
-    note(f"{name} has {buckets} buckets. Declare the same number in the app before you start it again.")
+    note(f"{name} has {counted(buckets, 'bucket')}. Declare the same number in the app before you start it again.")
 
 
 def _show(plan: ResizePlan) -> None:
@@ -131,7 +132,7 @@ def _result(plan: ResizePlan) -> str:
         for category in (*processor.inputs(), *processor.outputs())
     }
     outdated = [name for name in plan.categories if declared.get(name) != plan.after]
-    text = f"{', '.join(plan.categories)}: {plan.after} buckets."
+    text = f"{', '.join(plan.categories)}: {counted(plan.after, 'bucket')}."
     if outdated:
         text += f" Declare buckets={plan.after} for {', '.join(outdated)} before you start the app again."
     return text

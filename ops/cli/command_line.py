@@ -7,18 +7,18 @@ import logging
 import os
 import platform
 import sys
+from copy import copy
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from confluent_kafka import libversion
 
 from ... import __version__
 from ...processors.errors import PenstockError
 from ...processors.user_code import user_traceback
-from ...transport.kafka.bounded_calls import has_pending_calls
+from ...transport.bounded_calls import has_pending_calls
 from ..logs.setup import LogFormat, LogLevel, configure_logging, logs_json
-from .commands import LazyCommands
+from .commands import LazyCommands, outlines
 from .output import out, print_error
 from .root import CONFIG_VARIABLE, Root
 
@@ -26,6 +26,9 @@ _OF_THE_MACHINE = frozenset(
     {errno.EACCES, errno.EDQUOT, errno.EEXIST, errno.ENOENT, errno.ENOSPC, errno.ENOTDIR, errno.EPERM, errno.EROFS}
 )
 """Errors of the file system that a user can correct."""
+
+_FULL = frozenset({errno.EDQUOT, errno.ENOSPC})
+"""Errors of a full disk, which name no file when the output of a command is redirected to one."""
 
 _BATCH_SIDE = frozenset({"pyspark", "pandas", "pyarrow"})
 """The dependencies of `penstock` that `penstock-core` lacks."""
@@ -37,6 +40,12 @@ class Penstock(Root):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self.commands = LazyCommands()
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help, without the import of all commands."""
+        overview = copy(self)
+        overview.commands = dict(outlines())
+        super(Penstock, overview).format_help(ctx, formatter)
 
 
 app = typer.Typer(
@@ -50,6 +59,8 @@ app = typer.Typer(
 
 def _show_version(*, requested: bool) -> None:
     if requested:
+        from confluent_kafka import libversion  # noqa: PLC0415 - no other command needs it here
+
         out.print(f"penstock {__version__} (Python {platform.python_version()}, librdkafka {libversion()[0]})")
         raise typer.Exit
 
@@ -120,11 +131,15 @@ def _run() -> None:
         )
         sys.exit(1)
     except OSError as error:
-        if error.filename is None or error.errno not in _OF_THE_MACHINE:
+        if error.errno in _OF_THE_MACHINE and error.filename is not None:
+            advice = "Check that the path exists, that you may write there and that the disk has space."
+        elif error.errno in _FULL:
+            advice = "A disk is full: the disk of the file to which the output goes, or of --dir. Free some space."
+        else:
             raise
+        place = "" if error.filename is None else f"{error.filename}: "
         print_error(
-            f"{error.filename}: {error.strerror}. The command stopped; finished steps remain. Check that the path exists, that you may write "
-            "there and that the disk has space. Then run the command again."
+            f"{place}{error.strerror}. The command stopped; finished steps remain. {advice} Then run the command again."
         )
         sys.exit(1)
     except Exception:

@@ -4,55 +4,150 @@ from __future__ import annotations
 
 from collections.abc import Iterator, MutableMapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
 import typer
+from typer.core import TyperCommand
 
-_MODULES = {
-    "new": "new:new",
-    "dev": "dev:app",
-    "category": "category:app",
-    "dead-letters": "dead_letters:app",
-    "sql": "sql:app",
-    "archive": "archive:app",
-    "state": "state:app",
-    "snapshot": "snapshot:app",
-    "bisect": "bisect:bisect",
-    "watermark": "watermark:app",
-    "config": "config:app",
-    "alerts": "alerts:app",
-    "audit": "audit:audit",
-    "acls": "acls:acls",
-    "status": "status:status",
-    "graph": "status:graph",
-    "metrics": "metrics:metrics",
-    "dashboard": "dashboard:dashboard",
-    "run": "run:run",
-    "serve": "serve:serve",
-    "laser": "laser:app",
-    "scuba": "scuba:app",
-    "pipe": "pipe:pipe",
-    "deploy": "deploy:deploy",
-    "undeploy": "deploy:undeploy",
-    "deployments": "deploy:list_deployments",
-    "rollback": "deploy:rollback",
-    "scale": "deploy:scale",
-    "autoscale": "autoscale:autoscale",
-    "reset": "reset:reset",
-    "backfill": "backfill:backfill",
-    "bootstrap": "bootstrap:bootstrap",
-    "compare": "compare:compare",
-    "query": "query:query",
-    "explore": "explore:explore",
-    "replay": "replay:replay",
+
+@dataclass(frozen=True)
+class Entry:
+    """A command in the list of all commands.
+
+    Args:
+        declared: its module in this package, and its function or group of commands.
+        summary: the first sentence of its help.
+    """
+
+    declared: str
+    summary: str
+
+
+_ENTRIES = {
+    "Write": {
+        "new": Entry(
+            "new:new", "Create a project: a package with an app, its test, and files for containers, Kubernetes and CI."
+        ),
+        "image": Entry(
+            "image:image",
+            "Write the recipe of a container image for an app: Containerfile, .dockerignore and requirements.lock.",
+        ),
+        "dev": Entry("dev:app", "Start and stop local services."),
+        "sql": Entry("sql:app", "Write, explain, try and test SQL files."),
+        "config": Entry("config:app", "Show the configuration."),
+    },
+    "Run": {
+        "run": Entry("run:run", "Run a processor, or each processor of an app in its own process."),
+        "pipe": Entry(
+            "pipe:pipe",
+            "Run a program in any language on a category: messages in as lines, lines out as messages.",
+        ),
+        "deploy": Entry(
+            "deploy:deploy",
+            "Deploy the current version of a processor, or of all processors of an app, and keep it running.",
+        ),
+        "undeploy": Entry("deploy:undeploy", "Stop a processor's workers after a last checkpoint."),
+        "deployments": Entry(
+            "deployment_list:list_deployments",
+            "Show the deployments and their status, or one deployment with its workers and versions.",
+        ),
+        "logs": Entry(
+            "logs:logs",
+            "Print the last lines that a deployment's workers have logged, in the order of time, and with --follow each new line.",
+        ),
+        "rollback": Entry("deploy:rollback", "Return a deployment to an earlier version, with its code and settings."),
+        "scale": Entry("deploy:scale", "Change the number of workers of a deployment."),
+        "autoscale": Entry(
+            "autoscale:autoscale",
+            "Adjust a deployment's number of workers to its load until stopped, and report each decision with its reason.",
+        ),
+    },
+    "Watch": {
+        "status": Entry("status:status", "Show processors and their progress, problems first."),
+        "graph": Entry("status:graph", "Draw the processors and the categories between them, with rates and lag."),
+        "dashboard": Entry(
+            "dashboard:dashboard",
+            "Serve a page with the graph, plots, findings, and each processor's state and dead letters, until Ctrl-C.",
+        ),
+        "alerts": Entry("alerts:app", "Monitor processors and send notifications."),
+        "metrics": Entry("metrics:metrics", "Serve the metrics of all processors at /metrics, for Prometheus."),
+        "audit": Entry(
+            "audit:audit", "List the commands that changed something: who, what, when, from where, and how they ended."
+        ),
+        "acls": Entry(
+            "acls:acls",
+            "Print the `kafka-acls` commands that grant workers, operators and monitoring the access that an app needs.",
+        ),
+    },
+    "Data and state": {
+        "category": Entry("category:app", "Create, show, change and delete categories."),
+        "dead-letters": Entry("dead_letters:app", "List, show, retry, export and drop dead letters."),
+        "state": Entry("state:app", "Show, verify, restore and migrate states and their backups."),
+        "snapshot": Entry(
+            "snapshot:app", "Consistent snapshots of a running app: all states, positions and messages on their way."
+        ),
+        "clone": Entry("clone:clone", "Make a second app from a snapshot of a running one."),
+        "promote": Entry("promote:promote", "Let an app continue with the states and the code of its clone."),
+        "unclone": Entry(
+            "clone:unclone", "Remove a clone: its workers, categories, positions, states, backups and snapshots."
+        ),
+        "watermark": Entry("watermark:app", "Show watermarks, and set the watermarks of external writers."),
+        "reset": Entry("reset:reset", "Move a processor to another position in its inputs, with the matching state."),
+    },
+    "Query": {
+        "serve": Entry(
+            "serve:serve", "Answer queries for results by key, window and rank over HTTP with JSON, until Ctrl-C."
+        ),
+        "query": Entry(
+            "query:query", "Print results by key, window and rank, from a server that `penstock serve` started."
+        ),
+        "reads": Entry(
+            "reads:reads", "Show how often the results of processors are read, and stop the deployments of unread ones."
+        ),
+        "laser": Entry("laser:app", "Serve the latest value of each key of a category."),
+        "scuba": Entry("scuba:app", "Explore the newest events of categories."),
+        "explore": Entry(
+            "explore:explore",
+            "Ask a query of the newest events of a category, of a server that `penstock scuba serve` started.",
+        ),
+    },
+    "Repeat and repair": {
+        "replay": Entry("replay:replay", "Run a processor over past events, without effects on the live processor."),
+        "explain": Entry(
+            "explain:explain",
+            "Show which inputs led to the last output with a key, with the state before and after each, and upstream through the app.",
+        ),
+        "bisect": Entry("bisect:bisect", "Find the first event after which a condition on the state of a key holds."),
+        "archive": Entry("archive:app", "Archive categories to the warehouse, as Parquet files by day."),
+        "backfill": Entry(
+            "backfill:backfill", "Run processors in Spark over their archived inputs, for a range of days."
+        ),
+        "bootstrap": Entry("bootstrap:bootstrap", "Build a processor's state from the archive in Spark."),
+        "compare": Entry(
+            "compare:compare",
+            "Compare the stream's archived outputs with the batch's outputs; exit with 1 if they differ.",
+        ),
+    },
 }
-"""By name, in the order of the help: the module, and its function or group of commands."""
+"""The commands by panel of the help and by name."""
+
+_BY_NAME = {name: entry for entries in _ENTRIES.values() for name, entry in entries.items()}
+
+
+def outlines() -> dict[str, TyperCommand]:
+    """Return the commands for the list of all commands, with their summaries only. Nothing is imported."""
+    return {
+        name: TyperCommand(name, help=entry.summary, rich_help_panel=panel)
+        for panel, entries in _ENTRIES.items()
+        for name, entry in entries.items()
+    }
 
 
 def import_command(arguments: Sequence[str]) -> None:
     """Import the module of the command that a command line names, if it names one."""
-    name = next((argument for argument in arguments if argument in _MODULES), None)
+    name = next((argument for argument in arguments if argument in _BY_NAME), None)
     if name is not None:
         with suppress(ImportError):  # reported when the command is run
             _declared(name)
@@ -60,7 +155,7 @@ def import_command(arguments: Sequence[str]) -> None:
 
 def _declared(name: str) -> Any:
     """Return the function or group of a command."""
-    module, _, attribute = _MODULES[name].partition(":")
+    module, _, attribute = _BY_NAME[name].declared.partition(":")
     return getattr(import_module(f".{module}", __package__), attribute)
 
 
@@ -68,7 +163,7 @@ class LazyCommands(MutableMapping[str, Any]):
     """The commands by name. The first access to a command imports it; the names need no import."""
 
     def __init__(self) -> None:
-        self._commands: dict[str, Any] = dict.fromkeys(_MODULES)
+        self._commands: dict[str, Any] = dict.fromkeys(_BY_NAME)
 
     def __getitem__(self, name: str) -> Any:
         if self._commands[name] is None:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from datetime import datetime, time, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ...backfill.compare.comparer import STREAM_AND_BATCH
+from ...backfill.compare.comparer import STREAM_AND_BATCH, Sides
 from ...backfill.warehouse.layout import Days
 from ...backfill.warehouse.warehouse import open_warehouse
 from ...processors.apps.apps import AppName
+from ...processors.wording import counted
+from ...transport.kafka import KafkaBus
 from ..humanize import human_duration
 from .options import (
     DEFAULT_FOLDER,
@@ -21,6 +24,7 @@ from .options import (
     BatchOutput,
     First,
     Folder,
+    Kafka,
     Last,
     Master,
     OneDay,
@@ -28,6 +32,7 @@ from .options import (
     Warehouse,
     WebHdfs,
     batch_output_location,
+    connect,
     warehouse_location,
 )
 from .output import err, note, out, print_json, print_table
@@ -53,6 +58,7 @@ def parse_share(text: str) -> float:
 
 
 def compare(
+    context: typer.Context,
     target: Target,
     first: First = None,
     last: Last = None,
@@ -86,21 +92,32 @@ def compare(
     master: Master = "local[*]",
     warehouse: Warehouse = None,
     webhdfs: WebHdfs = None,
+    kafka: Kafka = None,
     folder: Folder = DEFAULT_FOLDER,
     json: AsJson = False,
 ) -> None:
     """Compare the stream's archived outputs with the batch's outputs; exit with 1 if they differ.
+
+    APP@NAME compares the outputs of a clone with those of the original app instead, on Kafka, since the snapshot or for some days of event time.
 
     Example: penstock compare examples/flights/app.py --from 2013-01-01 --to 2013-01-31
 
     Example: penstock compare examples/flights/app.py --day yesterday --fail-over 0.01% --differences differing.parquet
 
     Example: penstock compare examples/flights/app.py:Ranker --day 2013-01-31 --explain UA
+
+    Example: penstock compare examples/flights/app.py@staging
     """
+    app, allowed = AppName.parse(target), parse_share(fail_over)
+    if app.clone is not None:
+        _expect_no_batch(context)
+        found = _compared_clone(app, first, last, day, connect(kafka, folder))
+        _report(found, allowed, json=json)
+        return
     from ...backfill.compare.comparison import compare as compare_outputs  # noqa: PLC0415 - Spark is slow to import, and most commands do without
     from ...backfill.compare.explanation import explain  # noqa: PLC0415 - as above
 
-    app, days, allowed = AppName.parse(target), parse_days(first, last, day), parse_share(fail_over)
+    days = parse_days(first, last, day)
     archive = open_warehouse(warehouse_location(warehouse, folder), webhdfs)
     batch = batch_output_location(output, folder)
     if key is not None:
@@ -117,6 +134,39 @@ def compare(
             differences=differences,
             allow_missing=allow_missing,
         )
+    _report(found, allowed, json=json)
+
+
+def _expect_no_batch(context: typer.Context) -> None:
+    """Refuse options that are for a comparison with a batch."""
+    own = {"target", "first", "last", "day", "fail_over", "kafka", "folder", "json"}
+    given = [
+        name
+        for name in context.params.keys() - own
+        if (source := context.get_parameter_source(name)) is not None and source.name == "COMMANDLINE"
+    ]
+    if given:
+        raise typer.BadParameter(
+            "A clone is compared on Kafka, without Spark. Only --from, --to, --day, --fail-over and --json apply to it."
+        )
+
+
+def _compared_clone(
+    name: AppName, first: str | None, last: str | None, day: str | None, bus: KafkaBus
+) -> list[Comparison]:
+    """Compare a clone with the original app."""
+    from ..snapshots.comparing import EventTimes, compare_clone  # noqa: PLC0415 - only for clones
+
+    times = EventTimes()
+    if (first, last, day) != (None, None, None):
+        days = parse_days(first, last, day)
+        since, until = (datetime.combine(one, time(), timezone.utc) for one in (days[0], days[1] + timedelta(days=1)))
+        times = EventTimes(since.timestamp() * 1000, until.timestamp() * 1000)
+    with interruptible("Nothing was compared."), err.status("Comparing …"):
+        return compare_clone(name.load(), bus, times, str(name.clone))
+
+
+def _report(found: Sequence[Comparison], allowed: float, *, json: bool) -> None:
     if json:
         print_json([comparison.described() for comparison in found])
     else:
@@ -130,14 +180,18 @@ def show_comparisons(found: Sequence[Comparison]) -> None:
         (", ".join(c.processors), c.category, c.equal, c.only_left, c.only_right, c.different, f"{c.share:.4%}")
         for c in found
     ]
-    print_table(("processor", "category", "equal", "only in stream", "only in batch", "different", "differ"), rows)
+    sides = _sides(found)
+    only = (f"only in {side}" for side in sides)
+    print_table(("processor", "category", "equal", *only, "different", "differ"), rows)
     for comparison in found:
         _show_fields(comparison)
         for example in comparison.examples:
             time = format_time(example.event_time)
             kind = comparison.sides.kind_name(example.kind)
             out.out(f"{comparison.category}: {kind}, key {example.key}, {time}", highlight=False)
-            out.out(f"  stream {example.left}\n  batch  {example.right}", highlight=False)
+            width = max(map(len, sides))
+            for side, record in zip(sides, (example.left, example.right), strict=True):
+                out.out(f"  {side:<{width}} {record}", highlight=False)
 
 
 def _show_fields(comparison: Comparison) -> None:
@@ -155,11 +209,15 @@ def _show_fields(comparison: Comparison) -> None:
     titles = ("differing", "greatest", "mean", "greatest relative", "mean relative", "beyond stated error")
     print_table((f"field of {comparison.category}", *titles), rows)
     if len(comparison.fields) > FIELDS:
-        note(f"… and {len(comparison.fields) - FIELDS:,} more fields of {comparison.category}.")
+        note(f"… and {counted(len(comparison.fields) - FIELDS, 'more field')} of {comparison.category}.")
 
 
 def _digits(number: float | None) -> str:
     return "" if number is None else f"{number:.6g}"
+
+
+def _sides(found: Sequence[Comparison]) -> Sides:
+    return found[0].sides if found else STREAM_AND_BATCH
 
 
 def report_result(found: Sequence[Comparison], allowed: float) -> None:
@@ -171,17 +229,19 @@ def report_result(found: Sequence[Comparison], allowed: float) -> None:
             note(
                 f"{comparison.category}: {comparison.within_error:,} of the different records are within the stated error."
             )
+    sides = _sides(found)
+    both = f"{sides.left.capitalize()} and {sides.right}"
     differ = [comparison for comparison in found if not comparison.agrees]
     beyond = [comparison for comparison in differ if comparison.share > allowed]
     if beyond:
-        note(f"Stream and batch differ in {', '.join(f'{c.category} ({c.share:.4%})' for c in beyond)}.")
+        note(f"{both} differ in {', '.join(f'{c.category} ({c.share:.4%})' for c in beyond)}.")
         raise typer.Exit(1)
     if differ:
         note(
-            f"Stream and batch differ in {', '.join(c.category for c in differ)}, by at most {allowed:.4%} of the records of each."
+            f"{both} differ in {', '.join(c.category for c in differ)}, by at most {allowed:.4%} of the records of each."
         )
     else:
-        note("Stream and batch agree.")
+        note(f"{both} agree.")
 
 
 def _show_key(found: Explanation, key: str, limit: int, *, json: bool) -> None:

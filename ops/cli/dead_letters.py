@@ -14,6 +14,7 @@ import typer
 from ...processors.apps.app_modules import APP_SUFFIXES
 from ...processors.apps.apps import AppName
 from ...processors.errors import PenstockError
+from ...processors.wording import counted
 from ...transport.bus import Bus
 from ..dead_letters.handling import HandlingResult, Selection, drop, other_readers, retry
 from ..dead_letters.letters import (
@@ -24,11 +25,11 @@ from ..dead_letters.letters import (
     processors_with_letters,
     read_letters,
 )
-from ..humanize import counted
+from ..humanize import printable
 from .audited import audited
 from .option_groups import with_option_groups
 from .options import AsJson, Connection, OneTarget, Yes, only_processor
-from .output import note, out, print_json, print_table, printable
+from .output import note, out, print_json, print_table
 from .times import format_time, parse_span
 
 app = typer.Typer(help="List, show, retry, export and drop dead letters.", no_args_is_help=True)
@@ -122,6 +123,8 @@ def show(
         if offset is not None
         else list(read_letters(bus, processor))[-(last or 1) :]
     )
+    if not letters:
+        note(f"{processor} has no dead letters.")
     for letter in letters:
         if json:
             print_json(_exported(letter))

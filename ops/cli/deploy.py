@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict
-from datetime import datetime, timedelta, timezone
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 import typer
 
 from ...processors.apps.apps import AppName
 from ...processors.declare.processor import Processor
+from ...processors.wording import counted
+from ...transport.errors import BusRefuses, BusUnreachable
 from ...transport.kafka import KafkaBus
 from ..config.kafka_settings import TABLE
 from ..config.variables import variables_in
-from ..deploy.deployment_status import DeployedWorker, DeploymentStatus, deployment_status
+from ..deploy.deployment_status import deployment_status
 from ..deploy.deployments import (
     DeploymentPlan,
     DeploymentRequest,
@@ -28,28 +29,33 @@ from ..deploy.deployments import (
 )
 from ..deploy.dry_run import dry_run_text
 from ..deploy.environment import STORE, opentelemetry_variables, required_variables
+from ..deploy.kustomize import DeployedVersion, base_prerequisites, kustomize_base, write_base
 from ..deploy.manifests import prerequisites
 from ..deploy.purge import PurgePlan, plan_purge, purge
 from ..deploy.readiness import READY_LIMIT_S
-from ..deploy.registry import Deployment, DeploymentFiles, all_deployments, deployment_lock, find_deployment
+from ..deploy.registry import deployment_lock, find_deployment
 from ..deploy.version import DeploymentSettings, PodSettings, Target, Version
+from .app_categories import create_missing
 from .audited import audited
-from .category import create_missing
+from .deployment_list import show_deployments
 from .options import (
     DEFAULT_FOLDER,
     AsJson,
     Backup,
     BackupEvery,
+    BackupHistory,
     Folder,
     Kafka,
+    StateCacheMib,
     Store,
     Traces,
     WebHdfs,
     connect,
+    retention_of,
     with_clusters,
 )
 from .options import Target as AppTarget
-from .output import note, out, print_error, print_json, print_table
+from .output import note, out
 from .root import configuration_of
 from .signals import interruptible
 from .traces import expect_traces_installed
@@ -100,10 +106,25 @@ def deploy(
     cpu: Annotated[str, typer.Option("--cpu", help="For Kubernetes: the CPU request of a worker.")] = "500m",
     memory: Annotated[str, typer.Option("--memory", help="For Kubernetes: the memory of a worker.")] = "1Gi",
     disk: Annotated[str, typer.Option("--disk", help="For Kubernetes: the size of a worker's volume.")] = "10Gi",
+    storage_class: Annotated[
+        str | None,
+        typer.Option("--storage-class", help="For Kubernetes: the class of these volumes.", show_default=False),
+    ] = None,
+    kustomize: Annotated[
+        Path | None,
+        typer.Option(
+            "--kustomize",
+            metavar="FOLDER",
+            help="For Kubernetes, with --dry-run: write a kustomize base with the workers, alerts, metrics and dashboard of the app.",
+            show_default=False,
+        ),
+    ] = None,
     patience: Patience = READY_LIMIT_S,
     backup: Backup = None,
     webhdfs: WebHdfs = None,
     backup_every: BackupEvery = 60.0,
+    state_cache: StateCacheMib = None,
+    backup_history: BackupHistory = None,
     store: Store = None,
     traces: Traces = False,
     kafka: Kafka = None,
@@ -116,7 +137,10 @@ def deploy(
 
     Example: penstock deploy examples/flights/app.py:Scorer --workers 2
     """
+    if kustomize is not None and not (dry_run and where is Target.KUBERNETES):
+        raise typer.BadParameter("--kustomize writes files only: add --target kubernetes --dry-run.")
     expect_traces_installed(traces=traces and where is not Target.KUBERNETES)  # pods have packages of their own
+    retention_of(backup_history)  # an invalid span fails here, and not in the workers
     name = AppName.parse(target)
     app, bus = name.load(), connect(kafka, folder)
     everywhere = with_clusters(bus, kafka, app.categories())  # before anything is deployed that could not start
@@ -132,8 +156,10 @@ def deploy(
         backup=_absolute(backup),
         webhdfs=webhdfs,
         backup_every_s=backup_every,
+        state_cache_mib=state_cache,
+        backup_history=backup_history,
         target=where,
-        pods=_pods(where, image, namespace, cpu, memory, disk),
+        pods=_pods(where, image, PodSettings(image or "", namespace, cpu, memory, disk, storage_class)),
         traces=traces,
     )
     environment = {**os.environ, **({STORE: store} if store else {})}
@@ -142,20 +168,55 @@ def deploy(
         names |= opentelemetry_variables(environment)
     requests = [
         DeploymentRequest(
-            name.path.resolve(), processor, _with_variables(settings, processor, names), workers, take_over
+            replace(name.whole, path=name.path.resolve()),
+            processor,
+            _with_variables(settings, processor, names),
+            workers,
+            take_over,
         )
         for processor in app.processors
     ]
+    checked = bus if not dry_run or _answers(bus) else None
     with interruptible(INTERRUPTED), deployment_lock(folder, note):
-        plans = [plan_deployment(request, bus, environment, note) for request in requests]
+        plans = [plan_deployment(request, checked, environment, note) for request in requests]
         for plan in plans:
             _note_plan(plan)
+        if kustomize is not None:
+            _write_base(kustomize, plans)
+            return
         if dry_run:
             out.out(dry_run_text(plans), highlight=False)
             return
         for plan in plans:
             apply_plan(plan, note, patience)
-    _show([deployment_status(folder, find_deployment(folder, plan.version.name)) for plan in plans], json=json)
+    show_deployments(
+        [deployment_status(folder, find_deployment(folder, plan.version.name)) for plan in plans], json=json
+    )
+
+
+def _write_base(folder: Path, plans: list[DeploymentPlan]) -> None:
+    """Write a kustomize base for the planned versions."""
+    base = kustomize_base([DeployedVersion(plan.version, plan.code, plan.workers) for plan in plans])
+    for path in write_base(folder, base):
+        out.print(str(path), markup=False, highlight=False)
+    for prerequisite in base_prerequisites():
+        note(f"Create in the cluster once: {prerequisite}")
+    note(f"Next: kubectl apply -k {folder}")
+
+
+def _answers(bus: KafkaBus) -> bool:
+    """Return whether a broker answers; note otherwise what a dry run does not check."""
+    try:
+        bus.catalog.names()
+    except BusRefuses:
+        raise
+    except BusUnreachable:
+        note(
+            f"No broker answers at {bus.settings.bootstrap}, so the categories and their numbers of buckets are not checked. Everything else is; "
+            "deploy checks all of it."
+        )
+        return False
+    return True
 
 
 def _with_variables(settings: DeploymentSettings, processor: type[Processor], names: set[str]) -> DeploymentSettings:
@@ -164,16 +225,14 @@ def _with_variables(settings: DeploymentSettings, processor: type[Processor], na
     return msgspec.structs.replace(settings, variables=variables)
 
 
-def _pods(
-    where: Target, image: str | None, namespace: str | None, cpu: str, memory: str, disk: str
-) -> PodSettings | None:
+def _pods(where: Target, image: str | None, pods: PodSettings) -> PodSettings | None:
     if where is not Target.KUBERNETES:
         return None
     if image is None:
         raise typer.BadParameter(
             "--target kubernetes needs --image: an image with Python, Penstock, and the app's dependencies."
         )
-    return PodSettings(image, namespace, cpu, memory, disk)
+    return pods
 
 
 @audited("undeploy")
@@ -217,7 +276,7 @@ def undeploy(
 def _stop(folder: Path, name: str) -> None:
     stop_deployment(folder, name, note)
     note(
-        f"{name} is stopped after a last checkpoint. Its state stays in {folder / 'state' / name}, its positions stay in Kafka."
+        f"{name} is stopped after a last checkpoint. Its state stays in {folder / 'state' / name}, and its positions stay in Kafka."
     )
     note(f"Deploy it again to continue, or remove state and positions with `penstock undeploy {name} --purge`.")
 
@@ -227,44 +286,6 @@ def _purge(plan: PurgePlan, folder: Path, bus: KafkaBus) -> None:
         stop_deployment(folder, plan.name, note)
     purge(plan, bus)
     note(f"All of this was removed. The next processor named {plan.name} starts from the beginning.")
-
-
-def list_deployments(
-    name: Annotated[
-        str | None,
-        typer.Argument(metavar="NAME", help="One deployment, with its workers and versions.", show_default=False),
-    ] = None,
-    folder: Folder = DEFAULT_FOLDER,
-    json: AsJson = False,
-) -> None:
-    """Show the deployments and their status, or one deployment with its workers and versions.
-
-    Example: penstock deployments scorer
-    """
-    if name is None:
-        statuses = [deployment_status(folder, deployment) for deployment in all_deployments(folder)]
-        if not statuses and not json:
-            note(f"Nothing is deployed from {folder}. Deploy with `penstock deploy APP[:PROCESSOR]`.")
-            return
-        _show(statuses, json=json)
-        return
-    _show_one(folder, name, json=json)
-
-
-def _show_one(folder: Path, name: str, *, json: bool) -> None:
-    deployment = find_deployment(folder, name)
-    files, status = DeploymentFiles(folder, name), deployment_status(folder, deployment)
-    versions = [files.version(number) for number in files.version_numbers()]
-    if json:
-        print_json({**_described(status), "versions": [msgspec.to_builtins(version) for version in versions]})
-        return
-    _show([status], json=False)
-    if status.workers:
-        print_table(
-            ["worker", "version", "process", "up", "buckets", ""], [_worker_row(worker) for worker in status.workers]
-        )
-    columns = ["version", "", "deployed (UTC)", "by", "code", "class", "state"]
-    print_table(columns, [_version_row(version, deployment) for version in reversed(versions)])
 
 
 @audited("rollback")
@@ -291,7 +312,7 @@ def rollback(
     with interruptible(INTERRUPTED), deployment_lock(folder, note):
         version = roll_back(folder, name, to, note, patience)
     note(f"{version.label} runs again.")
-    _show([deployment_status(folder, find_deployment(folder, name))], json=json)
+    show_deployments([deployment_status(folder, find_deployment(folder, name))], json=json)
 
 
 @audited("scale")
@@ -311,8 +332,8 @@ def scale(
     _note_standbys(before.version, workers)
     with interruptible(INTERRUPTED):
         after = scale_deployment(folder, name, workers, note, patience)
-    note(f"{name}: {after.workers} workers, {before.workers} before.")
-    _show([deployment_status(folder, after)], json=json)
+    note(f"{name}: {counted(after.workers, 'worker')}, {before.workers} before.")
+    show_deployments([deployment_status(folder, after)], json=json)
 
 
 def _note_plan(plan: DeploymentPlan) -> None:
@@ -332,7 +353,7 @@ def _note_standbys(version: Version, workers: int) -> None:
     buckets = version.shape.buckets
     if workers > buckets:
         note(
-            f"Its inputs have {buckets} buckets, so {workers - buckets} of {workers} workers will be standbys, which take over when "
+            f"Its inputs have {counted(buckets, 'bucket')}, so {workers - buckets} of {counted(workers, 'worker')} will stand by, to take over when "
             "another worker ends."
         )
 
@@ -340,64 +361,3 @@ def _note_standbys(version: Version, workers: int) -> None:
 def _absolute(location: str | None) -> str | None:
     """Return an absolute location."""
     return location if location is None or "://" in location else str(Path(location).absolute())
-
-
-def _show(statuses: list[DeploymentStatus], *, json: bool) -> None:
-    if json:
-        print_json([_described(status) for status in statuses])
-        return
-    columns = ["name", "version", "workers", "target", "deployed (UTC)", "app"]
-    print_table(columns, [_row(status) for status in statuses])
-    for status in statuses:
-        for problem in status.problems:
-            print_error(f"{status.deployment.name}: {problem}")
-
-
-def _row(status: DeploymentStatus) -> list[object]:
-    deployment, version = status.deployment, status.deployment.version
-    ready = f"{status.ready} of {deployment.workers} ready" if status.workers else str(deployment.workers)
-    cells = deployment.name, str(version.number), ready, deployment.target.value, _time(version), _app(deployment)
-    return list(cells)
-
-
-def _app(deployment: Deployment) -> str:
-    app = Path(deployment.app)
-    path = app.relative_to(Path.cwd()) if app.is_relative_to(Path.cwd()) else app
-    return f"{path}:{deployment.processor}"
-
-
-def _worker_row(worker: DeployedWorker) -> list[object]:
-    up = "" if worker.up_s is None else f"{timedelta(seconds=round(worker.up_s))}"
-    state = "ready" if worker.is_ready else "not ready"
-    return [worker.worker, worker.version, worker.pid, up, ", ".join(map(str, worker.buckets)), state]
-
-
-def _version_row(version: Version, deployment: Deployment) -> list[object]:
-    desired = deployment.desired
-    status = "runs" if version.number == desired.version else "failed" if version.number in desired.failed else ""
-    state = version.shape.state or "none"
-    return [str(version.number), status, _time(version), version.by, version.digest, version.processor, state]
-
-
-def _described(status: DeploymentStatus) -> dict[str, Any]:
-    deployment = status.deployment
-    return {
-        "name": deployment.name,
-        "version": deployment.version.number,
-        "workers": deployment.workers,
-        "ready": status.ready,
-        "target": deployment.target.value,
-        "app": deployment.app,
-        "processor": deployment.processor,
-        "digest": deployment.version.digest,
-        "time_ms": deployment.version.time_ms,
-        "by": deployment.version.by,
-        "rolled_out": deployment.desired.is_rolled_out,
-        "failed": deployment.desired.failed,
-        "worker_status": [asdict(worker) for worker in status.workers],
-        "problems": status.problems,
-    }
-
-
-def _time(version: Version) -> str:
-    return datetime.fromtimestamp(version.time_ms / 1000, timezone.utc).strftime("%Y-%m-%d %H:%M")

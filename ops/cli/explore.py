@@ -5,20 +5,25 @@ from __future__ import annotations
 import csv
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, Protocol, get_args
 
 import msgspec
 import typer
 
-from ..humanize import UNKNOWN, counted, human_duration
-from ..scuba.answers import Estimate, Exploration, SqlRows, TableInfo
+from ...processors.wording import counted
+from ..humanize import UNKNOWN, human_duration
+from ..scuba.answers import DaysRead, Estimate, Exploration, SqlRows, TableInfo, Tables
 from ..scuba.client import DEFAULT_URL, ScubaClient
-from ..scuba.queries import DEFAULT_SERIES, Aggregate, ExploreQuery, Filter, Function, Operator, SampleQuery
+from ..scuba.queries import DEFAULT_SERIES, Aggregate, ExploreQuery, Filter, Function, Operator, SampleQuery, SqlQuery
 from .option_groups import OptionGroup, with_option_groups
+from .options import WebHdfs
 from .output import note, print_json, print_table
+from .scuba_options import missing
 from .times import format_time
 
 _OPERATORS = sorted(get_args(Operator), key=len, reverse=True)
@@ -26,6 +31,8 @@ _FILTER = re.compile(
     rf"(?P<column>\S+?)\s*(?P<op>{'|'.join(re.escape(each).replace(chr(92) + ' ', chr(92) + 's+') for each in _OPERATORS)})(?P<value>.*)",
     re.DOTALL,
 )
+_NO_HURRY = timedelta(hours=1)
+"""The time limit of a query that only this terminal waits for."""
 _AGGREGATE = re.compile(r"(\w+)(?:\((.+)\)|:(.+))?")
 
 
@@ -46,6 +53,16 @@ class _Server(OptionGroup):
             show_default=False,
         ),
     ] = None
+    warehouse: Annotated[
+        str | None,
+        typer.Option(
+            "--warehouse",
+            metavar="LOCATION",
+            help="Query all days of this warehouse, a folder or hdfs://host:port/path, in place of a server: archived categories, and other Parquet tables.",
+            show_default=False,
+        ),
+    ] = None
+    webhdfs: WebHdfs = None
     ca_file: Annotated[
         Path | None,
         typer.Option("--tls-ca", help="The certificates to trust (PEM), for a server with TLS.", show_default=False),
@@ -99,6 +116,15 @@ class _Question(OptionGroup):
         typer.Option("--every", metavar="DURATION", help="Print a time series with this interval.", show_default=False),
     ] = None
     series: Annotated[int, typer.Option("--series", min=1, help="The largest number of groups.")] = DEFAULT_SERIES
+    compare: Annotated[
+        str | None,
+        typer.Option(
+            "--compare",
+            metavar="DURATION",
+            help="Also print the values of the same time range, 1h, 1d or 7d earlier.",
+            show_default=False,
+        ),
+    ] = None
     rows: Annotated[
         int | None,
         typer.Option("--rows", min=1, help="Print this many of the newest rows instead.", show_default=False),
@@ -116,29 +142,95 @@ def explore(
     server: _Server,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
+    parquet: Annotated[
+        Path | None,
+        typer.Option(
+            "--parquet",
+            metavar="FILE",
+            help="Save the answer to this file as Parquet, up to a million rows.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Ask a query of the newest events of a category, of a server that `penstock scuba serve` started. Without a query, list the tables.
 
     Example: penstock explore --table views --by page --aggregate "p95(ms)" --where "ms > 100" --last 10m
 
+    --warehouse queries all archived days instead. A time range, or a condition on ds, leaves other days unread.
+
     Example: penstock explore "SELECT page, count(*) FROM views GROUP BY page ORDER BY 2 DESC LIMIT 5"
     """
-    if as_json and as_csv:
-        raise typer.BadParameter("--json and --csv exclude each other. Leave one of them out.")
+    if as_json + as_csv + (parquet is not None) > 1:
+        raise typer.BadParameter("--json, --csv and --parquet exclude each other. Leave all but one of them out.")
     printer = _Printer(as_json=as_json, as_csv=as_csv)
+    if server.warehouse is not None:
+        with _warehouse(server.warehouse, server.webhdfs) as asked:
+            _answer(asked, sql, question, parquet, printer)
+        return
     client = ScubaClient(server.url, token=server.token, ca_file=server.ca_file)
-    if sql is not None:
+    _answer(client, sql, question, parquet, printer)
+
+
+class _Asked(Protocol):
+    """What answers: a server, or the warehouse in this process."""
+
+    def tables(self) -> Tables: ...
+
+    def explore(self, query: ExploreQuery) -> Exploration: ...
+
+    def samples(self, query: SampleQuery) -> SqlRows: ...
+
+    def select(self, sql: str) -> SqlRows: ...
+
+    def exported(self, query: ExploreQuery | SampleQuery | SqlQuery, form: str) -> bytes: ...
+
+
+def _answer(asked: _Asked, sql: str | None, question: _Question, parquet: Path | None, printer: _Printer) -> None:
+    """Ask, and print or save the answer."""
+    if parquet is not None:
+        _write(parquet, asked.exported(_query(sql, question), "parquet"))
+    elif sql is not None:
         if question != _Question():
             raise typer.BadParameter("A SELECT contains its whole query. Leave the other options out.")
-        printer.sql(client.select(sql))
+        printer.sql(asked.select(sql))
     elif question.table is None:
         if question != _Question():
             raise typer.BadParameter("Name the table with --table. `penstock explore` lists the tables.")
-        printer.tables(client.tables().tables)
+        printer.tables(asked.tables().tables)
     elif question.rows is not None:
-        printer.sql(client.samples(_sample_query(question, question.table, question.rows)))
+        printer.sql(asked.samples(_sample_query(question, question.table, question.rows)))
     else:
-        printer.exploration(client.explore(_explore_query(question, question.table)))
+        printer.exploration(asked.explore(_explore_query(question, question.table)))
+
+
+@contextmanager
+def _warehouse(location: str, webhdfs: str | None) -> Iterator[_Asked]:
+    """Yield the warehouse, which is queried in this process."""
+    try:
+        from ..scuba.explorer import Explorer, QueryLimits  # noqa: PLC0415 - DuckDB is an extra
+        from ..scuba.warehouse_tables import WarehouseTables  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise missing(error) from error
+    with closing(WarehouseTables(location, webhdfs=webhdfs)) as tables:
+        yield Explorer([tables], QueryLimits(_NO_HURRY))
+
+
+def _query(sql: str | None, question: _Question) -> ExploreQuery | SampleQuery | SqlQuery:
+    if sql is not None:
+        return SqlQuery(sql)
+    if question.table is None:
+        raise typer.BadParameter("--parquet saves the answer to a query. Write a SELECT, or name a table with --table.")
+    if question.rows is not None:
+        return _sample_query(question, question.table, question.rows)
+    return _explore_query(question, question.table)
+
+
+def _write(file: Path, content: bytes) -> None:
+    try:
+        file.write_bytes(content)
+    except OSError as error:
+        raise typer.BadParameter(f"{file} cannot be written: {error}. Nothing was saved. Name another file.") from error
+    note(f"Saved {file} ({counted(len(content), 'byte')}).")
 
 
 def _explore_query(question: _Question, table: str) -> ExploreQuery:
@@ -153,6 +245,7 @@ def _explore_query(question: _Question, table: str) -> ExploreQuery:
         time="_arrived" if question.by_arrival else "_event_time",
         every=question.every,
         series=question.series,
+        compare=question.compare,
     )
 
 
@@ -199,7 +292,8 @@ class _Printer:
     as_json: bool
     as_csv: bool
 
-    def _rows(self, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    def rows(self, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        """Print rows."""
         if self.as_json:
             for row in rows:
                 print_json(dict(zip(columns, row, strict=True)))
@@ -220,15 +314,15 @@ class _Printer:
             [
                 each.table,
                 ", ".join(column.name for column in each.columns),
-                each.rows,
+                UNKNOWN if each.rows is None else each.rows,
                 "all" if each.sample == 1 else f"{each.sample:.4g}",
                 "" if each.first_ms is None else format_time(each.first_ms),
-                lag_text(each.lag_events, each.lag_s),
+                lag_text(each.lag_events, each.lag_s) if each.days is None else f"{counted(each.days, 'day')}",
                 each.rejected,
             ]
             for each in tables
         ]
-        self._rows(["table", "columns", "rows", "sample", "since", "lag", "rejected"], rows)
+        self.rows(["table", "columns", "rows", "sample", "since", "lag", "rejected"], rows)
         for each in tables:
             for rejection in each.rejections:
                 note(f"{each.table}: rejected: {rejection}")
@@ -237,9 +331,9 @@ class _Printer:
 
     def sql(self, found: SqlRows) -> None:
         """Print rows."""
-        self._rows(found.columns, found.rows)
+        self.rows(found.columns, found.rows)
         more = f" There are more: only {counted(len(found.rows), 'row')} fit." if found.is_truncated else ""
-        note(f"{counted(len(found.rows), 'row')} in {found.elapsed_ms:,.0f} ms.{more}")
+        note(f"{counted(len(found.rows), 'row')} in {found.elapsed_ms:,.0f} ms{_days_text(found.days)}.{more}")
 
     def exploration(self, found: Exploration) -> None:
         """Print groups, or their time series."""
@@ -250,14 +344,27 @@ class _Printer:
                 [format_time(point.start_ms), *found.rows[point.series].group, *self._cells(point.values, found)]
                 for point in found.points
             ]
-            self._rows(["time", *columns], rows)
+            self.rows(["time", *columns], rows)
+        elif found.compared:
+            columns += [f"{part} before" for name in names for part in self._columns(name, found)]
+            missing = [Estimate(None, None)] * len(names)
+            rows = [
+                [*row.group, *self._cells(row.values, found), *self._cells(before or missing, found)]
+                for row, before in zip(found.rows, found.compared, strict=True)
+            ]
+            self.rows(columns, rows)
         else:
-            self._rows(columns, [[*row.group, *self._cells(row.values, found)] for row in found.rows])
-        groups = f" of {found.groups:,} groups" if found.groups > len(found.rows) else ""
+            self.rows(columns, [[*row.group, *self._cells(row.values, found)] for row in found.rows])
+        groups = f" of {counted(found.groups, 'group')}" if found.groups > len(found.rows) else ""
         note(
             f"{counted(len(found.rows), 'group')}{groups}, from {counted(found.matched, 'row')}{' of a sample' if found.is_sampled else ''}, in "
-            f"{found.elapsed_ms:,.0f} ms; {lag_text(found.lag_events, found.lag_s)}."
+            f"{found.elapsed_ms:,.0f} ms{_days_text(found.days) or '; ' + lag_text(found.lag_events, found.lag_s)}."
             + (" There are more points: choose a longer --every." if found.is_truncated else "")
+            + (
+                " Rows of the earlier time range may be missing: the table begins later."
+                if found.is_compared_partly
+                else ""
+            )
             + (f" {found.problem}" if found.problem else "")
         )
 
@@ -275,9 +382,13 @@ def _rounded(value: Any) -> Any:
     return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
+def _days_text(days: DaysRead | None) -> str:
+    return "" if days is None else f", from {days.read:,} of {counted(days.total, 'day')}"
+
+
 def lag_text(lag_events: int | None, lag_s: float | None) -> str:
     """Return how far a table is behind."""
     if lag_events is None:
         return f"lag {UNKNOWN}"
     age = "" if not lag_s else f" ({human_duration(lag_s)})"
-    return f"{lag_events:,} events behind{age}" if lag_events else "no lag"
+    return f"{counted(lag_events, 'event')} behind{age}" if lag_events else "no lag"

@@ -1,43 +1,47 @@
-"""`penstock laser`: serves the latest value of each key of a category over the Redis protocol."""
+"""`penstock laser`: serves the latest value of each key of a category over the Redis protocol and HTTP."""
 
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
+from pathlib import Path
+from threading import Event, Thread
 from typing import Annotated
 
 import typer
 
-from ...processors.apps.apps import AppName
-from ...processors.declare.categories import AnyCategory
-from ...processors.errors import PenstockError
 from ...processors.lifecycle import ending
 from ...state.files.file_store import open_file_store
 from ...transport.kafka import KafkaBus
+from ..laser.commands import Cursors, LaserServices
+from ..laser.days import DailyTable
+from ..laser.pairs import Pairs
 from ..laser.served_pairs import ServedPairs
+from ..laser.server import Limits, serving
 from ..laser.table import LaserTable
-from ..listening import is_loopback, listening_at
+from ..listening import Certificate, allow_open_files, listening_at
+from ..worker.app_processes import HANDED_OVER
 from ..worker.assembly import Environment, assemble_worker, tune_gc
-from ..worker.health import Address, LoopMonitor, serve_health
+from ..worker.health import Address, LoopMonitor, ServerHealth, serve_health
+from ..worker.identity import HAND_OVER, worker_identity
 from ..worker.preflight import prepare
 from ..worker.stall_watch import stalls_logged
 from ..worker.worker import Worker
-from .options import DEFAULT_FOLDER, Backup, BackupEvery, Folder, Kafka, WebHdfs, connect, expect_main_cluster
+from .laser_deploy import FIRST_PORT, delete_command, deploy_command
+from .laser_options import EndpointOptions, LaserRefused, TableOptions
+from .option_groups import with_option_groups
+from .options import DEFAULT_FOLDER, Backup, BackupEvery, Folder, Kafka, ServerNumber, TlsOptions, WebHdfs, connect
 from .output import note
-from .run import NOT_SAVED_EFFECT, STOP_WITHIN_S
+from .run import NOT_SAVED_EFFECT, STOP_WITHIN_S, pauses
 from .signals import exit_within, stop_on_signals
-from .times import parse_span
 from .waiting import BrokerWait, FailFast
 
 app = typer.Typer(help="Serve the latest value of each key of a category.", no_args_is_help=True)
-DEFAULT_PORT = 8720
-MIN_TOKEN_LENGTH = 16
-"""The shortest token, in characters."""
-
-
-class LaserRefused(PenstockError):
-    """Laser cannot be served as asked: install the extra, or correct the options."""
+app.command("deploy")(deploy_command)
+app.command("delete")(delete_command)
 
 
 @app.callback()
@@ -46,36 +50,25 @@ def _group() -> None:
 
 
 @app.command()
+@with_option_groups
 def serve(
     name: Annotated[str, typer.Argument(help="The name of the table.")],
-    category: Annotated[str, typer.Option("--category", help="The category that the pairs come from.")],
-    app_file: Annotated[str, typer.Option("--app", help="The app that declares the category.")],
-    key: Annotated[
-        str, typer.Option("--key", metavar="COLUMNS", help="The columns of the key, such as carrier or carrier,origin.")
-    ],
-    value: Annotated[
-        str, typer.Option("--value", metavar="COLUMNS", help="The columns of the value; several are a JSON object.")
-    ],
-    lifetime: Annotated[
-        str | None,
+    *,
+    table: TableOptions,
+    endpoint: EndpointOptions,
+    tls: TlsOptions,
+    port: Annotated[int, typer.Option("--port", help="The port; 0 for a free one.", min=0, max=65_535)] = FIRST_PORT,
+    http: Annotated[
+        int | None,
         typer.Option(
-            help="How long after its event time a pair is served, such as 7d. The default is forever.",
+            "--http",
+            metavar="PORT",
+            help="Also answer HTTP requests, at this port.",
+            min=0,
+            max=65_535,
             show_default=False,
         ),
     ] = None,
-    host: Annotated[
-        str, typer.Option(help="The address to listen on. An address that other machines can reach requires a token.")
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="The port; 0 for a free one.", min=0, max=65_535)] = DEFAULT_PORT,
-    token: Annotated[
-        str | None,
-        typer.Option(
-            envvar="PENSTOCK_LASER_TOKEN",
-            help="The password of AUTH. Set it with the environment variable: other users can read command lines.",
-            show_default=False,
-        ),
-    ] = None,
-    connections: Annotated[int, typer.Option(help="The most connections at a time.", min=1)] = 1_000,
     health: Annotated[
         str | None,
         typer.Option(
@@ -85,6 +78,7 @@ def serve(
             show_default=False,
         ),
     ] = None,
+    number: ServerNumber = None,
     backup: Backup = None,
     webhdfs: WebHdfs = None,
     backup_every: BackupEvery = 60.0,
@@ -92,31 +86,25 @@ def serve(
     kafka: Kafka = None,
     folder: Folder = DEFAULT_FOLDER,
 ) -> None:
-    """Serve a table of a category's latest values to Redis clients, until Ctrl-C.
+    """Serve a table of a category's latest values to Redis clients, until Ctrl-C. `penstock laser deploy` keeps it running.
 
     Its processor is called laser.NAME: `penstock status` shows its lag. It answers from saved checkpoints, once it has read all events
     that existed at its start.
 
-    Example: penstock laser serve rankings --app examples/flights/app.py --category rankings --key carrier --value top --lifetime 7d
+    Example: penstock laser serve rankings --app examples/flights/app.py --key carrier --value top --lifetime 7d
     """
-    _expect_protected(host, token)
+    endpoint.expect_protected()
+    address = None if health is None else Address.parse(health)
+    where = _Endpoint(endpoint.host, port, http, endpoint.token, endpoint.connections, tls.certificate(), address)
+    daily = table.daily(name, webhdfs)
+    if daily is not None:
+        _serve_days(daily, folder / "state", where, number)
+        return
     bus = connect(kafka, folder)
-    table = LaserTable(
-        name,
-        _declared(app_file, category),
-        _columns(key),
-        _columns(value),
-        None if lifetime is None else parse_span(lifetime),
-    )
+    declared, _ = table.table(name, folder)
     backups = open_file_store(backup, webhdfs) if backup else None
     environment = Environment(folder / "state", backups, timedelta(seconds=backup_every))
-    _serve(
-        table,
-        bus,
-        environment,
-        _Endpoint(host, port, token, connections, None if health is None else Address.parse(health)),
-        BrokerWait(fail_fast=fail_fast),
-    )
+    _serve(declared, bus, environment, where, BrokerWait(fail_fast=fail_fast), number)
 
 
 @dataclass(frozen=True)
@@ -125,68 +113,111 @@ class _Endpoint:
 
     host: str
     port: int
+    http_port: int | None
     token: str | None = field(repr=False)
     connections: int
+    certificate: Certificate | None
     health: Address | None
 
 
-def _serve(table: LaserTable, bus: KafkaBus, environment: Environment, endpoint: _Endpoint, wait: BrokerWait) -> None:
-    try:
-        # Only this command needs the parser, which is an extra.
-        from ..laser.commands import Cursors, LaserServices  # noqa: PLC0415
-        from ..laser.server import Limits, serving  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        raise LaserRefused(
-            f"Laser needs the package {error.name}, which is not installed. Nothing was started. Install it with `pip install 'penstock[redis]'`."
-        ) from error
-    monitor = LoopMonitor()
+def _serve(
+    table: LaserTable,
+    bus: KafkaBus,
+    environment: Environment,
+    endpoint: _Endpoint,
+    wait: BrokerWait,
+    number: int | None,
+) -> None:
+    monitor, handed_over = LoopMonitor(), Event()
     with (
         exit_within(STOP_WITHIN_S, NOT_SAVED_EFFECT),
-        listening_at(endpoint.host, endpoint.port, "Laser") as listener,
         serve_health(endpoint.health, monitor),
         ending(wait(lambda: prepare(table.processor(), bus))) as processor,
-        assemble_worker(processor, bus, environment, call_bus=wait) as worker,
-        stop_on_signals(worker.stop, {signal.SIGUSR1: lambda: worker.stop(keep_place=True)}),
+        # A process with this number has ended then, and with it its server: the addresses are free.
+        assemble_worker(processor, bus, environment, number=number, call_bus=wait) as worker,
+        stop_on_signals(worker.stop, pauses(worker, handed_over)),
         stalls_logged(monitor),
     ):
         pairs = wait(lambda: ServedPairs(table, bus))
-        token = None if endpoint.token is None else endpoint.token.encode()
-        services = LaserServices(table.name, pairs, token, Cursors())
         tune_gc()
 
         def publish(worker: Worker) -> bool:
-            monitor.record_turn(worker)
             pairs.publish(worker)
+            monitor.record_turn(worker, is_serving=pairs.is_complete)
             return False
 
-        with serving(services, listener, Limits(endpoint.connections)):
-            host, port = listener.getsockname()[:2]
-            note(f"Laser table {table.name} is at redis://{host}:{port} (Ctrl-C ends it)")
+        with _answering(table.name, pairs, endpoint):
             worker.run(publish)
     note(f"{table.name}: {worker.metrics}")
+    if handed_over.is_set():
+        raise typer.Exit(HANDED_OVER)
 
 
-def _expect_protected(host: str, token: str | None) -> None:
-    if token is None and not is_loopback(host):
+def _serve_days(table: DailyTable, state: Path, endpoint: _Endpoint, number: int | None) -> None:
+    """Serve the newest complete day of a warehouse table, until a signal."""
+    from ..laser.daily_pairs import DailyPairs  # noqa: PLC0415 - imports Arrow
+
+    name, stopped, handed_over = f"laser.{table.name}", Event(), Event()
+    pairs = DailyPairs(table, state / name / "days")
+
+    def hand_over() -> None:
+        handed_over.set()
+        stopped.set()
+
+    with (
+        serve_health(endpoint.health, ServerHealth(lambda: pairs.is_complete)),
+        # A process with this number has ended then: the addresses and the databases are free.
+        nullcontext() if number is None else worker_identity(state, name, number),
+        closing(pairs),
+        stop_on_signals(stopped.set, {HAND_OVER: hand_over, signal.SIGUSR1: stopped.set}),
+    ):
+        pairs.start()
+        with _answering(table.name, pairs, endpoint):
+            stopped.wait()
+    if handed_over.is_set():
+        raise typer.Exit(HANDED_OVER)
+
+
+@contextmanager
+def _answering(name: str, pairs: Pairs, endpoint: _Endpoint) -> Iterator[None]:
+    """Answer clients during the block."""
+    token = None if endpoint.token is None else endpoint.token.encode()
+    services = LaserServices(name, pairs, token, Cursors())
+    tls = None if endpoint.certificate is None else endpoint.certificate.context()
+    allow_open_files()
+    with (
+        listening_at(endpoint.host, endpoint.port, "Laser") as listener,
+        _answering_http(name, pairs, endpoint),
+        serving(services, listener, Limits(endpoint.connections), tls),
+    ):
+        host, port = listener.getsockname()[:2]
+        note(f"Laser table {name} is at {'redis' if tls is None else 'rediss'}://{host}:{port} (Ctrl-C ends it)")
+        yield
+
+
+@contextmanager
+def _answering_http(name: str, pairs: Pairs, endpoint: _Endpoint) -> Iterator[None]:
+    """Answer HTTP requests during the block, if they are asked for."""
+    if endpoint.http_port is None:
+        yield
+        return
+    try:
+        from ..laser.http_api import LaserApi  # noqa: PLC0415 - only for this option, and an extra
+        from ..serving.access import Access  # noqa: PLC0415
+        from ..serving.serving import http_server  # noqa: PLC0415
+    except ModuleNotFoundError as error:
         raise LaserRefused(
-            f"Other machines may reach {host}, and Laser serves the content of events. Nothing was started. Set a token in the environment "
-            'variable PENSTOCK_LASER_TOKEN (generate one with `python -c "import secrets; print(secrets.token_urlsafe())"`), or omit --host.'
-        )
-    if token is not None and len(token) < MIN_TOKEN_LENGTH:
-        raise LaserRefused(
-            f"The token has {len(token)} characters, so it could be guessed. Nothing was started. Set a token of at least {MIN_TOKEN_LENGTH} characters."
-        )
-
-
-def _declared(app_file: str, name: str) -> AnyCategory:
-    declared = {category.name: category for category in AppName.parse(app_file).load().categories()}
-    if name not in declared:
-        raise typer.BadParameter(f"{app_file} declares no category {name!r}; it has {', '.join(declared)}.")
-    expect_main_cluster(
-        [declared[name]], "served", "Serve it where --kafka is its cluster, with a declaration without `cluster`."
-    )
-    return declared[name]
-
-
-def _columns(text: str) -> tuple[str, ...]:
-    return tuple(column.strip() for column in text.split(","))
+            f"--http needs the package {error.name}, which is not installed. Nothing was served. Install it with `pip install 'penstock[serve]'`."
+        ) from error
+    application = LaserApi(pairs, Access(endpoint.token))
+    server = http_server(application, endpoint.certificate)
+    with listening_at(endpoint.host, endpoint.http_port, "Laser") as listener:
+        thread = Thread(target=server.run, args=([listener],), name="laser-http")
+        thread.start()
+        try:
+            host, port = listener.getsockname()[:2]
+            note(f"Laser table {name} is at {'http' if endpoint.certificate is None else 'https'}://{host}:{port}")
+            yield
+        finally:
+            server.should_exit = True
+            thread.join()

@@ -13,17 +13,20 @@ from ...processors.apps.apps import AppName
 from ...processors.declare.categories import AnyCategory
 from ...processors.declare.processor import Processor
 from ...processors.errors import PenstockError
+from ...state.backups.retention import Retention
 from ...state.files.file_store import FileStore, open_file_store
 from ...transport.bus import Bus
 from ...transport.clusters import Clusters, placement_of
 from ...transport.errors import BusError, SettingsRefused
 from ...transport.kafka import KafkaBus, KafkaSettings
-from ..config.clusters import connect_cluster
+from ..config import clusters
 from ..config.kafka_settings import kafka_settings, with_place
 from ..config.toml_file import TomlFile
 from ..dev_services import LocalServices
+from ..listening import Certificate
 from .option_groups import OptionGroup
 from .root import configuration_of
+from .times import parse_span
 
 
 def _setting(name: str, metavar: str | None, text: str, **options: Any) -> Any:
@@ -49,6 +52,11 @@ class KafkaCluster:
     file: TomlFile = field(default_factory=TomlFile)
 
 
+def _cluster_at(address: object) -> KafkaCluster:
+    """Return the cluster at an address, which is a number where a configuration says so by mistake."""
+    return KafkaCluster(str(address))
+
+
 def _with_settings(context: typer.Context, cluster: str | KafkaCluster | None) -> KafkaCluster:
     bootstrap = cluster.bootstrap if isinstance(cluster, KafkaCluster) else cluster
     return KafkaCluster(bootstrap, configuration_of(context).file)
@@ -61,7 +69,7 @@ Kafka = Annotated[
         "HOST:PORT",
         "The Kafka cluster; the default is the local one of `penstock dev up`. Set SASL, TLS and other settings of librdkafka with "
         "kafka-settings in the configuration.",
-        parser=KafkaCluster,
+        parser=_cluster_at,
         callback=_with_settings,
     ),
 ]
@@ -70,7 +78,7 @@ Cluster = Annotated[
     typer.Option(
         "--cluster",
         metavar="NAME",
-        help="Another cluster than --kafka: the one of [clusters.NAME] in the configuration.",
+        help="Another cluster than --kafka: the one of \\[clusters.NAME] in the configuration.",
         show_default=False,
     ),
 ]
@@ -90,6 +98,14 @@ WebHdfs = Annotated[
 BackupEvery = Annotated[
     float, _setting("backup-every", "SECONDS", "The interval between backups of a shard.", min=1, show_default=True)
 ]
+BackupHistory = Annotated[
+    str | None,
+    _setting(
+        "backup-history",
+        "SPAN",
+        "How far back to keep the first backup of each hour (for a day at most) and of each day, beside the newest three: 24h, 30d.",
+    ),
+]
 Backup = Annotated[str | None, _setting("backup", "LOCATION", "The backup store: a folder or hdfs://HOST:PORT/PATH.")]
 Store = Annotated[
     str | None,
@@ -97,6 +113,63 @@ Store = Annotated[
         "store",
         "URL",
         "The store for remote state: postgresql://… or redis://… . Set a URL with a password in the configuration or the variable.",
+    ),
+]
+ProtectedHost = Annotated[
+    str,
+    typer.Option("--host", help="The address to listen on. An address that other machines can reach requires a token."),
+]
+
+
+@dataclass(frozen=True)
+class TlsOptions(OptionGroup):
+    """The certificate of a server."""
+
+    tls_cert: Annotated[
+        Path | None,
+        typer.Option("--tls-cert", help="Answer over TLS only, with this certificate (PEM).", show_default=False),
+    ] = None
+    tls_key: Annotated[
+        Path | None, typer.Option("--tls-key", help="The private key of the certificate (PEM).", show_default=False)
+    ] = None
+
+    def certificate(self) -> Certificate | None:
+        """Return the certificate; None for a server without TLS.
+
+        Raises:
+            AddressUnavailable: the files cannot be read, or do not match.
+        """
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise typer.BadParameter("--tls-cert and --tls-key need each other. Pass both files.")
+        if self.tls_cert is None or self.tls_key is None:
+            return None
+        certificate = Certificate(self.tls_cert.absolute(), self.tls_key.absolute())
+        certificate.context()
+        return certificate
+
+    def words(self) -> dict[str, Path]:
+        """Return the options for the command line of a deployed server."""
+        certificate = self.certificate()
+        return {} if certificate is None else {"--tls-cert": certificate.file, "--tls-key": certificate.key}
+
+
+ServerNumber = Annotated[
+    int | None,
+    typer.Option(
+        "--number",
+        min=0,
+        help="For supervisors: the server's number. A process with this number hands over.",
+        show_default=False,
+    ),
+]
+StateCacheMib = Annotated[
+    int | None,
+    _setting(
+        "state-cache",
+        "MIB",
+        "The memory of a worker for decoded states, estimated. More saves CPU when a key returns. The default is a thirty-second of the machine's or "
+        "container's memory, from 32 to 256 MiB.",
+        min=1,
     ),
 ]
 Traces = Annotated[
@@ -187,6 +260,11 @@ class BackupLocation(OptionGroup):
         return f"penstock run {target}" + (f" --backup {self.backup}" if self.backup else "")
 
 
+def retention_of(history: str | None) -> Retention:
+    """Return which backups are kept with an option `--backup-history`."""
+    return Retention() if history is None else Retention(history=parse_span(history))
+
+
 def only_processor(target: str) -> type[Processor]:
     """Return the only processor that a target names.
 
@@ -224,6 +302,21 @@ def connect(kafka: KafkaCluster | None, folder: Path) -> KafkaBus:
     return bus
 
 
+def _connect_cluster(file: TomlFile, name: str, user: str) -> KafkaBus:
+    """Return the bus of a cluster; see `clusters.address_of`.
+
+    Raises:
+        ConfigRefused: as in `clusters.address_of`, or the client refuses a setting.
+    """
+    address, table = clusters.address_of(file, name, user), clusters.settings_keys(name)
+    try:
+        bus = KafkaBus(KafkaSettings(address, kafka_settings(file, table)))
+        bus.catalog  # noqa: B018 - opens the client here, so that an error contains the place of the setting
+    except SettingsRefused as error:
+        raise with_place(file, error, table) from error
+    return bus
+
+
 def connect_to(cluster: str | None, kafka: KafkaCluster | None, folder: Path) -> KafkaBus:
     """Return the bus of a cluster by its name in the configuration; without a name, the one of `connect`.
 
@@ -232,7 +325,7 @@ def connect_to(cluster: str | None, kafka: KafkaCluster | None, folder: Path) ->
     """
     if cluster is None:
         return connect(kafka, folder)
-    return connect_cluster((kafka or KafkaCluster()).file, cluster, "--cluster names")
+    return _connect_cluster((kafka or KafkaCluster()).file, cluster, "--cluster names")
 
 
 def with_clusters(home: KafkaBus, kafka: KafkaCluster | None, categories: Iterable[AnyCategory]) -> Bus:
@@ -245,7 +338,7 @@ def with_clusters(home: KafkaBus, kafka: KafkaCluster | None, categories: Iterab
     if not placement:
         return home
     first_of = {cluster: category for category, cluster in reversed(placement.items())}
-    others = {name: connect_cluster(file, name, f"Category {first_of[name]} is on") for name in sorted(first_of)}
+    others = {name: _connect_cluster(file, name, f"Category {first_of[name]} is on") for name in sorted(first_of)}
     return Clusters(home, others, placement)
 
 

@@ -14,11 +14,14 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from ..logs.setup import logs_json
+from ..humanize import printable
+from ..logs.setup import logs_json, reopen_standard_streams
 
 _LOG = logging.getLogger("penstock.command")
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
+_UNWRAPPED = 100_000
+"""The width of tables that a program reads: wide enough for one line per row."""
 _COUNT = re.compile(r"(\d+) of (\d+)$")
 
 
@@ -27,6 +30,7 @@ def print_error(text: str, stack: str = "") -> None:
     if logs_json():
         _LOG.error("%s", text, extra={"stack": stack} if stack else None)
         return
+    reopen_standard_streams()
     if stack:
         err.out(printable(stack).rstrip(), highlight=False)
     err.print(f"[bold red]Error:[/] {escape(text)}", soft_wrap=not err.is_terminal)
@@ -37,17 +41,21 @@ def note(text: str) -> None:
     if logs_json():
         _LOG.info("%s", text)
         return
+    reopen_standard_streams()
     err.print(escape(text), soft_wrap=True)
 
 
 def print_json(value: Any) -> None:
     """Print one JSON value on one line."""
+    reopen_standard_streams()
     out.out(json.dumps(value, default=str), highlight=False)
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Print a table."""
-    out.print(table_of(columns, rows))
+    # A program such as grep reads lines.
+    console = out if out.is_terminal else Console(file=out.file, width=_UNWRAPPED, highlight=False)
+    console.print(table_of(columns, rows))
 
 
 def table_of(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
@@ -66,14 +74,6 @@ def print_facts(values: Mapping[str, object]) -> None:
     width = max(map(len, values))
     for name, value in values.items():
         out.print(f"[bold]{name:<{width}}[/]  {escape(str(value))}", soft_wrap=True)
-
-
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-
-
-def printable(text: str) -> str:
-    """Return text with control characters escaped, except tabs and line ends: a message could otherwise change the terminal."""
-    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from ...processors.errors import AppFileError
 from ...processors.monoids.equality import to_json_value
 from ...processors.shard.checkpoints import is_remote
 from ...processors.time.windows import Window
+from ...processors.wording import counted
 from ...state.remote import RemoteResults, read_results
 from ...transport.bus import Bus
 from ..serving.client import DEFAULT_URL
@@ -205,7 +206,7 @@ def aggregator_with_results(target: str) -> type[Aggregator]:
 
     processors = AppName.parse(target).load().processors
     if len(processors) != 1:
-        raise AppFileError(f"{target} has {len(processors)} processors. Name one, as APP.py:PROCESSOR.")
+        raise AppFileError(f"{target} has {counted(len(processors), 'processor')}. Name one, as APP.py:PROCESSOR.")
     expect_main_cluster(
         processors[0].outputs(),
         "queried",

@@ -14,6 +14,7 @@ import msgspec
 import typer
 
 from ...processors.time.windows import Window
+from ...processors.wording import counted
 from ..humanize import UNKNOWN, human_duration
 from ..serving.access import read_token
 from ..serving.answers import AsOf, ProcessorInfo, Row, Rows
@@ -131,7 +132,7 @@ def _print_keys(keys: Sequence[str], limit: int, *, json: bool) -> None:
         return
     print_table(["key"], [[key] for key in keys[:limit]])
     if len(keys) > limit:
-        note(f"Only the first {limit:,} keys are shown. Increase --limit, or name a key.")
+        note(f"There are more than {counted(limit, 'key')}. Increase --limit, or name a key.")
 
 
 def _print_rows(rows: Rows, *, json: bool) -> None:
@@ -189,4 +190,4 @@ def _lag(as_of: AsOf) -> str:
     if as_of.lag_events == 0:
         return "no lag"
     age = "" if as_of.lag_s is None else f" ({human_duration(as_of.lag_s)})"
-    return f"{as_of.lag_events:,} events behind{age}"
+    return f"{counted(as_of.lag_events, 'event')} behind{age}"

@@ -47,7 +47,7 @@ def replay(
     processor, bus = only_processor(target), connection.open()
     is_open_ended = outputs.against is None or events.since.isdecimal()
     run = ReplayRun(
-        AppName(AppName.parse(target).path, processor.__name__),
+        AppName.parse(target).of(processor),
         processor,
         # A comparison needs an end, because two open-ended replays would end at different events.
         events.select(processor, backups, default_until=None if is_open_ended else "now"),

@@ -11,6 +11,7 @@ from json import dumps
 from ...backfill.compare.comparer import RecordPair, Sides
 from ...backfill.compare.summary import Comparison
 from ...processors.declare.processor import Processor
+from ...processors.wording import counted
 from ..replay.outputs import Output, as_record, line_of
 from ..replay.shard_replay import ReplayCounts
 from .output import note, out, print_json, print_table
@@ -51,7 +52,7 @@ class OutputPrinter:
     def close(self) -> None:
         """Print the number of omitted outputs."""
         if self._limit is not None and self._count > self._limit:
-            note(f"… and {self._count - self._limit:,} more outputs.")
+            note(f"… and {counted(self._count - self._limit, 'more output')}.")
 
 
 def show_summary(processor: type[Processor], counts: ReplayCounts, duration_s: float, *, json: bool) -> None:
@@ -88,10 +89,12 @@ def show_differences(
         for pair in islice(comparison.examples, EXAMPLES if limit is None else limit):
             _show_pair(comparison.category, pair, sides)
     if open_windows:
-        note(f"{open_windows:,} windows received events after the range and are not compared.")
+        note(f"{counted(open_windows, 'window')} received events after the range. They were not compared.")
     for comparison in found:
         if comparison.within_error:
-            note(f"{comparison.category}: {comparison.within_error:,} different records are within the stated error.")
+            note(
+                f"{comparison.category}: {counted(comparison.within_error, 'different record')} within the stated error."
+            )
     agree = all(comparison.agrees for comparison in found)
     note(f"The replay and {against} {'agree' if agree else 'differ'}.")
 
@@ -104,7 +107,7 @@ def _show_fields_and_keys(comparison: Comparison) -> None:
     if keys:
         print_table([f"key of {comparison.category}", "differ"], list(islice(keys.items(), KEYS)))
         if len(keys) > KEYS:
-            note(f"… and {len(keys) - KEYS:,} more keys.")
+            note(f"… and {counted(len(keys) - KEYS, 'more key')}.")
 
 
 def _show_pair(category: str, pair: RecordPair, sides: Sides) -> None:

@@ -13,6 +13,7 @@ from ...processors.apps.apps import AppName
 from ...processors.declare.processor import Processor
 from ...processors.lifecycle import ending
 from ...processors.shard.source_events import SourceEvents
+from ...processors.wording import counted
 from ...transport.bus import Bus
 from ...transport.kafka import KafkaBus
 from ..replay.debugger import Debugger, only
@@ -148,7 +149,7 @@ class ReplayRun:
 
     def _write_test(self, path: Path, events: Gathered) -> None:
         count = write_test(path, self.app.path, self.processor, events, self.selection.description)
-        note(f"{path} is a test with {count:,} events. Run it with pytest.")
+        note(f"{path} is a test with {counted(count, 'event')}. Run it with pytest.")
 
     def _differs(self, against: str, other_outputs: list[OutputRecord] | None, collector: OutputCollector) -> bool:
         """Compare the outputs, show the differences, and return whether there are any."""

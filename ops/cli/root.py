@@ -22,7 +22,6 @@ from ..config import environment
 from ..config.configuration import Commands, Configuration, Option
 from ..config.errors import ConfigRefused
 from ..config.toml_file import Keys, TomlFile
-from .sections import SECTIONS
 
 DEFAULT_FILE = Path("penstock.toml")
 CONFIG_VARIABLE = "PENSTOCK_CONFIG"
@@ -48,13 +47,20 @@ class Root(TyperGroup):
         root_options, rest = split_root_options(args)
         if not ctx.resilient_parsing and rest and HELP_OPTIONS.isdisjoint(rest):
             file = _file(root_options)
-            # Only a file that has settings needs the options of all commands.
-            ctx.obj = configuration = Configuration(file, commands_of(self) if file.values else {}, SECTIONS)
+            ctx.obj = configuration = self._configuration(file)
             configuration.check()
             environment.set_missing_variables(configuration.file)
             ctx.default_map = self._defaults(configuration)
         with _locating_errors(ctx):
             return super().parse_args(ctx, [*root_options, *rest])
+
+    def _configuration(self, file: TomlFile) -> Configuration:
+        """Return the configuration of a file. Only one with settings needs the options of all commands, and their imports."""
+        if not file.values:
+            return Configuration(file, {})
+        from .sections import SECTIONS  # noqa: PLC0415 - as above
+
+        return Configuration(file, commands_of(self), SECTIONS)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
@@ -105,14 +111,17 @@ def split_root_options(arguments: list[str]) -> tuple[list[str], list[str]]:
         if argument == "--":
             rest += [argument, *remaining]
         elif argument in ROOT_OPTIONS:
-            root_options += [argument, *_next_value(remaining)]
+            root_options += [argument, _next_value(argument, remaining)]
         else:
             (root_options if argument.startswith(tuple(f"{name}=" for name in ROOT_OPTIONS)) else rest).append(argument)
     return root_options, rest
 
 
-def _next_value(arguments: Iterator[str]) -> list[str]:
-    return [value for value in (next(arguments, None),) if value is not None]
+def _next_value(option: str, arguments: Iterator[str]) -> str:
+    value = next(arguments, None)
+    if value is None:
+        raise typer.BadParameter(f"The option {option} needs a value.")
+    return value
 
 
 def _file(options: list[str]) -> TomlFile:

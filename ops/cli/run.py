@@ -6,7 +6,7 @@ import os
 import signal
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from threading import Event
 from typing import Annotated
@@ -15,36 +15,50 @@ import typer
 from rich.progress import Progress, TaskID
 
 from ...processors.apps.apps import App, AppName
+from ...processors.apps.loops import Loop
 from ...processors.declare.dead_letters import dead_letters_of
 from ...processors.declare.processor import Processor
 from ...processors.declare.stores import RemoteStore
 from ...processors.lifecycle import ending
+from ...processors.wording import counted
 from ...state.backups.backup_age import BackupAges
 from ...state.files.file_store import open_file_store
 from ...transport.bus import Bus
 from ...transport.errors import BusUnreachable
-from ..humanize import counted, human_duration
-from ..worker.app_processes import HANDED_OVER, end_with_parent, levels_of, penstock_command, run_together
+from ...transport.messages import Bucket
+from ..humanize import human_duration
+from ..worker.app_processes import (
+    HANDED_OVER,
+    NodeCommand,
+    end_with_parent,
+    levels_of,
+    penstock_command,
+    run_together,
+)
 from ..worker.assembly import Environment, assemble_worker, backups_of, tune_gc
 from ..worker.health import Address, LoopMonitor, serve_health
 from ..worker.identity import HAND_OVER
 from ..worker.last_backup import LastBackup
-from ..worker.preflight import ends_of, prepare
+from ..worker.preflight import Targets, ends_of, prepare
 from ..worker.stall_watch import stalls_logged
-from ..worker.until_end import UntilEnd
+from ..worker.until_end import LoopEnd, UntilEnd
 from ..worker.worker import Worker
-from .category import create_missing
+from .app_categories import create_missing
+from .hard_exits import hard_exits_reported
 from .options import (
     DEFAULT_FOLDER,
     AsJson,
     Backup,
     BackupEvery,
+    BackupHistory,
     Folder,
     Kafka,
+    StateCacheMib,
     Store,
     Traces,
     WebHdfs,
     connect,
+    retention_of,
     with_clusters,
 )
 from .output import note, print_error, print_json, progress
@@ -72,6 +86,7 @@ class StopOptions:
         fail_fast: fail if no broker answers at the start.
         stop_within_s: the time to end after a signal.
         number: the worker's number under its supervisor; None without one.
+        limits: stop at these offsets of some inputs, and at the current end of the others; empty for no limits.
     """
 
     until_end: bool
@@ -80,6 +95,12 @@ class StopOptions:
     fail_fast: bool = False
     stop_within_s: float = STOP_WITHIN_S
     number: int | None = None
+    limits: Targets = field(default_factory=dict)
+
+    @property
+    def ends(self) -> bool:
+        """Whether the run stops by itself."""
+        return self.until_end or bool(self.limits)
 
     def words(self) -> list[str]:
         """Return the options as words of a command line."""
@@ -98,6 +119,15 @@ def run(
         str, typer.Argument(metavar="APP[:PROCESSOR]", help="An app, as a file or module, or one processor in it.")
     ],
     until_end: Annotated[bool, typer.Option("--until-end", help="Stop at the current end of the inputs.")] = False,
+    until: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--until",
+            metavar="CATEGORY/BUCKET=OFFSET",
+            help="One processor: stop exactly at this offset of an input, and at the current end of other buckets. May be repeated.",
+            show_default=False,
+        ),
+    ] = None,
     keep_place: Annotated[
         bool,
         typer.Option(
@@ -123,6 +153,8 @@ def run(
     backup: Backup = None,
     webhdfs: WebHdfs = None,
     backup_every: BackupEvery = 60.0,
+    state_cache: StateCacheMib = None,
+    backup_history: BackupHistory = None,
     store: Store = None,
     health: Annotated[
         str | None,
@@ -151,7 +183,7 @@ def run(
     """Run a processor, or each processor of an app in its own process.
 
     Run the same command several times, on any machine, to share the work: workers of one processor divide its buckets.
-    SIGTERM and Ctrl-C stop it after a last checkpoint; SIGUSR1 stops it as with --keep-place. Without a broker, it waits. If the
+    SIGTERM, SIGHUP and Ctrl-C stop it after a last checkpoint; SIGUSR1 stops it as with --keep-place. Without a broker, it waits. If the
     checkpoint cannot be saved, it ends after --stop-within with exit code 75.
 
     Example: penstock run examples/flights/app.py:Scorer --until-end
@@ -162,12 +194,22 @@ def run(
     expect_traces_installed(traces=traces)
     home = connect(kafka, folder)
     bus = with_clusters(home, kafka, app.categories())
-    stop_options = StopOptions(until_end, keep_place, from_earliest, fail_fast, stop_within, number)
+    limits = dict(_limit(text, app) for text in until or ())
+    if limits and app.loops:
+        raise typer.BadParameter("--until cannot stop a loop, because its messages circulate. Use --until-end.")
+    stop_options = StopOptions(until_end, keep_place, from_earliest, fail_fast, stop_within, number, limits)
     if create:
         BrokerWait(fail_fast=fail_fast)(lambda: create_missing(bus, name))
     if len(app.processors) == 1:
         backup_store = open_file_store(backup, webhdfs) if backup else None
-        environment = Environment(folder / "state", backup_store, timedelta(seconds=backup_every), store)
+        environment = Environment(
+            folder / "state",
+            backup_store,
+            timedelta(seconds=backup_every),
+            store,
+            None if state_cache is None else state_cache * 2**20,
+            retention_of(backup_history),
+        )
         run_one(
             app.processors[0],
             bus,
@@ -177,15 +219,18 @@ def run(
             None if health is None else Address.parse(health),
             json=json,
             traces=traces,
+            loop=app.loop_of(app.processors[0]),
         )
         return
-    for option, value in (("--health", health), ("--number", number)):
+    for option, value in (("--health", health), ("--number", number), ("--until", until or None)):
         if value is not None:
             raise typer.BadParameter(
                 f"{option} needs one processor, and {target} has several. Run one of them, as {target}:NAME."
             )
     options = [*forwarded_options(context), "--kafka", home.settings.bootstrap, "--dir", str(folder)]
     options += [*_option("--backup", backup), *_option("--webhdfs", webhdfs), "--backup-every", str(backup_every)]
+    options += _option("--state-cache", None if state_cache is None else str(state_cache))
+    options += _option("--backup-history", backup_history)
     options += stop_options.words() + ["--traces"] * traces + ["--json"] * json
     if store:
         os.environ["PENSTOCK_STORE"] = (
@@ -206,6 +251,18 @@ def _expect_store_is_used(context: typer.Context, app: App) -> None:
         )
 
 
+def _limit(text: str, app: App) -> tuple[Bucket, int]:
+    """Parse `orders/0=100`."""
+    category, _, rest = text.rpartition("/")
+    number, _, offset = rest.partition("=")
+    inputs = sorted({one.name for processor in app.processors for one in processor.sources()})
+    if category not in inputs or not (number.isdecimal() and offset.isdecimal()):
+        raise typer.BadParameter(
+            f"--until {text} is invalid. Name a bucket of an input and an offset, such as --until {inputs[0]}/0=100."
+        )
+    return Bucket(category, int(number)), int(offset)
+
+
 def _option(option: str, value: str | None) -> list[str]:
     return [] if value is None else [option, value]
 
@@ -220,6 +277,7 @@ def run_one(
     *,
     json: bool,
     traces: bool = False,
+    loop: Loop | None = None,
 ) -> None:
     """Run one processor in this process until it is stopped or at the end of its inputs, and print its metrics."""
     end_with_parent()
@@ -231,6 +289,7 @@ def run_one(
         # Outside of the limit on the end of the worker: whether its events are saved does not depend on the export of its spans.
         event_tracer(processor, traces=traces) as tracer,
         exit_within(stop_options.stop_within_s, NOT_SAVED_EFFECT),
+        hard_exits_reported(processor.__name__, NOT_SAVED_EFFECT),
         serve_health(health, monitor),
         ending(wait(lambda: prepare(processor, bus))) as opened,
         assemble_worker(
@@ -239,16 +298,25 @@ def run_one(
             environment,
             number=stop_options.number,
             from_earliest=stop_options.from_earliest,
+            limits=stop_options.limits,
             backups=backups,
             call_bus=wait,
             tracer=tracer,
+            loop=loop,
         ) as worker,
-        stop_on_signals(worker.stop, _pauses(worker, handed_over)),
+        stop_on_signals(worker.stop, pauses(worker, handed_over)),
         stalls_logged(monitor),
         progress() as bars,
     ):
-        targets = wait(lambda: ends_of(processor.inputs(), bus)) if stop_options.until_end else {}
-        at_end = UntilEnd(targets, processor.name, bus)
+        ends = wait(lambda: ends_of(processor.sources(), bus)) if stop_options.ends else {}
+        targets = ends | stop_options.limits
+        at_end = UntilEnd(
+            targets,
+            processor.name,
+            bus,
+            [category.name for category in processor.retry_categories()],
+            wait(lambda: LoopEnd.of(loop, bus)) if loop is not None and stop_options.until_end else None,
+        )
         tune_gc()
         bar = bars.add_task(processor.__name__, total=None)
 
@@ -265,7 +333,7 @@ def run_one(
                 completed=worker.metrics.events_in,
                 description=f"{processor.__name__}{waiting}{_late_backups(ages)}{_awaited(last_backup)}",
             )
-            return stop_options.until_end and at_end(worker) and (last_backup is None or last_backup())
+            return stop_options.ends and at_end(worker) and (last_backup is None or last_backup())
 
         worker.run(finished, keep_place=stop_options.keep_place)
     _report(processor, worker, ages, json=json)
@@ -275,7 +343,7 @@ def run_one(
         raise typer.Exit(HANDED_OVER)
 
 
-def _pauses(worker: Worker, handed_over: Event) -> dict[signal.Signals, Callable[[], None]]:
+def pauses(worker: Worker, handed_over: Event) -> dict[signal.Signals, Callable[[], None]]:
     """Return what stops a worker with its buckets reserved: for its restart, or for its successor, which waits already."""
 
     def keep_place() -> None:
@@ -291,14 +359,15 @@ def _pauses(worker: Worker, handed_over: Event) -> dict[signal.Signals, Callable
 def _report(processor: type[Processor], worker: Worker, ages: BackupAges, *, json: bool) -> None:
     """Print the metrics of a run; exit with NOT_SAVED if its last checkpoint was not saved."""
     if json:
-        print_json({"processor": processor.name, **asdict(worker.metrics), **_described(ages)})
+        print_json({"processor": processor.name, **worker.metrics.counts(), **_described(ages)})
     else:
         note(f"{processor.__name__}: {worker.metrics}")
     metrics = worker.metrics
     if metrics.events_in and metrics.dead_letters == metrics.events_in:
         print_error(
-            f"{processor.__name__} rejected all {counted(metrics.events_in, 'event')}. They are in {dead_letters_of(processor).name}, with the reasons. "
-            "Check the declared record, codec and key against the messages."
+            f"{processor.__name__} read {counted(metrics.events_in, 'event')} and rejected every one. The reasons are in {dead_letters_of(processor).name}: "
+            f"`penstock dead-letters show {processor.name} --last 1`. "
+            "Correct what they name: the processor, or the declared record, codec or key."
         )
         raise typer.Exit(1)
     if not worker.is_saved:
@@ -328,7 +397,7 @@ def _late_backups(ages: BackupAges) -> str:
     """Return the part of a progress line about late backups; empty if there are none."""
     late = ages.late
     return (
-        f", {len(late)} of {len(ages.by_shard)} shards without a backup for {human_duration(max(late.values()))}"
+        f", {len(late)} of {counted(len(ages.by_shard), 'shard')} without a backup for {human_duration(max(late.values()))}"
         if late
         else ""
     )
@@ -342,8 +411,8 @@ def _described(ages: BackupAges) -> dict[str, float | int | None]:
 
 
 def _run_app(app: App, name: AppName, bus: Bus, options: list[str], *, until_end: bool) -> None:
-    def command(processor: type[Processor]) -> list[str]:
-        return penstock_command("run", f"{name.path}:{processor.__name__}", *options)
+    def command(processor: type[Processor]) -> NodeCommand:
+        return NodeCommand(penstock_command("run", str(name.of(processor)), *options))
 
     stages = levels_of(app) if until_end else [list(app.processors)]
     # After a request to stop, the context ends when the processes have saved their last checkpoints.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from contextlib import closing
 from pathlib import Path
 from typing import Annotated
@@ -10,16 +11,18 @@ import typer
 
 from ...processors.apps.apps import AppName
 from ...processors.errors import PenstockError
+from ...processors.wording import counted
 from ..deploy.deployed_processors import deployed_processors
-from ..humanize import counted
 from ..listening import listening_at
 from ..monitoring.observer import Observer
 from ..monitoring.reports import node_of
 from ..serving.access import Access
 from ..serving.follower import ResultFollower
 from ..serving.freshness import FreshnessReader
+from ..serving.read_counter import ReadCounter
 from ..serving.served import served_processors
-from .options import DEFAULT_FOLDER, Folder, Kafka, connect
+from .option_groups import with_option_groups
+from .options import DEFAULT_FOLDER, Folder, Kafka, TlsOptions, connect
 from .output import note
 from .signals import stop_on_signals
 from .times import parse_span
@@ -31,6 +34,7 @@ class ServerMissing(PenstockError):
     """The web server is not installed: install the extra."""
 
 
+@with_option_groups
 def serve(
     target: Annotated[str, typer.Argument(metavar="APP[:PROCESSOR]", help="An app: a .py or .sql file, or a module.")],
     processors: Annotated[
@@ -53,12 +57,8 @@ def serve(
             show_default=False,
         ),
     ] = None,
-    tls_cert: Annotated[
-        Path | None, typer.Option("--tls-cert", help="Serve HTTPS with this certificate (PEM).", show_default=False)
-    ] = None,
-    tls_key: Annotated[
-        Path | None, typer.Option("--tls-key", help="The private key of the certificate (PEM).", show_default=False)
-    ] = None,
+    *,
+    tls: TlsOptions,
     keep: Annotated[
         str, typer.Option(help="How long a window is kept in memory after its last change, if Kafka keeps it as long.")
     ] = "7d",
@@ -74,18 +74,16 @@ def serve(
     """
     try:
         # Only this command needs the server, which is an extra.
-        from ..serving.serving import Certificate, create_server  # noqa: PLC0415
+        from ..serving.serving import create_server  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise ServerMissing(
             f"The query server needs the package {error.name}, which is not installed. Nothing was started. Install it with `pip install "
             "'penstock[serve]'`."
         ) from error
-    if (tls_cert is None) != (tls_key is None):
-        raise typer.BadParameter("--tls-cert and --tls-key need each other. Pass both files.")
-    certificate = None if tls_cert is None or tls_key is None else Certificate(tls_cert, tls_key)
+    certificate = tls.certificate()
     access = Access.at(host, token_file)
     name = AppName.parse(target)
-    app = AppName(name.path).load()
+    app = name.whole.load()
     served = served_processors(app, [*([] if name.processor is None else [name.processor]), *(processors or ())])
     bus = connect(kafka, folder)
     follower = ResultFollower(served, bus, parse_span(keep))
@@ -95,8 +93,15 @@ def serve(
         bus,
         lambda: Observer.open(bus, nodes, include_others=False, deployed=lambda: deployed_processors(folder)),
     )
-    with listening_at(host, port, "The query server") as listener, closing(follower), closing(freshness):
-        server = create_server(follower, freshness, access, certificate)
+    with (
+        listening_at(host, port, "The query server") as listener,
+        closing(follower),
+        closing(freshness),
+        closing(
+            ReadCounter(bus, f"{socket.gethostname()}:{listener.getsockname()[1]}", list(follower.served))
+        ) as reads,
+    ):
+        server = create_server(follower, freshness, reads, access, certificate)
 
         def stop() -> None:
             server.should_exit = True
@@ -104,6 +109,7 @@ def serve(
         with stop_on_signals(stop):
             follower.start()
             freshness.start()
+            reads.start()
             bound_host, bound_port = listener.getsockname()[:2]
             address = f"[{bound_host}]" if ":" in bound_host else bound_host
             scheme = "http" if certificate is None else "https"

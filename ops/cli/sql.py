@@ -10,10 +10,12 @@ import typer
 from rich.markup import escape
 from rich.padding import Padding
 
+from ...processors.apps.apps import AppName
 from ...processors.sql.errors import SqlText
-from ..humanize import counted
+from ...processors.wording import counted
 from ..sql.example_tests import ExampleResult, examples_of, run_examples
 from ..sql.explanation import explained
+from ..sql.from_query import parsed_query, sql_of
 from ..topic_inference import read_sample
 from ..topic_inference.sql_columns import with_types
 from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, connect
@@ -50,6 +52,27 @@ def infer(
     text = SqlText(file.name, file.read_text(encoding="utf-8"))
     named = named_registry(registry, registry_user, registry_ca)
     out.out(with_types(text, lambda topic: read_sample(bus, topic, sample), named), highlight=False, end="")
+
+
+@app.command()
+def from_query(
+    query: Annotated[
+        str, typer.Argument(help="The address of Scuba's page, in quotes, or the JSON of a query.", show_default=False)
+    ],
+    *,
+    declared: Annotated[
+        str,
+        typer.Option("--app", metavar="APP", help="The app that Scuba serves: a file or a module.", show_default=False),
+    ],
+    name: Annotated[str, typer.Option(help="The name of the table with the results.")] = "explored",
+) -> None:
+    """Print an exploration in Scuba as an app in SQL, which computes the answer from now on, as events arrive.
+
+    Nothing is read from Scuba or Kafka. The time range and the limit of groups of the query are left out.
+
+    Example: penstock sql from-query 'http://localhost:8094/#table=views&by=page&f=p95&of=ms&every=1m' --app shop.py > slow_pages.sql
+    """
+    out.out(sql_of(parsed_query(query), AppName.parse(declared).load(), name, query), highlight=False, end="")
 
 
 @app.command()

@@ -14,7 +14,7 @@ import typer
 
 from ...backfill.warehouse.warehouse import open_warehouse
 from ...processors.errors import PenstockError
-from ..humanize import counted
+from ...processors.wording import counted
 from ..sql.trial import QueryTrial, TrialResult, TriedTable
 from ..sql.warehouse_trial import WarehouseTrial
 from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, Warehouse, connect, warehouse_location

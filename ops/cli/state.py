@@ -38,6 +38,7 @@ from ..humanize import human_duration
 from .options import DEFAULT_FOLDER, AsJson, Backup, Folder, WebHdfs, only_processor
 from .output import err, note, print_error, print_facts, print_json, print_table
 from .state_migrate import migrate
+from .state_past import diff, get
 from .times import format_time, format_window
 
 app = typer.Typer(help="Show, verify, restore and migrate states and their backups.", no_args_is_help=True)
@@ -332,4 +333,6 @@ def _show(name: ShardName, inspected: Inspection | None, *, json: bool) -> None:
         )
 
 
+app.command("get")(get)
+app.command("diff")(diff)
 app.command("migrate")(migrate)

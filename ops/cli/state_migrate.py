@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from ...processors.declare.processor import Processor
+from ...processors.wording import counted
 from ...transport.tables.maintenance_protocol import require_idle
 from ..maintenance.environment import MaintenanceEnvironment
 from ..maintenance.migration import perform_migration
@@ -126,22 +127,24 @@ def _effects(plan: MigrationPlan) -> Iterator[str]:
     caught_up = sum(shard.plan.caught_up for shard in plan.shards)
     if caught_up:
         yield (
-            f"The states are about {caught_up:,} events behind their group. Workers read these again to update the state, with the new code. If "
+            f"The states are about {counted(caught_up, 'event')} behind their group. Workers read these again to update the state, with the new code. If "
             "another machine has newer states, run this command there (--dir), or back them up first."
         )
     repeated = sum(shard.plan.repeated for shard in plan.shards)
     if repeated:
-        yield f"The states are about {repeated:,} events behind their group. Workers process these again, with outputs."
+        yield f"The states are about {counted(repeated, 'event')} behind their group. Workers process these again, with outputs."
     missing = sum(shard.plan.missing for shard in plan.shards)
     if missing:
-        yield f"About {missing:,} events before the group's position will be missing from the at-most-once state."
+        yield f"About {counted(missing, 'event')} before the group's position will be missing from the at-most-once state."
 
 
 def _result(plan: MigrationPlan, counts: ConversionCounts, run_command: str, *, is_done: bool) -> str:
     dropped = f" ({counts.dropped:,} of them dropped)" if counts.dropped else ""
     if not is_done:
-        return f"The function fits {counts.keys:,} keys{dropped}. Nothing was changed."
-    converted = f"{counts.keys:,} keys{dropped}" if counts.keys or not plan.is_continued else "converted before"
+        return f"The function fits {counted(counts.keys, 'key')}{dropped}. Nothing was changed."
+    converted = (
+        f"{counted(counts.keys, 'key')}{dropped}" if counts.keys or not plan.is_continued else "converted before"
+    )
     return (
         f"The states of {plan.processor.name} are now {plan.processor.state_shape()}: {converted}. Deploy the processor again, or run it: "
         f"{run_command}"

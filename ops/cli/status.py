@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ...processors.apps.apps import AppName
+from ...processors.wording import counted
 from ...transport.bus import Bus
 from ..deploy.deployed_processors import deployed_processors
 from ..humanize import UNKNOWN, human_duration, human_duration_or_unknown
@@ -25,6 +26,7 @@ from ..monitoring.finding import Finding, Severity
 from ..monitoring.graph import GraphFormat, draw_graph
 from ..monitoring.observer import Observer
 from ..monitoring.reports import node_of
+from ..monitoring.servers import ServerStatus
 from ..monitoring.status import ClusterStatus, ProcessorStatus, ShardStatus, WorkerStatus
 from ..monitoring.status_json import status_to_json
 from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, KafkaCluster, connect
@@ -100,7 +102,7 @@ def _clusters(observer: Observer, every_s: float) -> Iterator[ClusterStatus]:
 def _show(cluster: ClusterStatus, *, buckets: bool, workers: bool, json: bool) -> None:
     if json:
         print_json(status_to_json(cluster))
-    elif not cluster.processors:
+    elif not cluster.processors and not cluster.servers:
         note("No processor has reported within the last hour. `penstock status APP` shows an app's processors anyway.")
     else:
         out.print(_layout(cluster, buckets=buckets, workers=workers))
@@ -108,6 +110,8 @@ def _show(cluster: ClusterStatus, *, buckets: bool, workers: bool, json: bool) -
 
 def _layout(cluster: ClusterStatus, *, buckets: bool, workers: bool) -> RenderableType:
     parts: list[RenderableType] = [_findings(cluster.findings), _processors(cluster.processors)]
+    if cluster.servers:
+        parts += ["", _servers(cluster.servers)]
     if workers:
         parts += ["", _workers(cluster.processors)]
     if buckets:
@@ -145,6 +149,8 @@ def _processor(status: ProcessorStatus) -> dict[str, object]:
         else "",
         "saved": f"{human_duration(max(saved))} ago" if saved else "",
         "backup": "" if status.backup_age_s is None else f"{human_duration(status.backup_age_s)} ago",
+        "to retry": status.retries or "",
+        "loop": "" if status.loop is None else str(status.loop),
         "dead letters": UNKNOWN if status.dead_letters is None else status.dead_letters or "",
     }
 
@@ -153,6 +159,15 @@ def _filled(rows: list[dict[str, object]]) -> Table:
     """Return a table of the non-empty columns."""
     columns = [name for name in rows[0] if any(row[name] != "" for row in rows)] if rows else []
     return table_of(columns, [[row[name] for name in columns] for row in rows])
+
+
+def _servers(servers: tuple[ServerStatus, ...]) -> Table:
+    return _filled(
+        [
+            {"server": each.name, "state": each.state.value, "version": each.label, "address": " ".join(each.urls)}
+            for each in servers
+        ]
+    )
 
 
 def _workers(processors: tuple[ProcessorStatus, ...]) -> Table:
@@ -174,6 +189,7 @@ def _worker(status: ProcessorStatus, worker: WorkerStatus) -> dict[str, object]:
         "out/s": round(worker.events_out_per_s),
         "cpu": round(worker.cpu_cores, 2),
         "MB": round(worker.memory_bytes / 1e6),
+        "table": "" if worker.table is None else f"{counted(worker.table.rows, 'row')}, {worker.table.unread:,} behind",
         "checkpoint": f"{worker.checkpoint_duration_s * 1000:.0f} ms",
         "restarts": worker.restarts or "",
     }
@@ -191,6 +207,7 @@ def _bucket(status: ProcessorStatus, shard: ShardStatus) -> dict[str, object]:
         "out/s": round(shard.events_out_per_s),
         "backlog (events)": UNKNOWN if shard.backlog_events is None else shard.backlog_events,
         "lag (time)": human_duration_or_unknown(shard.lag_s) if shard.backlog_events != 0 else "",
+        "to retry": shard.retries or "",
         "event time (UTC)": _time(shard.low_watermark_ms),
         "": "catching up" if shard.catching_up else "idle" if shard.idle else shard.held_by,
         "backup": "" if shard.backup_age_s is None else f"{human_duration(shard.backup_age_s)} ago",

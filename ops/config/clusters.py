@@ -12,10 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ...processors.declare.categories import LEGAL_CLUSTER
 from ...processors.validation import did_you_mean
-from ...transport.errors import SettingsRefused
-from ...transport.kafka import KafkaBus, KafkaSettings
 from . import kafka_settings
 from .errors import ConfigRefused
 from .toml_file import Keys, TomlFile
@@ -44,6 +41,8 @@ def settings_keys(name: str) -> Keys:
 
 
 def _check(file: TomlFile, name: str, cluster: Any) -> None:
+    from ...processors.declare.categories import LEGAL_CLUSTER  # noqa: PLC0415 - imports all declarations
+
     place, table = file.place((TABLE, name)), f"[{TABLE}.{name}]"
     if not LEGAL_CLUSTER.fullmatch(name):
         raise ConfigRefused(
@@ -86,18 +85,3 @@ def address_of(file: TomlFile, name: str, user: str) -> str:
         )
     address: str = resolve(known[name], file.place((TABLE, name, ADDRESS)))
     return address
-
-
-def connect_cluster(file: TomlFile, name: str, user: str) -> KafkaBus:
-    """Return the bus of a cluster; see `address_of`.
-
-    Raises:
-        ConfigRefused: as in `address_of`, or the client refuses a setting.
-    """
-    address, table = address_of(file, name, user), settings_keys(name)
-    try:
-        bus = KafkaBus(KafkaSettings(address, kafka_settings.kafka_settings(file, table)))
-        bus.catalog  # noqa: B018 - opens the client here, so that an error contains the place of the setting
-    except SettingsRefused as error:
-        raise kafka_settings.with_place(file, error, table) from error
-    return bus

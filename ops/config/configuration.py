@@ -126,6 +126,8 @@ class Configuration:
         return {option.name: self._setting(value, keys) for option, keys, value in self.values_in_file(words)}
 
     def _setting(self, value: Any, keys: Keys) -> Any | Callable[[], Any]:
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            return str(value)  # as on the command line, which parses text: `dir = 5` is the folder 5
         resolve_value = partial(resolve, value, self.file.place(keys))
         return resolve_value if variables_in(value) else resolve_value()
 
@@ -139,8 +141,8 @@ class Configuration:
         Raises:
             ConfigRefused: the table is invalid, or a variable is not set.
         """
-        [name] = [name for name, section in self.sections.items() if section is kind]
-        if name not in self.file.values:
+        name = next((name for name, section in self.sections.items() if section is kind), None)
+        if name is None or name not in self.file.values:
             return None
         place = self.file.place((name,))
         table = self.file.values[name]

@@ -43,7 +43,7 @@ class TomlFile:
             ConfigRefused: it is unreadable, or not TOML.
         """
         try:
-            text = path.read_text(encoding="utf-8")
+            text = path.read_text(encoding="utf-8-sig")  # some editors begin a file with a mark
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
             raise ConfigRefused(

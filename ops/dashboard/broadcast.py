@@ -45,6 +45,8 @@ class StatusSource(Protocol):
 class MessageKind(str, Enum):
     """The kind of a message to a browser; the name of the server-sent event."""
 
+    VISITOR = "visitor"
+    """The visitor of the page, and whether operations are offered."""
     TITLE = "title"
     """The title of the page."""
     HISTORY = "history"
@@ -103,12 +105,15 @@ class Broadcaster:
     Args:
         source: returns the status; closed with this.
         interval_s: the pause between two polls.
+        history: the history of the last hour; by default empty, in memory.
     """
 
-    def __init__(self, source: StatusSource, interval_s: float = POLL_INTERVAL_S) -> None:
+    def __init__(
+        self, source: StatusSource, interval_s: float = POLL_INTERVAL_S, history: History | None = None
+    ) -> None:
         self._source = source
         self._interval_s = interval_s
-        self._history = History()
+        self._history = history or History()
         self._latest: Message | None = None
         self._subscriptions: set[Subscription] = set()
         self._lock = Lock()

@@ -17,6 +17,7 @@ from ...processors.declare.categories import AnyCategory
 from ...processors.declare.dead_letters import DeadLetter
 from ...processors.declare.processor import Processor
 from ...processors.declare.routes import Routes
+from ...processors.declare.sinks import Sink
 from ...processors.declare.tombstones import Tombstone
 from ...processors.errors import Deferred, Halted, PenstockError, ProcessorFailed
 from ...processors.keyed_state.changes import Changes, EmptyState, StateReader
@@ -50,8 +51,8 @@ class OutputRecord:
     """A record that a worker would write.
 
     Args:
-        category: its category.
-        key: its key.
+        category: its category or sink.
+        key: its key; empty for a row of a sink.
         record: the record, as JSON values; None for a tombstone.
     """
 
@@ -184,7 +185,7 @@ class _DryRunStep:
         return self._processed(driven.result, outputs, driver.shard.overlay, saved, batch.events)
 
     def _processed(
-        self, result: StepResult, outputs: list[Any], overlay: Overlay, saved: StateReader, events: list[Any]
+        self, result: StepResult, outputs: list[Any], overlay: Overlay, saved: StateReader, events: Sequence[Any]
     ) -> DryRun:
         try:
             records = list(self._output_records(outputs))
@@ -201,6 +202,9 @@ class _DryRunStep:
 
     def _output_records(self, outputs: Sequence[Any]) -> Iterator[OutputRecord]:
         for category, records in Routes(type(self.processor)).split(outputs):
+            if isinstance(category, Sink):
+                yield from (OutputRecord(category.name, "", to_json_value(record)) for record in records)
+                continue
             # JSON checks the types of records, whatever the codec of the category: the Avro codec would publish its schema.
             whole_record_json(category).encode([record for record in records if type(record) is not Tombstone])
             for record in records:

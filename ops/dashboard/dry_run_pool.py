@@ -63,7 +63,7 @@ def new_request(app: AppName, processor: str, letter: DeadLetter, bus: Bus, root
         bus: the bus of the Avro schemas.
         root: the folder of states.
     """
-    return DryRunRequest(str(app.path), processor, letter, _schemas(letter.value, bus), str(root), RUN_LIMIT_S)
+    return DryRunRequest(str(app.whole), processor, letter, _schemas(letter.value, bus), str(root), RUN_LIMIT_S)
 
 
 def _schemas(value: bytes | None, bus: Bus) -> dict[str, Schema]:

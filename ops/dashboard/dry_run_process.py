@@ -50,7 +50,7 @@ def run(request: DryRunRequest) -> bytes:
     for fingerprint, schema in request.schemas.items():
         schemas.add(bytes.fromhex(fingerprint), schema)
     try:
-        processor = AppName(Path(request.app)).load().processor(request.processor)
+        processor = AppName.parse(request.app).load().processor(request.processor)
         result = dry_run(processor, request.letter, bus, Path(request.root))
     except PenstockError as error:
         result = DryRun(processed=False, message=str(error))

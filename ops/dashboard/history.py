@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from ..monitoring.status import ClusterStatus, ProcessorStatus
 
@@ -21,6 +21,7 @@ class ProcessorSample(NamedTuple):
         backlog_events: input events after the committed offsets; None if unknown.
         lag_s: the time since the oldest event of the backlog arrived, in seconds; None if unknown.
         watermark_lag_s: seconds between the low watermark and the current time; None without a low watermark.
+        version: the version of the worker that started last; None without a deployment.
     """
 
     events_in_per_s: float
@@ -28,6 +29,7 @@ class ProcessorSample(NamedTuple):
     backlog_events: int | None
     lag_s: float | None
     watermark_lag_s: float | None
+    version: int | None = None
 
     @staticmethod
     def of(status: ProcessorStatus) -> ProcessorSample:
@@ -39,6 +41,7 @@ class ProcessorSample(NamedTuple):
             status.backlog_events,
             None if lag_s is None else round(lag_s, 1),
             None if watermark_lag_s is None else round(watermark_lag_s, 1),
+            next(iter(status.versions), None),
         )
 
 
@@ -59,15 +62,34 @@ class Sample(NamedTuple):
         return Sample(cluster.at_ms, {status.node.name: ProcessorSample.of(status) for status in cluster.processors})
 
 
-class History:
-    """The samples of the last hour. One thread at a time."""
+class SampleStore(Protocol):
+    """A store of samples. One thread. An error stops neither call."""
 
-    def __init__(self) -> None:
-        self._samples: deque[Sample] = deque()
+    def read(self) -> list[Sample]:
+        """Return the stored samples in the order of time."""
+        ...
+
+    def append(self, sample: Sample) -> None:
+        """Store a sample."""
+        ...
+
+
+class History:
+    """The samples of the last hour. One thread at a time.
+
+    Args:
+        store: stores the samples for the next start; None to keep them in memory only.
+    """
+
+    def __init__(self, store: SampleStore | None = None) -> None:
+        self._store = store
+        self._samples: deque[Sample] = deque([] if store is None else store.read())
 
     def add(self, sample: Sample) -> None:
         """Add a sample, and drop samples that are more than an hour older."""
         self._samples.append(sample)
+        if self._store is not None:
+            self._store.append(sample)
         while self._samples[0].at_ms < sample.at_ms - HISTORY_MS:
             self._samples.popleft()
 

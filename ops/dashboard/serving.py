@@ -8,6 +8,7 @@ import uvicorn
 
 from .access import Access
 from .broadcast import Broadcaster
+from .operations import Operator
 from .site import SiteContent, create_site
 
 
@@ -34,10 +35,10 @@ def url_of(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
 
 
-def create_server(content: SiteContent, broadcaster: Broadcaster, access: Access) -> Server:
+def create_server(content: SiteContent, broadcaster: Broadcaster, access: Access, operator: Operator) -> Server:
     """Return the server of the dashboard. Its `run` answers browsers until SIGINT, SIGTERM or `stop`."""
     config = uvicorn.Config(
-        create_site(content, broadcaster, access),
+        create_site(content, broadcaster, access, operator=operator),
         log_level="warning",
         access_log=False,  # the URL of a first visit contains the token
         server_header=False,

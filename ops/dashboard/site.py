@@ -5,18 +5,26 @@ GET  /events                                             the event stream: title
 GET  /api/status                                         the latest status, for programs
 GET  /api/processors/NAME/state?key=K&limit=N            the processor's state on this machine
 GET  /api/processors/NAME/dead-letters?limit=N           its newest dead letters
+GET  /api/processors/NAME/logs?worker=N&limit=N          the last lines of its workers' logs on this machine
+GET  /api/processors/NAME/versions                       the versions of its deployment from this machine
 POST /api/processors/NAME/dead-letters/OFFSET/dry-run    a dry run of one of them
+
+For operators, with the output of the command:
+POST /api/processors/NAME/rollback                       returns its deployment to the last good version
+POST /api/processors/NAME/scale                          {"workers": N} changes its number of workers
+POST /api/processors/NAME/silence                        {"rule": R, "span": "2h", "reason": W} silences an alert
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response, StreamingResponse
@@ -31,14 +39,17 @@ from ...transport.bus import Bus
 from .access import Access, AccessMiddleware
 from .broadcast import Broadcaster, Message, MessageKind
 from .dead_letters import NoSuchDeadLetter, dead_letter_at, newest_dead_letters
+from .deployment import logs_of, versions_of
 from .dry_run_pool import DryRunner, DryRunPool, new_request
+from .operations import OperationRefused, Operator, rollback, scale, silence
 from .states import states_of
+from .visitors import Visitor
 
 PAGE = Path(__file__).parent / "page"
 DEFAULT_LIMIT = 20
-"""The default number of values or dead letters in an answer."""
+"""The default number of values, dead letters or log lines in an answer."""
 MAX_LIMIT = 500
-"""The largest number of values or dead letters in an answer."""
+"""The largest number of values, dead letters or log lines in an answer."""
 
 
 @dataclass(frozen=True)
@@ -48,14 +59,19 @@ class SiteContent:
     Args:
         bus: the bus of the processors.
         app: the app of the processors; None for all processors on the bus, whose states and dead letters the dashboard cannot decode.
-        state: the folder of states on this machine.
+        folder: the folder of states, logs and deployments on this machine; the value of `--dir`.
         title: the title of the page.
     """
 
     bus: Bus
     app: AppName | None
-    state: Path
+    folder: Path
     title: str
+
+    @property
+    def state(self) -> Path:
+        """The folder of states."""
+        return self.folder / "state"
 
     def processor(self, name: str) -> type[Processor]:
         """Load a processor from the current app file, so that a dry run uses a corrected one.
@@ -82,7 +98,11 @@ class SiteContent:
 
 
 def create_site(
-    content: SiteContent, broadcaster: Broadcaster, access: Access, dry_runner: DryRunner | None = None
+    content: SiteContent,
+    broadcaster: Broadcaster,
+    access: Access,
+    dry_runner: DryRunner | None = None,
+    operator: Operator | None = None,
 ) -> Starlette:
     """Return the web application of the dashboard.
 
@@ -91,8 +111,9 @@ def create_site(
         broadcaster: the source of the status.
         access: the access rules.
         dry_runner: runs dry runs; by default in separate processes.
+        operator: runs operations; None for a site that only reads.
     """
-    handlers = _Handlers(content, broadcaster, dry_runner or DryRunPool())
+    handlers = _Handlers(content, broadcaster, dry_runner or DryRunPool(), operator)
     processor = "/api/processors/{processor:path}"
     routes = [
         Route("/", handlers.page),
@@ -100,7 +121,12 @@ def create_site(
         Route("/api/status", handlers.status),
         Route(f"{processor}/state", handlers.state),
         Route(f"{processor}/dead-letters", handlers.dead_letters),
+        Route(f"{processor}/logs", handlers.logs),
+        Route(f"{processor}/versions", handlers.versions),
         Route(f"{processor}/dead-letters/{{offset:int}}/dry-run", handlers.dry_run, methods=["POST"]),
+        Route(f"{processor}/rollback", handlers.rollback, methods=["POST"]),
+        Route(f"{processor}/scale", handlers.scale, methods=["POST"]),
+        Route(f"{processor}/silence", handlers.silence, methods=["POST"]),
         Mount("/page", StaticFiles(directory=PAGE, follow_symlink=True)),
     ]
     return Starlette(
@@ -113,18 +139,24 @@ def create_site(
 class _Handlers:
     """The request handlers, one for each route. Handlers that wait for a disk or for Kafka run in threads."""
 
-    def __init__(self, content: SiteContent, broadcaster: Broadcaster, dry_runner: DryRunner) -> None:
+    def __init__(
+        self, content: SiteContent, broadcaster: Broadcaster, dry_runner: DryRunner, operator: Operator | None
+    ) -> None:
         self._content = content
         self._broadcaster = broadcaster
         self._dry_runner = dry_runner
+        self._operator = operator
 
     async def page(self, request: Request) -> Response:  # noqa: ARG002 - the signature of a handler
         return FileResponse(PAGE / "index.html")
 
-    async def events(self, request: Request) -> Response:  # noqa: ARG002 - the signature of a handler
-        return StreamingResponse(self._stream(), media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
+    async def events(self, request: Request) -> Response:
+        stream = self._stream(request.state.visitor)
+        return StreamingResponse(stream, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
 
-    async def _stream(self) -> AsyncIterator[bytes]:
+    async def _stream(self, visitor: Visitor) -> AsyncIterator[bytes]:
+        may_operate = visitor.role.may_operate and self._operator is not None
+        yield Message(MessageKind.VISITOR, {"user": visitor.user, "may_operate": may_operate}).encoded()
         yield Message(MessageKind.TITLE, self._content.title).encoded()
         with self._broadcaster.subscribed() as subscription:
             while (message := await subscription.next()) is not None:
@@ -148,14 +180,84 @@ class _Handlers:
         # The category's name follows from the processor's, so its dead letters are readable without the app.
         category = f"{request.path_params['processor']}.dead_letters"
         letters = newest_dead_letters(self._content.bus, category, _limit(request))
-        return _json({"dead_letters": letters, "can_dry_run": self._content.app is not None})
+        return _json(
+            {
+                "dead_letters": letters,
+                "can_dry_run": self._content.app is not None and _visitor(request).role.may_dry_run,
+            }
+        )
+
+    def logs(self, request: Request) -> Response:
+        worker = request.query_params.get("worker", "")
+        number = int(worker) if worker.isdecimal() else None
+        return _json(logs_of(self._content.folder, request.path_params["processor"], number, _limit(request)))
+
+    def versions(self, request: Request) -> Response:
+        return _json({"versions": versions_of(self._content.folder, request.path_params["processor"])})
 
     def dry_run(self, request: Request) -> Response:
+        if not _visitor(request).role.may_dry_run:
+            return _json({"message": "A dry run executes the app's code. Viewers may only read: ask an operator."}, 403)
         content, name, offset = self._content, request.path_params["processor"], request.path_params["offset"]
         app = content.expect_app()
         letter = dead_letter_at(content.bus, f"{name}.dead_letters", offset)
         result = self._dry_runner.run(new_request(app, name, letter, content.bus, content.state))
         return Response(result, media_type="application/json")
+
+    def rollback(self, request: Request) -> Response:
+        return self._operate(request, rollback)
+
+    async def scale(self, request: Request) -> Response:
+        wanted = await _body(request, ScaleRequest)
+        return await run_in_threadpool(self._operate, request, lambda name: scale(name, wanted.workers))
+
+    async def silence(self, request: Request) -> Response:
+        wanted = await _body(request, SilenceRequest)
+        return await run_in_threadpool(
+            self._operate, request, lambda name: silence(name, wanted.rule, wanted.span, wanted.reason)
+        )
+
+    def _operate(self, request: Request, words: Callable[[str], list[str]]) -> Response:
+        visitor = _visitor(request)
+        if self._operator is None or not visitor.role.may_operate:
+            return _json(
+                {
+                    "message": "Only operators change deployments and alerts, and you are none. Nothing was changed. Use the token of operators, or ask "
+                    "for a group of operators."
+                },
+                403,
+            )
+        result = self._operator.run(words(request.path_params["processor"]), visitor.user)
+        return _json(result)
+
+
+def _visitor(request: Request) -> Visitor:
+    visitor: Visitor = request.state.visitor
+    return visitor
+
+
+class ScaleRequest(msgspec.Struct, frozen=True):
+    """A number of workers."""
+
+    workers: Annotated[int, msgspec.Meta(ge=1, le=1_000)]
+
+
+class SilenceRequest(msgspec.Struct, frozen=True):
+    """A time without notifications of an alert."""
+
+    rule: str
+    span: str
+    reason: str = ""
+
+
+_Body = TypeVar("_Body")
+
+
+async def _body(request: Request, kind: type[_Body]) -> _Body:
+    try:
+        return msgspec.json.decode(await request.body(), type=kind)
+    except msgspec.MsgspecError as error:
+        raise OperationRefused(f"The request is not as expected: {error}. Nothing was changed.") from error
 
 
 def _limit(request: Request) -> int:

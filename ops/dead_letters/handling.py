@@ -2,6 +2,7 @@
 
 pending letters --retry--> one transaction: the messages to their input category, the marks of their letters
 pending letters --drop--> one transaction: the marks of their letters
+expired letters --------> their marks are deleted after either
 
 A crash leaves whole transactions: each letter is either pending, or retried and marked. Opening the writer ends the transaction of an
 interrupted command and fences a running one, so no two commands retry the same letter.
@@ -15,9 +16,11 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 
 from ...processors.declare.categories import AnyCategory
+from ...processors.declare.codecs import Message, split_messages
 from ...processors.declare.processor import Processor
 from ...processors.errors import PenstockError
-from ...transport.bus import Bus
+from ...processors.wording import counted
+from ...transport.bus import Bus, TransactionalWriter
 from ...transport.codecs.by_category import Codecs
 from ...transport.codecs.dead_letters import rejected_message
 from ...transport.errors import BusError, OffsetOutOfRange
@@ -25,13 +28,15 @@ from ...transport.internal_topics import create_missing_categories
 from ...transport.messages import CERTAINLY_FITS_BYTES, Bucket, MessageCopy, Outgoing, size_of
 from ...transport.offset_range import OffsetRange, read_offset_range
 from ...transport.tables.registrations import registrations_on
-from .letters import Letter, LetterState, Mark, marks_of, read_letters
+from .letters import Letter, LetterState, Mark, letters_of, marks_of, read_letters
 
 RETRY_HEADER = "penstock.retry_of"
 """The header of a retried message: the category and offset of its dead letter, as `category/offset`."""
 MOST_LETTERS = 500
 MOST_BYTES = 16_000_000
 """The most letters of a transaction, and the size of messages that ends it."""
+MOST_MARKS = 10_000
+"""The most marks of expired letters that a transaction deletes."""
 TRANSACTION_LIMIT_S = 60.0
 
 
@@ -130,12 +135,24 @@ def _handle(
                 before_commit()
                 writer.commit([])
                 result.handled += len(handled)
+            _forget_expired(bus, processor, writer)
     except BusError as error:
         raise HandlingFailed(
-            f"{error} At least {result.handled:,} letters of {processor} were {state.value} and are marked. No letter was {state.value} without a "
+            f"{error} At least {counted(result.handled, 'letter')} of {processor} {'was' if result.handled == 1 else 'were'} {state.value} and marked. No letter was {state.value} without a "
             "mark. Run the same command again: it continues with the pending letters."
         ) from error
     return result
+
+
+def _forget_expired(bus: Bus, processor: str, writer: TransactionalWriter) -> None:
+    """Delete the marks of expired letters. An offset that has expired never belongs to another letter of the same category."""
+    marks, letters = marks_of(processor), letters_of(processor)
+    first = bus.catalog.describe(letters).starts[0]
+    expired = sorted(number for number in marks.read(bus, wait_for_transactions=True) if number < first)
+    for begin in range(0, len(expired), MOST_MARKS):
+        writer.send(marks.spec.name, map(marks.delete, expired[begin : begin + MOST_MARKS]))
+        writer.flush()
+        writer.commit([])
 
 
 _Messages = list[tuple[str, Outgoing]]
@@ -181,7 +198,7 @@ class _Retry:
             NotRetried: the message would be lost, replace another one, or be rejected again.
         """
         category = self._input(letter.content.category)
-        message = self._whole_message(letter)
+        message = self._whole_message(letter, category)
         self._expect_decodable(category, message)
         key = message.key()
         bucket = message.partition()
@@ -210,7 +227,7 @@ class _Retry:
             self._inputs[name] = replace(declared, buckets=spec.buckets)
         return self._inputs[name]
 
-    def _whole_message(self, letter: Letter) -> MessageCopy:
+    def _whole_message(self, letter: Letter, category: AnyCategory) -> Message:
         """Return a letter's message; a truncated one is read at its origin."""
         content = letter.content
         if not content.truncated_bytes:
@@ -220,8 +237,10 @@ class _Retry:
             batches = list(read_offset_range(self._bus, origin))
         except OffsetOutOfRange:
             batches = []
-        found = next((message for batch in batches for message in batch.messages), None)
-        if found is None or not (found.value() or b"").startswith(content.value or b""):
+        # The letter of an event whose message has several contains this event alone.
+        messages = split_messages(self._codecs.of(category), [each for batch in batches for each in batch.messages])
+        found = next((each for each in messages if (each.value() or b"").startswith(content.value or b"")), None)
+        if found is None:
             raise NotRetried(
                 f"The letter is truncated, and {content.category} does not contain the whole message any more. Write it again at its source."
             )
@@ -229,10 +248,11 @@ class _Retry:
             found.value(), found.key(), content.bucket, content.offset, found.timestamp(), found.headers()
         )
 
-    def _expect_decodable(self, category: AnyCategory, message: MessageCopy) -> None:
+    def _expect_decodable(self, category: AnyCategory, message: Message) -> None:
         if message.value() is None:
             return  # a deletion for a table
-        bad = self._codecs.of(category).decode([message]).bad
+        codec = self._codecs.of(category)
+        bad = codec.decode(split_messages(codec, [message])).bad
         if bad:
             raise NotRetried(
                 f"A message of {category.name} still does not decode with the declared codec and record. Correct them, or drop the letter."

@@ -3,7 +3,8 @@
     <processor>.dead_letters        the letters, in order of rejection
     <processor>.dead_letter_marks   compacted    key  a letter's offset    value  whether it was retried or dropped, as JSON
 
-A letter without a mark is pending. Marks do not change letters: a letter expires with the retention of its category.
+A letter without a mark is pending. Marks do not change letters: a letter expires with the retention of its category. The next retry or drop
+after that deletes its mark.
 """
 
 from __future__ import annotations
@@ -103,6 +104,11 @@ def processors_with_letters(bus: Bus) -> list[str]:
     return [name.removesuffix(_SUFFIX) for name in bus.catalog.names() if name.endswith(_SUFFIX)]
 
 
+def letters_of(processor: str) -> str:
+    """Return the category of a processor's dead letters."""
+    return processor + _SUFFIX
+
+
 def marks_of(processor: str) -> BusTable[int, Mark]:
     """Return the table of a processor's marks, by the letter's offset."""
     spec = CategorySpec(f"{processor}.dead_letter_marks", buckets=1, compacted=True)
@@ -129,7 +135,7 @@ def read_letters(
     Raises:
         NoDeadLetters: the processor has no category of dead letters.
     """
-    category = processor + _SUFFIX
+    category = letters_of(processor)
     if not bus.catalog.topics([category]):
         raise NoDeadLetters(
             f"There is no category {category}: no worker of a processor {processor} has run on this Kafka cluster. Check the name with "

@@ -46,6 +46,7 @@ def _observed(files: DeploymentFiles, deployment: Deployment) -> DeployedProcess
         up_s=min((process.up_s for process in processes if process.up_s is not None), default=None),
         deployed_ms=deployment.version.time_ms,
         earlier_version=deployment.desired.earlier_version(files.version_numbers()),
+        urls=() if deployment.version.server is None else deployment.version.server.urls,
     )
 
 

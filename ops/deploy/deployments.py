@@ -20,21 +20,22 @@ from ...processors.declare.processor import Processor
 from ...processors.lifecycle import ending
 from ...processors.lookups import LookupJoin
 from ...processors.pipes import Pipe
+from ...processors.wording import counted
 from ...state.files.file_store import FileStore, open_file_store
 from ...state.lookup_sources.file_tables import FileTable
 from ...transport.bus import Bus
 from ...transport.tables.maintenance_log import newest_maintenance
 from ..dev_services.service import Progress
-from ..worker.preflight import prepare
+from ..worker.preflight import expect_categories, prepare
 from .compatibility import expect_compatible
 from .environment import load_variables, required_variables, save_variables, variable_values
-from .errors import DeployError, NameTaken
+from .errors import DeployError, IncompatibleState, NameTaken
 from .kubernetes_rollout import expect_reachable
 from .manifests import manifests_of
 from .readiness import READY_LIMIT_S
 from .registry import Deployment, DeploymentFiles, deployment_lock, find_deployment
 from .rollouts import roll_out, rollout_of
-from .version import DeploymentSettings, Shape, Target, Version
+from .version import DeploymentSettings, Server, Shape, Target, Version
 
 
 @dataclass(frozen=True)
@@ -42,18 +43,20 @@ class DeploymentRequest:
     """A processor to deploy.
 
     Args:
-        app: the absolute path of the app file.
+        app: the app, with the absolute path of its file.
         processor: one of its processors.
         settings: the settings of the workers.
         workers: the number of workers; None for the current number, for the number before the deployment was stopped, or one.
         take_over: whether it may replace another app's deployment of the same name.
+        server: the server that reads the processor's inputs, or contains its worker; None for workers.
     """
 
-    app: Path
+    app: AppName
     processor: type[Processor]
     settings: DeploymentSettings
     workers: int | None
     take_over: bool
+    server: Server | None = None
 
     @property
     def name(self) -> str:
@@ -86,7 +89,7 @@ class DeploymentPlan:
         """The changes in words."""
         label, running = self.version.label, self.running
         if running is None:
-            return f"{label}: start {_count(self.workers)}"
+            return f"{label}: start {counted(self.workers, 'worker')}"
         if self.is_new:
             return f"{label}: replace {running.version.label}, one worker after the other{self._scaling}"
         if not running.desired.is_rolled_out:
@@ -97,13 +100,19 @@ class DeploymentPlan:
     def _scaling(self) -> str:
         if self.running is None or self.running.workers == self.workers:
             return ""
-        return f"; {self.workers} workers instead of {self.running.workers}"
+        return f"; {counted(self.workers, 'worker')} instead of {self.running.workers}"
 
 
 def plan_deployment(
-    request: DeploymentRequest, bus: Bus, environment: Mapping[str, str], progress: Progress
+    request: DeploymentRequest, bus: Bus | None, environment: Mapping[str, str], progress: Progress
 ) -> DeploymentPlan:
     """Check a request against Kafka, the saved state and the existing deployment, and return the changes. Changes nothing.
+
+    Args:
+        request: the request.
+        bus: the bus of the processor; None for a dry run without a broker, which checks neither categories nor resets.
+        environment: the environment variables of the command.
+        progress: receives progress lines.
 
     Raises:
         NameTaken: another app's processor of the same name is deployed.
@@ -117,17 +126,20 @@ def plan_deployment(
     _expect_own_name(request, running)
     _expect_same_target(settings, running)
     values = _values(request, environment)
-    with ending(prepare(processor, bus)):
-        pass
+    if bus is not None and (request.server is None or request.server.has_worker):
+        with ending(prepare(processor, bus)):
+            pass
+    elif bus is not None:
+        expect_categories(processor, processor.inputs(), bus)
     last = None if desired is None else files.version(desired.version)
     expect_compatible(
         processor,
-        f"{request.app}:{processor.__name__}",
+        str(request.app.of(processor)),
         last,
         Path(settings.folder, "state"),
         _backup_store(settings),
         progress=progress,
-        maintenance=newest_maintenance(bus, request.name),
+        maintenance=None if bus is None else newest_maintenance(bus, request.name),
     )
     version, code = _version_of(request, files)
     if settings.target is Target.KUBERNETES:
@@ -199,7 +211,7 @@ def scale_deployment(
 
     Raises:
         NotDeployed: no deployment has this name.
-        DeployError: the number is below one.
+        DeployError: the number is below one, or several are asked for of a server.
         WorkerFailed: a new worker did not become ready; its supervisor keeps restarting it.
     """
     if workers < 1:
@@ -208,6 +220,11 @@ def scale_deployment(
         )
     with deployment_lock(folder, progress):
         running = find_deployment(folder, name)
+        if running.version.server is not None and workers > 1:
+            raise DeployError(
+                f"{name} is a server, which is one process. Nothing was changed. For more servers of a Laser "
+                "table, deploy it with `penstock laser deploy --replicas`."
+            )
         rollout_of(DeploymentFiles(folder, name), running.version.settings, progress, limit_s).scale(workers)
         return find_deployment(folder, name)
 
@@ -233,10 +250,10 @@ def code_of(app: Path, processor: type[Processor]) -> Contents:
 
 
 def _expect_own_name(request: DeploymentRequest, running: Deployment | None) -> None:
-    if running is None or request.take_over or running.app == str(request.app):
+    if running is None or request.take_over or running.app == str(request.app.path):
         return
     raise NameTaken(
-        f"{request.name} is deployed from {running.app}, and {request.app} has a processor of the same name. The two would share "
+        f"{request.name} is deployed from {running.app}, and {request.app.path} has a processor of the same name. The two would share "
         "positions and state. Nothing was changed. Give one of them another `name`; or, if the app has moved, deploy it with --take-over."
     )
 
@@ -262,18 +279,21 @@ def _backup_store(settings: DeploymentSettings) -> FileStore | None:
 
 
 def _version_of(request: DeploymentRequest, files: DeploymentFiles) -> tuple[Version, Contents]:
-    code = code_of(request.app, request.processor)
+    reads_app = request.server is None or request.server.reads_app
+    code = code_of(request.app.path, request.processor) if reads_app else Contents({})
     version = Version(
         number=max(files.version_numbers(), default=0) + 1,
         name=request.name,
-        app=str(request.app),
-        app_file=path_in_bundle(request.app).as_posix(),
+        app=str(request.app.path),
+        app_file=path_in_bundle(request.app.path).as_posix() if reads_app else "",
         processor=request.processor.__name__,
         digest=code.digest,
         settings=request.settings,
         shape=Shape.of(request.processor),
         time_ms=time.time_ns() // 1_000_000,
         by=getpass.getuser(),
+        clone=request.app.clone or "",
+        server=request.server,
     )
     return version, code
 
@@ -291,12 +311,20 @@ def _earlier_version(files: DeploymentFiles, running: Deployment) -> int:
 
 
 def _expect_state_matches(version: Version, running: Deployment, files: DeploymentFiles, progress: Progress) -> None:
-    app = AppName(files.code(version.number) / version.app_file, version.processor)
+    if version.server is not None:
+        _expect_same_shape(version, running.version)
+        return
+    app = version.app_in(files.code(version.number))
     [processor] = app.load().processors
     states = Path(version.settings.folder, "state")
     store = _backup_store(version.settings)
     expect_compatible(processor, str(app), running.version, states, store, progress=progress)
 
 
-def _count(workers: int) -> str:
-    return "1 worker" if workers == 1 else f"{workers} workers"
+def _expect_same_shape(version: Version, running: Version) -> None:
+    """Check that a server continues from the state of another version. Its processor is generated, so its app file declares none."""
+    if version.shape != running.shape:
+        raise IncompatibleState(
+            f"{version.label} was not restored, and {running.label} continues: the two keep different state. Deploy the server with the options of "
+            f"{version.label} under another name, or remove this state first with `penstock undeploy {version.name} --purge`."
+        )

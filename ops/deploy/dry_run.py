@@ -12,7 +12,7 @@ from .kubernetes_rollout import manifest_list
 from .manifests import manifests_of
 from .registry import DeploymentFiles
 from .supervisord import worker_config
-from .systemd import template_of, unit_of, unit_text, units_folder
+from .systemd import installed_version, template_of, unit_of, unit_text, units_folder
 from .version import Target
 from .worker_command import run_arguments
 
@@ -48,7 +48,7 @@ def _systemd(plan: DeploymentPlan) -> Iterator[str]:
     version = plan.version
     units = " ".join(unit_of(version.name, worker) for worker in range(plan.workers))
     yield f"# {units_folder() / template_of(version.name)}:"
-    yield unit_text(Path(version.settings.folder), version.name)
+    yield unit_text(Path(version.settings.folder), version.name, installed_version())
     yield "# systemctl --user daemon-reload"
     yield f"# systemctl --user enable --now {units}"
     yield "# loginctl enable-linger   (once, so that workers continue after you log out)"

@@ -13,7 +13,7 @@ from ...processors.declare.processor import Processor
 from ...processors.lookups import LookupJoin
 from ...processors.shard.checkpoints import is_remote
 from ...state.files.durable import replace_file
-from ...state.lookup_sources import PostgresQuery, PostgresTable, RedisTable
+from ...state.lookup_sources import LaserTable, PostgresQuery, PostgresTable, RedisTable
 from .errors import DeployError
 
 STORE = "PENSTOCK_STORE"
@@ -21,10 +21,13 @@ STORE = "PENSTOCK_STORE"
 
 
 def required_variables(processor: type[Processor]) -> tuple[str, ...]:
-    """Return the variables with the addresses of a processor's stores."""
+    """Return the variables with the addresses of a processor's stores and sinks."""
     names = {STORE} if is_remote(processor) else set[str]()
-    if issubclass(processor, LookupJoin) and isinstance(processor.source, (PostgresTable, PostgresQuery, RedisTable)):
+    if issubclass(processor, LookupJoin) and isinstance(
+        processor.source, (LaserTable, PostgresTable, PostgresQuery, RedisTable)
+    ):
         names.add(processor.source.at)
+    names.update(variable for sink in processor.sinks() for variable in sink.variables)
     return tuple(sorted(name for name in names if "://" not in name))
 
 

@@ -20,8 +20,31 @@ from .manifests import Manifest, manifests_of, object_name, pod_settings, scaled
 from .registry import DeploymentFiles, DesiredState
 from .version import Version
 
-KINDS = "scaledobject,poddisruptionbudget,statefulset,service,configmap"
+KINDS = "scaledobject,networkpolicy,poddisruptionbudget,statefulset,service,configmap"
 KUBECTL_LIMIT_S = 60.0
+
+
+def log_command(version: Version, worker: int | None, lines: int, *, follow: bool) -> list[str]:
+    """Return the command that prints the logs of a deployment's pods, or of one of them."""
+    name, namespace = object_name(version), pod_settings(version.settings).namespace
+    pods = (
+        [f"{name}-{worker}"] if worker is not None else ["--selector", f"app.kubernetes.io/instance={name}", "--prefix"]
+    )
+    where = ["--namespace", namespace] if namespace else []
+    # By default, kubectl follows five pods at most.
+    many = ["--max-log-requests", str(max(version.shape.buckets, 5))] if follow and worker is None else []
+    return [
+        "kubectl",
+        *where,
+        "logs",
+        *pods,
+        "--container",
+        "worker",
+        "--tail",
+        str(lines),
+        *many,
+        *["--follow"] * follow,
+    ]
 
 
 class KubernetesRollout:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ...processors.errors import PenstockError
-from ..dev_services.ports import choose_ports
+from ..dev_services.ports import free_port
 from ..worker.app_processes import HANDED_OVER, penstock_command
 from ..worker.health import DEPLOYMENT_VARIABLE
 from .environment import load_variables
@@ -39,7 +39,7 @@ def launch(folder: Path, name: str, worker: int, slot: int | None = None) -> Non
             f"{name} in {folder} has no worker {worker}. It is not deployed, or has fewer workers. Nothing was started."
         )
     version = files.version(desired.workers[worker])
-    port = choose_ports(["health"], {})["health"]
+    port = free_port()
     command = penstock_command(*run_arguments(version, files.code(version.number), str(port), str(worker)))
     environment = {
         **_without_penstock_variables(os.environ),

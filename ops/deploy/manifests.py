@@ -4,6 +4,7 @@
     Service              headless, for the names of the workers
     StatefulSet          the workers, with the unpacked code, a volume for state, and probes
     PodDisruptionBudget  at most one worker is unavailable at a time
+    NetworkPolicy        other pods reach the health port only
     ScaledObject         KEDA starts more workers when the group's lag grows, up to one per bucket
 
 The manifests contain no secrets. They refer to Secrets, which the user creates.
@@ -39,7 +40,9 @@ LAG_PER_WORKER = 10_000
 HEALTH_PORT = 8080
 USER = 1000
 
-_CODE, _DATA, _PACKED, _CONFIG = "/penstock/app", "/penstock/data", "/penstock/packed", "/penstock/config"
+CODE = "/penstock/app"
+"""The folder of the code in a pod."""
+_DATA, _PACKED, _CONFIG = "/penstock/data", "/penstock/packed", "/penstock/config"
 _FILE = "penstock.toml"
 
 
@@ -59,6 +62,7 @@ def manifests_of(version: Version, code: Contents, workers: int) -> list[Manifes
         _service(version),
         _stateful_set(version),
         _disruption_budget(version),
+        _network_policy(version),
         scaled_object(version, workers),
     ]
 
@@ -158,42 +162,78 @@ def _disruption_budget(version: Version) -> Manifest:
     return _object("policy/v1", "PodDisruptionBudget", version, object_name(version), spec=spec)
 
 
+def _network_policy(version: Version) -> Manifest:
+    # Where a worker connects to (Kafka, stores, the backup) depends on the app, so it is not restricted.
+    ingress = [{"ports": [{"protocol": "TCP", "port": HEALTH_PORT}]}]
+    spec = {"podSelector": {"matchLabels": _selector(version)}, "policyTypes": ["Ingress"], "ingress": ingress}
+    return _object("networking.k8s.io/v1", "NetworkPolicy", version, object_name(version), spec=spec)
+
+
 def _stateful_set(version: Version) -> Manifest:
     pods = pod_settings(version.settings)
     claim = {
         "metadata": {"name": "data", "labels": _selector(version)},
-        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": pods.disk}}},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            **({} if pods.storage_class is None else {"storageClassName": pods.storage_class}),
+            "resources": {"requests": {"storage": pods.disk}},
+        },
     }
     # Without `replicas`, because KEDA sets them, and applying the manifest again would reset them.
     spec = {
         "serviceName": object_name(version),
         "selector": {"matchLabels": _selector(version)},
         "podManagementPolicy": "Parallel",
-        "updateStrategy": {"type": "SupervisedRollout"},
+        "updateStrategy": {"type": "RollingUpdate"},
         "minReadySeconds": 10,
-        "template": {"metadata": {"labels": _labels(version)}, "spec": _pod(version, pods)},
+        "template": {
+            "metadata": {"labels": _labels(version)},
+            "spec": pod_spec(version, _worker_container(version, pods), _selector(version)),
+        },
         "volumeClaimTemplates": [claim],
     }
     return _object("apps/v1", "StatefulSet", version, object_name(version), spec=spec)
 
 
-def _pod(version: Version, pods: PodSettings) -> Manifest:
+def pod_spec(version: Version, container: Manifest, selector: Manifest) -> Manifest:
+    """Return the specification of a pod with the code of a version, unpacked, and without rights.
+
+    Args:
+        version: the version.
+        container: the container of the pod.
+        selector: the labels of the pods, which are spread over the nodes.
+    """
+    pods = pod_settings(version.settings)
     volumes: list[Manifest] = [
         {"name": "packed", "configMap": {"name": _code_name(version)}},
         {"name": "app", "emptyDir": {}},
+        {"name": "tmp", "emptyDir": {}},
     ]
     if version.settings.config is not None:
         volumes.append({"name": "config", "secret": {"secretName": _config_secret(version)}})
     return {
         "terminationGracePeriodSeconds": round(STOP_LIMIT_S) + 30,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        # A lost node takes as few workers along as possible.
+        "topologySpreadConstraints": [
+            {
+                "maxSkew": 1,
+                "topologyKey": "kubernetes.io/hostname",
+                "whenUnsatisfiable": "ScheduleAnyway",
+                "labelSelector": {"matchLabels": selector},
+            }
+        ],
         "securityContext": {
             "runAsNonRoot": True,
             "runAsUser": USER,
+            "runAsGroup": USER,
             "fsGroup": USER,
+            "fsGroupChangePolicy": "OnRootMismatch",
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "initContainers": [_unpack_container(pods)],
-        "containers": [_worker_container(version, pods)],
+        "containers": [container],
         "volumes": volumes,
     }
 
@@ -202,39 +242,45 @@ def _unpack_container(pods: PodSettings) -> Manifest:
     return {
         "name": "code",
         "image": pods.image,
-        "command": ["python", "-m", "zipfile", "-e", f"{_PACKED}/app.zip", _CODE],
-        "volumeMounts": [_mount("packed", _PACKED, read_only=True), _mount("app", _CODE)],
+        "command": ["python", "-m", "zipfile", "-e", f"{_PACKED}/app.zip", CODE],
+        "volumeMounts": [_mount("packed", _PACKED, read_only=True), _mount("app", CODE)],
         "resources": _resources(pods),
         "securityContext": _UNPRIVILEGED,
     }
 
 
 def _worker_container(version: Version, pods: PodSettings) -> Manifest:
-    mounts = [_mount("app", _CODE, read_only=True), _mount("data", _DATA)]
+    arguments = run_arguments(version_in_pod(version), CODE, f"0.0.0.0:{HEALTH_PORT}")
+    container = container_of(version, pods, "worker", [*arguments, "--keep-place"])  # a replaced pod keeps its name
+    container["volumeMounts"].insert(1, _mount("data", _DATA))
+    return {
+        **container,
+        "env": [{"name": DEPLOYMENT_VARIABLE, "value": version.label}, *_secret_values(version)],
+        "ports": [{"name": "health", "containerPort": HEALTH_PORT}],
+        # A worker without a broker lives, and is not ready: a restart would not help it.
+        "startupProbe": {**_probe("/live"), "periodSeconds": 5, "failureThreshold": 60},
+        "livenessProbe": {**_probe("/live"), "periodSeconds": 20, "failureThreshold": 3},
+        "readinessProbe": {**_probe("/ready"), "periodSeconds": 5, "failureThreshold": 2},
+    }
+
+
+def container_of(version: Version, pods: PodSettings, name: str, arguments: list[str]) -> Manifest:
+    """Return a container that runs a command of `penstock` in the folder of the code, with a read-only file system except for /tmp."""
+    mounts = [_mount("app", CODE, read_only=True), _mount("tmp", "/tmp")]  # noqa: S108 - of the pod
     if version.settings.config is not None:
         mounts.append(_mount("config", _CONFIG, read_only=True))
     return {
-        "name": "worker",
+        "name": name,
         "image": pods.image,
-        # A replaced pod keeps its name, so its buckets can be reserved for it.
-        "command": [
-            "penstock",
-            *run_arguments(_version_in_pod(version), _CODE, f"0.0.0.0:{HEALTH_PORT}"),
-            "--keep-place",
-        ],
-        "workingDir": _CODE,
-        "env": [{"name": DEPLOYMENT_VARIABLE, "value": version.label}, *_secret_values(version)],
-        "ports": [{"name": "health", "containerPort": HEALTH_PORT}],
-        "startupProbe": {**_probe("/health"), "periodSeconds": 5, "failureThreshold": 60},
-        "livenessProbe": {**_probe("/health"), "periodSeconds": 20, "failureThreshold": 3},
-        "readinessProbe": {**_probe("/ready"), "periodSeconds": 5, "failureThreshold": 2},
+        "command": ["penstock", *arguments],
+        "workingDir": CODE,
         "resources": _resources(pods),
         "securityContext": _UNPRIVILEGED,
         "volumeMounts": mounts,
     }
 
 
-def _version_in_pod(version: Version) -> Version:
+def version_in_pod(version: Version) -> Version:
     """Return a version with the paths of its files in a pod."""
     settings = version.settings
     config = None if settings.config is None else f"{_CONFIG}/{_FILE}"
@@ -249,7 +295,11 @@ def _secret_values(version: Version) -> list[Manifest]:
     ]
 
 
-_UNPRIVILEGED: Manifest = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+_UNPRIVILEGED: Manifest = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "readOnlyRootFilesystem": True,
+}
 
 
 def _resources(pods: PodSettings) -> Manifest:

@@ -13,6 +13,8 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from ...processors.declare.retries import retry_prefix
+from ...processors.wording import counted
 from ...state.backups.inventory import backed_up_shards
 from ...state.files.file_store import FileStore, open_file_store
 from ...transport.bus import Bus
@@ -25,6 +27,7 @@ from .errors import NotDeployed
 from .manifests import object_name
 from .registry import DeploymentFiles
 from .version import Target, Version
+from .worker_logs import logs_folder
 
 
 @dataclass(frozen=True)
@@ -56,9 +59,9 @@ class PurgePlan:
         yield f"the positions of group {self.name} in Kafka"
         yield from (f"category {category}" for category in self.categories)
         if self.watermarks:
-            yield f"{self.watermarks} watermarks"
+            yield counted(self.watermarks, "watermark")
         if self.store is not None and self.backed_up:
-            yield f"the backups of {self.backed_up} shards at {self.store.location}"
+            yield f"the backups of {counted(self.backed_up, 'shard')} at {self.store.location}"
         yield from map(str, self.folders)
         versions = len(self.files.version_numbers())
         if versions:
@@ -86,8 +89,9 @@ def plan_purge(folder: Path, name: str, bus: Bus, backup: str | None = None, web
         backup, webhdfs = version.settings.backup, version.settings.webhdfs
     store = open_file_store(backup, webhdfs) if backup else None
     existing = set(bus.catalog.names())
-    folders = tuple(path for path in (folder / "state" / name, folder / "logs" / name) if path.is_dir())
-    if version is None and not folders and name not in registrations_on(bus):
+    folders = tuple(path for path in (folder / "state" / name, logs_folder(folder, name)) if path.is_dir())
+    is_known = name in registrations_on(bus) or newest_maintenance(bus, name) is not None
+    if version is None and not folders and not is_known:
         raise NotDeployed(
             f"There is no processor {name}: it was never deployed from {folder}, and no worker of that name has run on this Kafka cluster. "
             "Nothing was changed. `penstock status` lists the processors that run."
@@ -100,8 +104,9 @@ def plan_purge(folder: Path, name: str, bus: Bus, backup: str | None = None, web
         0 if store is None else sum(shard.processor == name for shard in backed_up_shards(store)),
         tuple(
             category
-            for category in (f"{name}.dead_letters", f"{name}.dead_letter_marks", f"{name}.changelog")
-            if category in existing
+            for category in sorted(existing)
+            if category in {f"{name}.dead_letters", f"{name}.dead_letter_marks", f"{name}.changelog"}
+            or category.startswith(retry_prefix(name))
         ),
         len(_watermarks(bus, name)),
         tuple(_out_of_reach(version, backup)),

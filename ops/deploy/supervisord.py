@@ -38,6 +38,7 @@ from ..worker.app_processes import HANDED_OVER, STOP_LIMIT_S
 from .errors import SupervisorUnavailable
 from .process_supervisor import ProcessState, ProcessStatus
 from .registry import DeploymentFiles
+from .worker_logs import logs_folder
 
 SOCKET = "rpc.sock"
 _PROCESS = Path("/proc/self")
@@ -76,7 +77,7 @@ class Supervisord:
 
     def set_worker_count(self, name: str, workers: int) -> None:
         """Keep the first workers of a deployment running, and stop the others."""
-        make_private_folder(self._folder / "logs" / name)
+        make_private_folder(logs_folder(self._folder, name))
         configs = {self._program(name, worker): worker_config(self._folder, name, worker) for worker in range(workers)}
         removed = self._programs_of(name) - set(configs)
         for path in removed:
@@ -302,7 +303,7 @@ def _daemon_config(folder: Path) -> str:
 
 
 def _log_of(folder: Path, name: str, worker: int) -> Path:
-    return folder / "logs" / name / f"{worker}.log"
+    return logs_folder(folder, name) / f"{worker}.log"
 
 
 def worker_config(folder: Path, name: str, worker: int) -> str:

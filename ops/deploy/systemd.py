@@ -2,12 +2,15 @@
 
     ~/.config/systemd/user/penstock-NAME@.service      the template unit, identical for all versions
 
-Source: systemd.unit(5), systemd.service(5), systemctl(1) of systemd 254. Older versions ignore RestartSteps and RestartMaxDelaySec.
+A unit of a user cannot hide or protect parts of the system without a user namespace, so the template restricts what needs no privileges.
+
+Source: systemd.unit(5), systemd.service(5), systemd.exec(5), systemctl(1) of systemd 252 and 254.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -34,15 +37,27 @@ StartLimitIntervalSec=0
 Type=exec
 ExecStart={command} %i
 Restart=always
-RestartSec=1
-RestartSteps=10
-RestartMaxDelaySec=60
-KillSignal=SIGTERM
+RestartSec={pause_s}
+{growing_pause}KillSignal=SIGTERM
 TimeoutStopSec={stop_s}
+UMask=0077
+NoNewPrivileges=yes
+LockPersonality=yes
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+RestrictNamespaces=yes
+RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK
+SystemCallArchitectures=native
 
 [Install]
 WantedBy=default.target
 """
+
+
+GROWING_PAUSE = "RestartSteps=10\nRestartMaxDelaySec=60\n"
+"""The pause before a restart grows from one second to a minute."""
+GROWING_SINCE = 254
+"""The version of systemd that introduced these settings. For an older one, the pause is constant."""
 
 
 class Systemd:
@@ -62,9 +77,9 @@ class Systemd:
         if superfluous:
             _systemctl("disable", "--now", *superfluous)
         if workers:
-            _systemctl("show", "--property=Version")  # fails before any file is written
+            version = _version(_systemctl("show", "--property=Version"))  # fails before any file is written
             # It contains no values, and systemd warns about units that others cannot read.
-            replace_file(template, unit_text(self._folder, name).encode(), mode=0o644)
+            replace_file(template, unit_text(self._folder, name, version).encode(), mode=0o644)
             _systemctl("daemon-reload")
             _systemctl("enable", "--now", *(unit_of(name, worker) for worker in range(workers)))
         elif template.exists():
@@ -106,6 +121,12 @@ class Systemd:
         return f"`{' '.join(command)}` shows its log" + (f", which ends with:{quoted}" if quoted else ".")
 
 
+def log_command(name: str, worker: int | None, lines: int, *, follow: bool) -> list[str]:
+    """Return the command that prints the journal of a deployment's workers, or of one of them."""
+    units = f"penstock-{name}@*" if worker is None else unit_of(name, worker)
+    return ["journalctl", "--user", "--unit", units, "--lines", str(lines), *["--follow"] * follow]
+
+
 def _enabled_workers(name: str) -> list[int]:
     links = (units_folder() / "default.target.wants").glob(f"penstock-{name}@*.service")
     return sorted(int(path.stem.rpartition("@")[2]) for path in links)
@@ -126,10 +147,31 @@ def unit_of(name: str, worker: int) -> str:
     return f"penstock-{name}@{worker}.service"
 
 
-def unit_text(folder: Path, name: str) -> str:
-    """Return the template unit of a deployment."""
+def unit_text(folder: Path, name: str, version: int) -> str:
+    """Return the template unit of a deployment for a version of systemd."""
     command = [sys.executable, "-m", "penstock.ops.deploy.launch", str(folder), name]
-    return _TEMPLATE.format(name=name, command=" ".join(map(_quoted, command)), stop_s=round(STOP_LIMIT_S) + 10)
+    grows = version >= GROWING_SINCE
+    return _TEMPLATE.format(
+        name=name,
+        command=" ".join(map(_quoted, command)),
+        pause_s=1 if grows else 5,
+        growing_pause=GROWING_PAUSE if grows else "",
+        stop_s=round(STOP_LIMIT_S) + 10,
+    )
+
+
+def installed_version() -> int:
+    """Return the version of systemd on this machine; `GROWING_SINCE` if there is none."""
+    try:
+        return _version(_run(["systemctl", "--version"]))
+    except SupervisorUnavailable:
+        return GROWING_SINCE
+
+
+def _version(text: str) -> int:
+    """Return the first number of an output of systemctl, such as "systemd 252 (252.38-1~deb12u1)" or "Version=254"."""
+    found = re.search(r"\d+", text)
+    return int(found[0]) if found else 0
 
 
 def _quoted(part: str) -> str:

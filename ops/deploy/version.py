@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from enum import Enum
+from pathlib import Path
 
 import msgspec
 
+from ...processors.apps.apps import AppName
 from ...processors.declare.processor import Processor
 
 
@@ -29,6 +31,7 @@ class PodSettings(msgspec.Struct, frozen=True):
         cpu: the CPU request of a worker.
         memory: the memory request and limit of a worker.
         disk: the size of the volume with a worker's state.
+        storage_class: the class of that volume; None for the cluster's default.
     """
 
     image: str
@@ -36,6 +39,7 @@ class PodSettings(msgspec.Struct, frozen=True):
     cpu: str = "500m"
     memory: str = "1Gi"
     disk: str = "10Gi"
+    storage_class: str | None = None
 
 
 class DeploymentSettings(msgspec.Struct, frozen=True):
@@ -50,10 +54,12 @@ class DeploymentSettings(msgspec.Struct, frozen=True):
         backup: the location of the backup store; None without backups.
         webhdfs: the address of WebHDFS; None for the default.
         backup_every_s: the interval between backups of a shard, in seconds.
+        backup_history: how far back the first backups of hours and days are kept, such as 30d; None for the newest ones only.
         variables: the names of the workers' environment variables.
         target: the supervisor of the workers.
         pods: the settings of the pods; None except on Kubernetes.
         traces: whether the workers export spans.
+        state_cache_mib: a worker's memory for decoded states, in MiB; None for a share of its memory.
     """
 
     kafka: str
@@ -64,10 +70,12 @@ class DeploymentSettings(msgspec.Struct, frozen=True):
     backup: str | None = None
     webhdfs: str | None = None
     backup_every_s: float = 60.0
+    backup_history: str | None = None
     variables: tuple[str, ...] = ()
     target: Target = Target.LOCAL
     pods: PodSettings | None = None
     traces: bool = False
+    state_cache_mib: int | None = None
 
 
 class Shape(msgspec.Struct, frozen=True):
@@ -86,13 +94,31 @@ class Shape(msgspec.Struct, frozen=True):
     @staticmethod
     def of(processor: type[Processor]) -> Shape:
         """Return the shape of a declared processor."""
-        inputs = {category.name: category.buckets for category in processor.inputs()}
+        inputs = {category.name: category.buckets for category in processor.sources()}
         return Shape(processor.state_shape(), inputs, " ".join(processor.sql_query.split()))
 
     @property
     def buckets(self) -> int:
         """The number of buckets of each input."""
         return next(iter(self.inputs.values()))
+
+
+class Server(msgspec.Struct, frozen=True):
+    """A server that a deployment runs in place of `penstock run`, in one process.
+
+    Args:
+        command: the words of `penstock` before the app file, such as laser serve rankings --app.
+        options: the words after the app file.
+        urls: its addresses.
+        has_worker: whether it contains a worker, with a group, state and reports.
+        reads_app: whether it reads an app file.
+    """
+
+    command: tuple[str, ...]
+    options: tuple[str, ...]
+    urls: tuple[str, ...]
+    has_worker: bool
+    reads_app: bool = True
 
 
 class Version(msgspec.Struct, frozen=True):
@@ -109,6 +135,8 @@ class Version(msgspec.Struct, frozen=True):
         shape: the shape of its state, and its inputs.
         time_ms: the time of the deployment, in milliseconds since 1970, UTC.
         by: the user who deployed it.
+        clone: the name of the clone of the app; empty for the app itself.
+        server: the server to run; None for workers of the processor.
     """
 
     number: int
@@ -121,6 +149,12 @@ class Version(msgspec.Struct, frozen=True):
     shape: Shape
     time_ms: int
     by: str
+    clone: str = ""
+    server: Server | None = None
+
+    def app_in(self, code: Path | str) -> AppName:
+        """Return the name of its processor in a folder with its code."""
+        return AppName(Path(code) / self.app_file, self.processor, self.clone or None)
 
     @property
     def label(self) -> str:
@@ -129,9 +163,11 @@ class Version(msgspec.Struct, frozen=True):
 
     def is_run_like(self, other: Version) -> bool:
         """Return whether another version has the same code and settings."""
-        return (self.app, self.processor, self.digest, self.settings) == (
+        return (self.app, self.clone, self.processor, self.digest, self.settings, self.server) == (
             other.app,
+            other.clone,
             other.processor,
             other.digest,
             other.settings,
+            other.server,
         )

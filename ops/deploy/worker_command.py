@@ -8,7 +8,7 @@ from .version import Version
 
 
 def run_arguments(version: Version, code: Path | str, health: str, number: str | None = None) -> list[str]:
-    """Return the arguments of `penstock` that run a worker.
+    """Return the arguments of `penstock` that run a worker, or the server of a version.
 
     Args:
         version: the version.
@@ -16,17 +16,28 @@ def run_arguments(version: Version, code: Path | str, health: str, number: str |
         health: the port or address of the worker's health endpoint.
         number: the worker's number under its supervisor; None if its volume names it.
     """
-    settings = version.settings
+    settings, server = version.settings, version.server
     options = {
         "--kafka": settings.kafka,
         "--config": settings.config,
         "--dir": settings.folder,
-        "--backup": settings.backup,
-        "--webhdfs": settings.webhdfs,
-        "--backup-every": f"{settings.backup_every_s:g}",
         "--health": health,
         "--number": number,
     }
+    if server is None or server.has_worker:
+        options |= {
+            "--backup": settings.backup,
+            "--webhdfs": settings.webhdfs,
+            "--backup-every": f"{settings.backup_every_s:g}",
+        }
+    if server is None:
+        options |= {
+            "--state-cache": None if settings.state_cache_mib is None else str(settings.state_cache_mib),
+            "--backup-history": settings.backup_history,
+        }
     arguments = [part for name, value in options.items() if value is not None for part in (name, value)]
     arguments += ["--traces"] * settings.traces
-    return ["run", f"{code}/{version.app_file}:{version.processor}", *arguments]
+    if server is None:
+        return ["run", str(version.app_in(code)), *arguments]
+    app = str(version.app_in(code).whole)
+    return [*server.command, *([app] if server.reads_app else []), *server.options, *arguments]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import sys
 import threading
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -37,6 +38,15 @@ def event_fields(batch: RawBatch, accepted: AcceptedBatch, category: AnyCategory
         del _BATCHES[thread]
 
 
+def failed_event(error: BaseException) -> str:
+    """Return where this thread's batch failed, within `event_fields`: `clicks/0 at offset 7`; without an event on the stack, `clicks/0`."""
+    batch = _BATCHES[threading.get_ident()]
+    # The frames of a traceback have ended, and no longer lead to their callers.
+    found = [_frame_fields(frame, batch) for frame, _ in traceback.walk_tb(error.__traceback__)]
+    offset = next((fields["offset"] for fields in reversed(found) if "offset" in fields), None)
+    return batch.bucket if offset is None else f"{batch.bucket} at offset {offset}"
+
+
 class EventFields(logging.Filter):
     """Adds the fields of the processed event to each line of user code: the key and the time in timers, and the key in windows."""
 
@@ -54,6 +64,11 @@ class _Batch:
         self._accepted = accepted
         self._category = category
 
+    @property
+    def bucket(self) -> str:
+        """The bucket, as errors name it."""
+        return str(self._batch.bucket)
+
     @cached_property
     def _indexes(self) -> dict[int, int]:
         return {id(event): at for at, event in enumerate(self._accepted.events)}
@@ -68,21 +83,27 @@ class _Batch:
         if at is None:
             return {}
         [key] = self._category.keys_of([argument])
-        return {"bucket": str(self._batch.bucket), "offset": self._offsets[self._accepted.at[at]], "key": key}
+        return {"bucket": self.bucket, "offset": self._offsets[self._accepted.at[at]], "key": key}
 
 
 def _fields(frame: FrameType | None, batch: _Batch | None) -> dict[str, Any]:
     """Return the fields of the innermost event or context that a method of user code has as an argument."""
     while frame is not None:
-        code = frame.f_code
-        if is_user_file(code.co_filename):
-            arguments = [frame.f_locals.get(name) for name in code.co_varnames[: code.co_argcount]]
-            found = next(filter(None, map(batch.fields, arguments)), {}) if batch is not None else {}
-            found = found or _context_fields(arguments)
-            if found:
-                return found
+        found = _frame_fields(frame, batch)
+        if found:
+            return found
         frame = frame.f_back
     return {}
+
+
+def _frame_fields(frame: FrameType, batch: _Batch | None) -> dict[str, Any]:
+    """Return the fields of the event or context that a call of user code has as an argument; empty for other calls."""
+    code = frame.f_code
+    if not is_user_file(code.co_filename):
+        return {}
+    arguments = [frame.f_locals.get(name) for name in code.co_varnames[: code.co_argcount]]
+    found = next(filter(None, map(batch.fields, arguments)), {}) if batch is not None else {}
+    return found or _context_fields(arguments)
 
 
 def _context_fields(arguments: Sequence[Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum
+from typing import TextIO
 
 from .lines import JsonLines, PrettyLines
 
@@ -35,10 +36,24 @@ class LogLevel(Enum):
         return int(getattr(logging, self.name))
 
 
+def reopen_standard_streams() -> None:
+    """Open standard output and standard error again if user code has closed them. Their file descriptors are still open."""
+    if getattr(sys.stdout, "closed", False):
+        sys.stdout = _opened(1)
+    if getattr(sys.stderr, "closed", False):
+        sys.stderr = _opened(2)
+
+
+def _opened(descriptor: int) -> TextIO:
+    # Python does not own the descriptor, as with the stream that was closed.
+    return open(descriptor, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)
+
+
 class _ToStandardError(logging.Handler):
     """Writes to the current standard error, which a progress display may replace."""
 
     def emit(self, record: logging.LogRecord) -> None:
+        reopen_standard_streams()
         try:
             sys.stderr.write(f"{self.format(record)}\n")
             sys.stderr.flush()

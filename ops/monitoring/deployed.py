@@ -19,6 +19,7 @@ class DeployedProcessor:
         up_s: the uptime of the youngest process in seconds; None without a process.
         deployed_ms: the time of the current version (milliseconds since 1970, UTC); None without one.
         earlier_version: the version that `penstock rollback` returns to; None without one.
+        urls: the addresses at which it answers clients; empty for workers.
     """
 
     label: str
@@ -28,6 +29,7 @@ class DeployedProcessor:
     up_s: float | None = None
     deployed_ms: int | None = None
     earlier_version: int | None = None
+    urls: tuple[str, ...] = ()
 
 
 DeployedProcessors: TypeAlias = Callable[[], Mapping[str, DeployedProcessor]]

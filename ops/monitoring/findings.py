@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from ..humanize import counted, human_duration
+from ...processors.wording import counted
+from ..humanize import human_duration
 from .finding import Finding, Problem, Severity
 from .state_findings import backlog_of, state_problems
 from .states import ProcessorState
 
 if TYPE_CHECKING:
-    from .status import ProcessorStatus
+    from .status import ProcessorStatus, ShardStatus
 
 LAG_S = 300.0
 """The lag and the watermark lag above which a processor gets a finding, in seconds."""
 SKEW_S = 60.0
 """The lag of one bucket above which it counts as skewed, in seconds."""
+HOT_KEY_SHARE = 0.3
+"""The share of a key in the events of a skewed bucket from which the key is the cause."""
 LATE_CHECKPOINT = 3
 """The number of checkpoint intervals after which unsaved progress is late."""
 LATE_CHECKPOINT_S = 30.0
@@ -29,14 +32,17 @@ NO_WATERMARK_S = 60.0
 """The time that a worker may run without a watermark, in seconds."""
 
 
-def findings_of(processors: Iterable[ProcessorStatus]) -> tuple[Finding, ...]:
-    """Return the findings of processors, the most severe first."""
+def findings_of(processors: Iterable[ProcessorStatus], others: Iterable[Finding] = ()) -> tuple[Finding, ...]:
+    """Return the findings of processors, and others, the most severe first."""
     found = [
-        Finding(status.node.name, *problem)
-        for status in processors
-        if status.state is not ProcessorState.PURGED
-        for check in _CHECKS
-        for problem in check(status)
+        *others,
+        *(
+            Finding(status.node.name, *problem)
+            for status in processors
+            if status.state is not ProcessorState.PURGED
+            for check in _CHECKS
+            for problem in check(status)
+        ),
     ]
     return tuple(sorted(found, key=lambda finding: (-finding.severity, finding.processor, finding.kind)))
 
@@ -99,7 +105,7 @@ def _unowned_buckets(status: ProcessorStatus) -> Iterator[Problem]:
         yield Problem(
             Severity.WARNING,
             "without owner",
-            f"No worker owns bucket {buckets}; its backlog is {sum(shard.backlog_events or 0 for shard in unowned):,} events. A rebalance takes seconds. The "
+            f"No worker owns bucket {buckets}; its backlog is {counted(sum(shard.backlog_events or 0 for shard in unowned), 'event')}. A rebalance takes seconds. The "
             "buckets of a killed worker move when its session times out. Restoring state takes longer.",
         )
 
@@ -199,9 +205,18 @@ def _skew(status: ProcessorStatus) -> Iterator[Problem]:
         yield Problem(
             Severity.WARNING,
             "skew",
-            f"Bucket {shard.bucket}{owner} lags {human_duration(shard.lag_s or 0.0)}, and most other buckets less than a tenth of it: one key may have most of "
-            "the events, or its worker is slow. More workers do not help with one key; repartition by another key.",
+            f"Bucket {shard.bucket}{owner} lags {human_duration(shard.lag_s or 0.0)}, and most other buckets less than a tenth of it. "
+            f"{_cause_of_skew(shard)}",
         )
+
+
+def _cause_of_skew(shard: ShardStatus) -> str:
+    if not shard.hot_key:
+        return "One key may have most of the events, or its worker is slow. More workers do not help with one key; repartition by another key."
+    share = f"Key {shard.hot_key!r} has about {shard.hot_key_share:.0%} of its recent events"
+    if shard.hot_key_share >= HOT_KEY_SHARE:
+        return f"{share}, so more workers do not help: repartition by another key, or filter these events before."
+    return f"{share}, so no single key is the cause: its worker is slow, or its backlog is old."
 
 
 def _dead_letters(status: ProcessorStatus) -> Iterator[Problem]:
@@ -222,7 +237,7 @@ def _dead_letters(status: ProcessorStatus) -> Iterator[Problem]:
         yield Problem(
             Severity.WARNING,
             "dead letters",
-            f"It rejects {rate * 60:,.0f} events per minute{f', {share:.1%} of its input' if share else ''}{stored}. Read them with "
+            f"It rejects {counted(round(rate * 60), 'event')} per minute{f', {share:.1%} of its input' if share else ''}{stored}. Read them with "
             f"`penstock category tail {status.node.dead_letters}`.",
         )
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 
-from ..humanize import counted, human_duration_or_unknown
+from ...processors.wording import counted
+from ..humanize import human_duration_or_unknown
 from .status import ProcessorStatus
 
 
@@ -65,7 +66,9 @@ def _label(status: ProcessorStatus) -> str:
         return f"{activity}, backlog unknown"
     if not status.backlog_events:
         return activity
-    return f"{activity}, backlog {status.backlog_events:,} events, lag {human_duration_or_unknown(status.lag_s)}"
+    return (
+        f"{activity}, backlog {counted(status.backlog_events, 'event')}, lag {human_duration_or_unknown(status.lag_s)}"
+    )
 
 
 def _mermaid(processors: Sequence[ProcessorStatus]) -> Iterator[str]:

@@ -97,6 +97,18 @@ PROCESSOR_METRICS: dict[str, MetricDefinition[ProcessorStatus]] = {
             default=None,
         ),
     ),
+    "lookup_table_rows": MetricDefinition(
+        "rows of a lookup table in memory; the most of all workers",
+        lambda status: max((table.rows for table in status.lookup_tables), default=None),
+    ),
+    "lookup_table_bytes": MetricDefinition(
+        "size of the messages with the rows of a lookup table; the most of all workers",
+        lambda status: max((table.size_bytes for table in status.lookup_tables), default=None),
+    ),
+    "lookup_table_unread": MetricDefinition(
+        "messages that a lookup table had not applied at its last check; the most of all workers",
+        lambda status: max((table.unread for table in status.lookup_tables), default=None),
+    ),
     "backup_age_seconds": MetricDefinition(
         "seconds since the newest backup of a shard; the longest of all shards", lambda status: status.backup_age_s
     ),
@@ -104,6 +116,7 @@ PROCESSOR_METRICS: dict[str, MetricDefinition[ProcessorStatus]] = {
         "1 if the newest backup of a shard is older than its interval allows, else 0",
         lambda status: None if status.is_backup_late is None else float(status.is_backup_late),
     ),
+    "state_bytes": MetricDefinition("size of the states on the workers' disks", lambda status: status.state_bytes),
     "dead_letters": MetricDefinition(
         "pending dead letters: neither retried nor dropped", lambda status: status.dead_letters
     ),
@@ -162,6 +175,13 @@ BUCKET_METRICS: dict[str, MetricDefinition[ShardStatus]] = {
     "bucket_low_watermark_seconds": MetricDefinition(
         "low watermark of a bucket, in seconds since 1970",
         lambda shard: None if shard.low_watermark_ms is None else shard.low_watermark_ms / 1000,
+    ),
+    "bucket_hot_key_share": MetricDefinition(
+        "share of the most frequent key in the recent events of a bucket, from 0 to 1; estimated",
+        lambda shard: shard.hot_key_share if shard.hot_key else None,
+    ),
+    "bucket_state_bytes": MetricDefinition(
+        "size of the state of a bucket on the disk of its owner", lambda shard: shard.state_bytes
     ),
     "bucket_backup_age_seconds": MetricDefinition(
         "seconds since the newest backup of a bucket", lambda shard: shard.backup_age_s

@@ -7,7 +7,7 @@ Kafka      -> backlog and lag, correct also without workers
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -21,8 +21,10 @@ from .bus_figures import BusFigureReader
 from .deployed import DeployedProcessors, none_deployed
 from .findings import findings_of
 from .reports import RATE_WINDOW_S, REPORT_HISTORY, REPORTS, Node, Report, ReportReader
-from .status import ClusterStatus, ProcessorStatus
+from .servers import server_findings, servers_of
+from .status import ClusterStatus, LoopStatus, ProcessorStatus
 from .status_builder import processor_status
+from .unread import UnreadResults
 
 
 class Observer:
@@ -36,6 +38,7 @@ class Observer:
         include_others: whether to observe all other processors that report.
         now_ms: returns the time in milliseconds since 1970, UTC.
         deployed: returns the deployments on this machine.
+        unread: finds unread results.
     """
 
     def __init__(
@@ -48,6 +51,7 @@ class Observer:
         include_others: bool,
         now_ms: Callable[[], int],
         deployed: DeployedProcessors,
+        unread: UnreadResults,
     ) -> None:
         self._reports = reports
         self._watermarks = watermarks
@@ -56,6 +60,7 @@ class Observer:
         self._include_others = include_others
         self._now_ms = now_ms
         self._deployed = deployed
+        self._unread = unread
         self._stalls = StallDetector()
 
     @classmethod
@@ -90,7 +95,16 @@ class Observer:
             watermarks = opened.enter_context(closing(WatermarkTable(bus)))
             opened.pop_all()
         figures = BusFigureReader(bus, now_ms)
-        return cls(reports, watermarks, figures, nodes, include_others=include_others, now_ms=now_ms, deployed=deployed)
+        return cls(
+            reports,
+            watermarks,
+            figures,
+            nodes,
+            include_others=include_others,
+            now_ms=now_ms,
+            deployed=deployed,
+            unread=UnreadResults(bus),
+        )
 
     def observe(self) -> ClusterStatus:
         """Return the current status of all processors. The first call reads all earlier reports and watermarks.
@@ -117,8 +131,12 @@ class Observer:
             )
             for node in nodes
         )
-        processors = tuple(status for status in observed if self._is_known(status))
-        return ClusterStatus(now_ms, processors, findings_of(processors))
+        processors = with_loops([status for status in observed if self._is_known(status)])
+        servers = servers_of(deployed) if self._include_others else ()
+        others = [*server_findings(servers)]
+        if self._include_others:  # otherwise, the readers of the results may be unknown
+            others += self._unread.findings([status.node for status in processors], now_ms)
+        return ClusterStatus(now_ms, processors, findings_of(processors, others), servers)
 
     def _is_known(self, status: ProcessorStatus) -> bool:
         """Return whether a processor is declared, deployed or reporting, or could still read an input. The other ones left only a registration."""
@@ -157,6 +175,42 @@ class StallDetector:
         since_ms = before[1] if before is not None and before[0] == low_ms else status.at_ms
         self._since[status.node.name] = (low_ms, since_ms)
         return replace(status, watermark_stall_s=(status.at_ms - since_ms) / 1000)
+
+
+def with_loops(statuses: Sequence[ProcessorStatus]) -> tuple[ProcessorStatus, ...]:
+    """Return the status of processors with the status of their loops: what they write returns to them."""
+    readers = {
+        status.node.name: {other.node.name for other in statuses if set(status.node.outputs) & set(other.node.inputs)}
+        for status in statuses
+    }
+    return tuple(replace(status, loop=_loop_of(status, statuses, readers)) for status in statuses)
+
+
+def _loop_of(
+    status: ProcessorStatus, statuses: Sequence[ProcessorStatus], readers: Mapping[str, set[str]]
+) -> LoopStatus | None:
+    name = status.node.name
+    members = [
+        other for other in statuses if _leads(name, other.node.name, readers) and _leads(other.node.name, name, readers)
+    ]
+    if not members:
+        return None
+    written = {category for member in members for category in member.node.outputs}
+    counts = [
+        member.unread.get(category) for member in members for category in written.intersection(member.node.inputs)
+    ]
+    known = [count for count in counts if count is not None]
+    circulating = sum(known) if len(known) == len(counts) else None
+    return LoopStatus(tuple(member.node.name for member in members), circulating)
+
+
+def _leads(begin: str, end: str, readers: Mapping[str, set[str]]) -> bool:
+    """Return whether outputs of a processor reach another, directly or through others."""
+    found, ahead = set[str](), set(readers[begin])
+    while ahead:
+        found |= ahead
+        ahead = {further for name in ahead for further in readers[name]} - found
+    return end in found
 
 
 def upstream_first(nodes: Iterable[Node]) -> list[Node]:

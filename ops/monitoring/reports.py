@@ -18,6 +18,7 @@ import msgspec
 
 from ...processors.declare.dead_letters import dead_letters_of
 from ...processors.declare.processor import Processor
+from ...processors.lookups import TableSize
 from ...transport.bus import Bus
 from ...transport.category_spec import CategorySpec
 from ...transport.messages import Outgoing
@@ -45,6 +46,7 @@ class Node(msgspec.Struct, frozen=True):
         outputs: its output categories.
         dead_letters: the category of its dead letters.
         checkpoint_s: the interval between its checkpoints in seconds.
+        sinks: the names of its sinks.
     """
 
     name: str
@@ -53,6 +55,7 @@ class Node(msgspec.Struct, frozen=True):
     outputs: tuple[str, ...]
     dead_letters: str
     checkpoint_s: float
+    sinks: tuple[str, ...] = ()
 
 
 class ShardReport(msgspec.Struct, frozen=True):
@@ -66,6 +69,10 @@ class ShardReport(msgspec.Struct, frozen=True):
         low_ms: its low watermark (milliseconds since 1970, UTC).
         catching_up: whether it processes events again to rebuild its state, without outputs.
         backup_age_s: the age of its newest backup in seconds (see `BackupAges`); None without a known backup.
+        retries: the number of events that wait for a retry.
+        hot_key: the most frequent key of its recent events; empty without enough events.
+        hot_key_share: the share of that key, from 0 to 1.
+        state_bytes: the size of its state on disk; None without a local state.
     """
 
     bucket: int
@@ -75,6 +82,10 @@ class ShardReport(msgspec.Struct, frozen=True):
     low_ms: int
     catching_up: bool = False
     backup_age_s: float | None = None
+    retries: int = 0
+    hot_key: str = ""
+    hot_key_share: float = 0.0
+    state_bytes: int | None = None
 
 
 class Counts(msgspec.Struct, frozen=True):
@@ -110,6 +121,7 @@ class Report(msgspec.Struct, frozen=True):
         restarts_ms: its recent restarts after failures.
         disk_free_share: the free share of the disk with its state folder, from 0 to 1; None if unknown.
         backup_interval_s: seconds between its backups; None without backups.
+        table: the size of its lookup table in memory; None without one.
         deployment: the deployment that started it, as ``name@version``; empty if a user started it.
         end_reason: empty while it runs; then "stopped", or its error.
     """
@@ -131,6 +143,7 @@ class Report(msgspec.Struct, frozen=True):
     backup_interval_s: float | None = None
     deployment: str = ""
     end_reason: str = ""
+    table: TableSize | None = None
 
 
 STOPPED = "stopped"
@@ -182,10 +195,11 @@ def node_of(processor: type[Processor]) -> Node:
     return Node(
         processor.name,
         kind.lower(),
-        tuple(category.name for category in processor.inputs()),
+        tuple(category.name for category in processor.sources()),
         tuple(category.name for category in processor.outputs()),
         dead_letters_of(processor).name,
         processor.checkpoint.time.total_seconds(),
+        tuple(sink.name for sink in processor.sinks()),
     )
 
 

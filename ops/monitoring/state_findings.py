@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from ..humanize import counted, human_duration
+from ...processors.wording import counted
+from ..humanize import human_duration
 from .finding import Problem, Severity
 from .states import ProcessorState
 
@@ -28,7 +29,7 @@ def backlog_of(status: ProcessorStatus) -> str:
     if status.backlog_events is None:
         return "its backlog is unknown"
     size = "" if not status.backlog_bytes else f" (about {status.backlog_bytes / 1e6:,.1f} MB)"
-    return f"its backlog is {status.backlog_events:,} events{size}"
+    return f"its backlog is {counted(status.backlog_events, 'event')}{size}"
 
 
 def _not_running(status: ProcessorStatus) -> Iterator[Problem]:
@@ -96,7 +97,7 @@ def _crash_looping(status: ProcessorStatus) -> Iterator[Problem]:
         else "Its workers fail soon after each start."
     )
     last = f" {_last_error(min(failed, key=lambda worker: worker.report_age_s))}" if failed else ""
-    log = f" `penstock deployments {status.node.name}` shows its log." if status.deployed is not None else ""
+    log = f" `penstock logs {status.node.name}` shows its log." if status.deployed is not None else ""
     yield Problem(
         Severity.CRITICAL,
         "crash-looping",
@@ -132,7 +133,8 @@ def _last_error(worker: WorkerStatus) -> str:
 def _impact(status: ProcessorStatus) -> str:
     """Return the backlog, the lag, and the categories that receive nothing, as the rest of a sentence."""
     lag = f" and its lag {human_duration(status.lag_s)}" if status.lag_s and status.backlog_events else ""
-    outputs = f" {', '.join(status.node.outputs)} receives no new records." if status.node.outputs else ""
+    written = ", ".join((*status.node.outputs, *status.node.sinks))
+    outputs = f" {written} receives no new records." if written else ""
     return f"{backlog_of(status)}{lag}.{outputs}"
 
 

@@ -3,7 +3,7 @@
                    a worker reports                                     no worker reports
 deployed           RUNNING, CRASH_LOOPING; UNSUPERVISED without a       STARTING, CRASH_LOOPING; LOST
                    supervisor
-undeployed         RUNNING                                              STOPPED; PURGED if its registration is deleted
+undeployed         RUNNING                                              STOPPED; FAILED, LOST after a later worker of a user
 not deployed here  RUNNING, CRASH_LOOPING                               CRASH_LOOPING, FAILED, LOST, STOPPED, PURGED; NOT_RUNNING
                                                                         without a report of the last hour
 """
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from .deployed import DeployedProcessor
 
 if TYPE_CHECKING:
-    from .status import ProcessorStatus
+    from .status import ProcessorStatus, WorkerStatus
 
 CRASH_LOOP_RESTARTS = 3
 """The number of restarts within an hour that makes a crash loop."""
@@ -77,7 +77,7 @@ def _state_with_workers(status: ProcessorStatus) -> ProcessorState:
 
 def _state_of_deployed(status: ProcessorStatus, deployed: DeployedProcessor) -> ProcessorState:
     if not deployed.workers:
-        return ProcessorState.STOPPED
+        return _state_of_undeployed(status)
     if deployed.unsupervised == deployed.workers:
         return ProcessorState.LOST
     if deployed.restarting or _is_crash_looping(status):
@@ -86,14 +86,23 @@ def _state_of_deployed(status: ProcessorStatus, deployed: DeployedProcessor) -> 
     return ProcessorState.STARTING if is_new else ProcessorState.LOST
 
 
+def _state_of_undeployed(status: ProcessorStatus) -> ProcessorState:
+    """Return the state after `penstock undeploy`: its own workers have stopped on purpose, but a user may have started one since."""
+    last = min(status.workers, key=lambda worker: worker.report_age_s, default=None)
+    return ProcessorState.STOPPED if last is None or last.deployment else _end_of([last])
+
+
 def _state_of_seen(status: ProcessorStatus) -> ProcessorState:
     if not status.workers:
         return ProcessorState.NOT_RUNNING
-    if _is_crash_looping(status):
-        return ProcessorState.CRASH_LOOPING
-    if any(worker.is_silent for worker in status.workers):
+    return ProcessorState.CRASH_LOOPING if _is_crash_looping(status) else _end_of(status.workers)
+
+
+def _end_of(workers: Sequence[WorkerStatus]) -> ProcessorState:
+    """Return the state that workers leave which run no more."""
+    if any(worker.is_silent for worker in workers):
         return ProcessorState.LOST
-    return ProcessorState.FAILED if any(worker.has_failed for worker in status.workers) else ProcessorState.STOPPED
+    return ProcessorState.FAILED if any(worker.has_failed for worker in workers) else ProcessorState.STOPPED
 
 
 def _is_crash_looping(status: ProcessorStatus) -> bool:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
+from ...processors.lookups import TableSize
 from ...processors.time.watermarks import NEVER_MS
 from ...state.backups.backup_age import is_late
 from .deployed import DeployedProcessor
 from .finding import Finding
 from .reports import SILENT_AFTER_S, STOPPED, Node
+from .servers import ServerStatus
 from .states import ProcessorState, state_of
 
 MIN_SKEW_SHARDS = 2
@@ -33,6 +36,10 @@ class ShardStatus:
         held_by: the input or processor that holds back its low watermark; empty if its own events do.
         catching_up: whether it processes events again to rebuild its state, without outputs.
         backup_age_s: the age of its newest backup in seconds; None if unknown.
+        retries: the number of events that wait for a retry; not part of the backlog.
+        hot_key: the most frequent key of its recent events, as its worker reports it; empty without enough events.
+        hot_key_share: the share of that key, from 0 to 1.
+        state_bytes: the size of its state on the disk of its owner; None if unknown, or without a local state.
     """
 
     bucket: int
@@ -48,6 +55,10 @@ class ShardStatus:
     held_by: str
     catching_up: bool
     backup_age_s: float | None
+    retries: int = 0
+    hot_key: str = ""
+    hot_key_share: float = 0.0
+    state_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -78,6 +89,7 @@ class WorkerStatus:
         disk_free_share: the free share of the disk with its state folder, from 0 to 1; None if unknown.
         backup_interval_s: seconds between its backups; None without backups.
         end_reason: empty while it runs; then "stopped", or its error.
+        table: the size of its lookup table in memory; None without one.
     """
 
     worker: str
@@ -103,6 +115,13 @@ class WorkerStatus:
     disk_free_share: float | None
     backup_interval_s: float | None
     end_reason: str
+    table: TableSize | None = None
+
+    @property
+    def version(self) -> int | None:
+        """The version that its deployment started; None if a user started it."""
+        number = self.deployment.rpartition("@")[2]
+        return int(number) if number.isdecimal() else None
 
     @property
     def is_stopped(self) -> bool:
@@ -121,6 +140,24 @@ class WorkerStatus:
 
 
 @dataclass(frozen=True)
+class LoopStatus:
+    """The status of a loop of processors.
+
+    Args:
+        members: their names.
+        circulating: the number of messages in it that their readers have not processed; None if unknown.
+    """
+
+    members: tuple[str, ...]
+    circulating: int | None
+
+    def __str__(self) -> str:
+        if self.circulating is None:
+            return "unknown"
+        return f"{self.circulating:,} in flight" if self.circulating else "drained"
+
+
+@dataclass(frozen=True)
 class ProcessorStatus:
     """The status of a processor.
 
@@ -135,6 +172,8 @@ class ProcessorStatus:
         recreated_inputs: inputs that were deleted and created again after the processor last read them.
         deployed: its deployment on this machine; None if it is not deployed here.
         is_registered: whether it is registered in Kafka, as every processor that has run and was not purged; None if unknown.
+        unread: the number of unread events by input; absent where it is unknown.
+        loop: the loop that it is a member of; None without one.
     """
 
     node: Node
@@ -147,6 +186,8 @@ class ProcessorStatus:
     recreated_inputs: tuple[str, ...] = ()
     deployed: DeployedProcessor | None = None
     is_registered: bool | None = None
+    unread: Mapping[str, int] = field(default_factory=dict)
+    loop: LoopStatus | None = None
 
     @property
     def state(self) -> ProcessorState:
@@ -157,6 +198,23 @@ class ProcessorStatus:
     def running_workers(self) -> tuple[WorkerStatus, ...]:
         """The workers with a recent report that have not ended."""
         return tuple(worker for worker in self.workers if not worker.end_reason and not worker.is_silent)
+
+    @property
+    def versions(self) -> tuple[int, ...]:
+        """The versions that its running workers run, the last started one first; empty if users started them."""
+        by_start = sorted(self.running_workers, key=lambda worker: worker.started_ms, reverse=True)
+        return tuple(dict.fromkeys(worker.version for worker in by_start if worker.version is not None))
+
+    @property
+    def state_bytes(self) -> int | None:
+        """The size of its local states; None if the size of none is known."""
+        sizes = [shard.state_bytes for shard in self.shards if shard.state_bytes is not None]
+        return sum(sizes) if sizes else None
+
+    @property
+    def lookup_tables(self) -> tuple[TableSize, ...]:
+        """The lookup tables in the memory of its running workers."""
+        return tuple(worker.table for worker in self.running_workers if worker.table is not None)
 
     @property
     def dead_letter_share(self) -> float:
@@ -171,6 +229,11 @@ class ProcessorStatus:
             return None
         counts = [shard.backlog_events for shard in self.shards if shard.backlog_events is not None]
         return sum(counts) if len(counts) == len(self.shards) else None
+
+    @property
+    def retries(self) -> int:
+        """The number of events that wait for a retry."""
+        return sum(shard.retries for shard in self.shards)
 
     @property
     def backlog_bytes(self) -> int | None:
@@ -253,9 +316,11 @@ class ClusterStatus:
     Args:
         at_ms: the moment (milliseconds since 1970, UTC).
         processors: the processors, upstream ones first.
-        findings: their problems, the most severe first.
+        findings: the problems of processors and servers, the most severe first.
+        servers: the servers that are deployed on this machine.
     """
 
     at_ms: int
     processors: tuple[ProcessorStatus, ...]
     findings: tuple[Finding, ...]
+    servers: tuple[ServerStatus, ...] = ()

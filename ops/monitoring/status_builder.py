@@ -59,7 +59,16 @@ def processor_status(
         recreated_inputs=tuple(figures.recreated.get(node.name, ())),
         deployed=deployed,
         is_registered=None if figures.registered is None else node.name in figures.registered,
+        unread=_unread_events(node, figures),
     )
+
+
+def _unread_events(node: Node, figures: BusFigures) -> dict[str, int]:
+    """Return the number of unread events by input, where it is known."""
+    unread = {name: 0 for name in node.inputs if (node.name, name) in figures.committed}
+    for bucket, offset, _ in figures.unread_positions(node):
+        unread[bucket.category] += figures.categories[bucket.category].ends[bucket.number] - (offset or 0)
+    return unread
 
 
 class _OwnerReport(NamedTuple):
@@ -161,6 +170,10 @@ def _shard_status(
         held_by="" if watermark is None else watermark.held_by,
         catching_up=report.shard is not None and report.shard.catching_up,
         backup_age_s=None if report.shard is None else report.shard.backup_age_s,
+        retries=0 if report.shard is None else report.shard.retries,
+        hot_key="" if report.shard is None else report.shard.hot_key,
+        hot_key_share=0.0 if report.shard is None else report.shard.hot_key_share,
+        state_bytes=None if report.shard is None else report.shard.state_bytes,
     )
 
 
@@ -191,4 +204,5 @@ def _worker_status(interval: ReportInterval, now_ms: int) -> WorkerStatus:
         disk_free_share=last.disk_free_share,
         backup_interval_s=last.backup_interval_s,
         end_reason=last.end_reason,
+        table=last.table,
     )

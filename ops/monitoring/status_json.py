@@ -14,6 +14,7 @@ def status_to_json(cluster: ClusterStatus) -> dict[str, Any]:
         "at_ms": cluster.at_ms,
         "findings": [{**asdict(finding), "severity": finding.severity.name.lower()} for finding in cluster.findings],
         "processors": [_processor_to_json(status) for status in cluster.processors],
+        "servers": [{**asdict(server), "state": server.state.value} for server in cluster.servers],
     }
 
 
@@ -22,8 +23,10 @@ def _processor_to_json(status: ProcessorStatus) -> dict[str, Any]:
         "processor": status.node.name,
         "kind": status.node.kind,
         "state": status.state.value,
+        "versions": status.versions,
         "inputs": status.node.inputs,
         "outputs": status.node.outputs,
+        "sinks": status.node.sinks,
         "backlog_events": status.backlog_events,
         "backlog_bytes": status.backlog_bytes,
         "lag_s": status.lag_s,
@@ -32,8 +35,12 @@ def _processor_to_json(status: ProcessorStatus) -> dict[str, Any]:
         "events_out_per_s": status.total("events_out_per_s"),
         "bytes_out_per_s": status.total("bytes_out_per_s"),
         "low_watermark_ms": status.low_watermark_ms,
+        "skewed_bucket": None if status.skewed_shard is None else status.skewed_shard.bucket,
         "watermark_lag_s": status.watermark_lag_s,
         "backup_age_s": status.backup_age_s,
+        "state_bytes": status.state_bytes,
+        "retries": status.retries,
+        "loop": None if status.loop is None else asdict(status.loop),
         "dead_letters": status.dead_letters,
         "failed_queries": status.failed_queries,
         "workers": [asdict(worker) for worker in status.workers],

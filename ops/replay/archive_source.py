@@ -10,16 +10,16 @@ from collections.abc import Iterator
 from datetime import datetime
 from functools import lru_cache
 from itertools import accumulate
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...backfill.archive.archived_ends import archived_ends
-from ...backfill.archive.archived_rows import archive_schema
+from ...backfill.archive.archived_rows import archive_schema_of
 from ...backfill.warehouse.archive_settings import settings_of
-from ...backfill.warehouse.columns import Columns
+from ...backfill.warehouse.columns import ELEMENT, Columns
 from ...backfill.warehouse.layout import EventFile, StoredFile
 from ...backfill.warehouse.stored import StoredCategory
 from ...backfill.warehouse.warehouse import Warehouse
@@ -67,7 +67,7 @@ class ArchiveEventSource:
                 f"{category.name} is not archived in {self._warehouse.location}. Nothing was read. Name its warehouse (`--warehouse`), or "
                 "replay from Kafka (`--source bus`)."
             )
-        schema = archive_schema(Columns(category.record))
+        schema = archive_schema_of(category)
         return StoredCategory.of(self._warehouse, category.name, schema), terms.segment_events
 
     def first(self, bucket: Bucket) -> int:
@@ -172,4 +172,7 @@ def _joined(batches: list[pa.RecordBatch], schema: pa.Schema, number: int, start
     wanted: Any = (pc.field("_bucket") == number) & (pc.field("_offset") >= start)
     if end is not None:
         wanted = wanted & (pc.field("_offset") < end)
-    return table.filter(wanted).sort_by("_offset")
+    order: list[tuple[str, Literal["ascending", "descending"]]] = [
+        (name, "ascending") for name in ("_offset", ELEMENT.name) if name in schema.names
+    ]
+    return table.filter(wanted).sort_by(order)

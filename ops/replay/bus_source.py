@@ -9,6 +9,7 @@ from functools import lru_cache
 from itertools import accumulate
 
 from ...processors.declare.categories import AnyCategory
+from ...processors.declare.codecs import Codec
 from ...processors.declare.processor import Processor
 from ...processors.shard.batches import AcceptedBatch, accept_batch, with_deletions
 from ...processors.shard.source_events import SourceEvents
@@ -16,8 +17,9 @@ from ...processors.time.timestamp_validation import format_time
 from ...transport.bus import Bus
 from ...transport.category_spec import CategoryState
 from ...transport.codecs.by_category import Codecs
-from ...transport.messages import Bucket, RawBatch
+from ...transport.messages import Bucket, RawBatch, split_batch
 from ...transport.offset_range import OffsetRange, read_offset_range
+from ...transport.retry_messages import returned
 from .errors import ReplayRefused
 from .event_source import Span
 
@@ -45,6 +47,8 @@ class BusEventSource:
         self._from_earliest = from_earliest
         self._now = now()
         self._codecs = Codecs(bus)
+        chain = processor.retry_chain()
+        self._waits_ms = {} if chain is None else chain.waits_ms()
         # Cached: the answers are the same for all buckets throughout a replay.
         self._state: Callable[[str], CategoryState] = lru_cache(maxsize=None)(bus.catalog.describe)
         self._ends: Callable[[str], Mapping[int, int]] = lru_cache(maxsize=None)(bus.catalog.stable_ends)
@@ -94,14 +98,30 @@ class BusEventSource:
         if stretch.start >= stretch.end:
             return
         arrived_ms = 0
-        for batch in read_offset_range(self._bus, stretch):
-            arrived = list(accumulate(batch.arrivals_ms().tolist(), max, initial=arrived_ms))[1:]
+        for batch in self._batches(category, stretch):
+            # A worker takes an event that waits for a retry as if it arrived at the end of its wait.
+            arrivals_ms = batch.arrivals_ms() + self._waits_ms.get(category.name, 0)
+            arrived = list(accumulate(arrivals_ms.tolist(), max, initial=arrived_ms))[1:]
             arrived_ms = arrived[-1]
             yield from self._seen(category, batch, arrived)
 
+    def _batches(self, category: AnyCategory, stretch: OffsetRange) -> Iterator[RawBatch]:
+        """Yield the messages of an offset range, one for each event."""
+        codec = self._codec_of(category)
+        return (split_batch(codec, batch) for batch in read_offset_range(self._bus, stretch))
+
+    def _codec_of(self, category: AnyCategory) -> Codec:
+        """Return the codec of a category; for a retry category, the codec of its source."""
+        if category.name in self._waits_ms:
+            [category] = self._processor.sources()
+        return self._codecs.of(category)
+
     def _seen(self, category: AnyCategory, batch: RawBatch, arrived_ms: list[int]) -> Iterator[SourceEvents]:
-        decoded = self._codecs.of(category).decode(batch.messages)
-        decoded = with_deletions(decoded, batch.messages, category, self._processor)
+        messages = batch.messages
+        if category.name in self._waits_ms:
+            messages = [returned(message, batch.bucket).message for message in messages]
+        decoded = self._codec_of(category).decode(messages)
+        decoded = with_deletions(decoded, messages, category, self._processor)
         accepted = accept_batch(decoded, category, batch.arrivals_ms(), self._processor)
         offsets = [message.offset() for message in batch.messages]
         return split_rejected(category, batch.bucket.number, accepted, offsets, arrived_ms)

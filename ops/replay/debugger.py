@@ -194,7 +194,7 @@ class _KeyOf:
 
     def __init__(self, processor: Processor) -> None:
         self._categories: dict[type, AnyCategory] = {
-            record: category for category in processor.inputs() for record in category.record_types
+            record: category for category in processor.sources() for record in category.record_types
         }
 
     def event(self, event: Any, *_: Any) -> str:

@@ -29,24 +29,31 @@ class OutputSlot(NamedTuple):
 
 
 def compare(
-    processor: type[Processor], other: Iterable[OutputRecord], replayed: Iterable[OutputRecord]
+    processor: type[Processor],
+    other: Iterable[OutputRecord],
+    replayed: Iterable[OutputRecord],
+    sides: Sides = OTHER_AND_REPLAY,
+    examples: int | None = None,
 ) -> list[Comparison]:
     """Compare the outputs of two versions, by category of the replayed processor and of the other version.
 
-    The comparisons contain every difference as an example.
+    Args:
+        processor: the replayed processor.
+        other: the outputs of the other version.
+        replayed: the outputs of the replay.
+        sides: the names of the two versions.
+        examples: how many differences of each kind to keep as examples; None for all.
     """
     ours, theirs = by_slot(processor, replayed), by_slot(processor, other)
     declared = {category.name: category for category in processor.outputs()}
     undeclared = sorted({slot.category for slot in (*ours, *theirs)} - declared.keys())
     comparers = {name: RecordComparer.of(category, [processor]) for name, category in declared.items()}
-    summaries = {name: ComparisonSummary(examples_per_kind=None) for name in (*declared, *undeclared)}
+    summaries = {name: ComparisonSummary(examples_per_kind=examples) for name in (*declared, *undeclared)}
     for slot in {**ours, **theirs}:
         comparer = comparers.get(slot.category, EXACT)
         for pair in comparer.pairs(slot.key, slot.event_time, theirs.get(slot, []), ours.get(slot, [])):
             summaries[slot.category].add(pair)
-    return [
-        summary.comparison(category, (processor.__name__,), OTHER_AND_REPLAY) for category, summary in summaries.items()
-    ]
+    return [summary.comparison(category, (processor.__name__,), sides) for category, summary in summaries.items()]
 
 
 def by_slot(processor: type[Processor], outputs: Iterable[OutputRecord]) -> dict[OutputSlot, list[Any]]:

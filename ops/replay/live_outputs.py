@@ -16,8 +16,8 @@ received events after the range is excluded if no update equals the replay's.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from math import inf
 from typing import Any, NamedTuple
@@ -31,7 +31,7 @@ from ...processors.declare.processor import Processor
 from ...processors.declare.tombstones import Tombstone
 from ...transport.bus import Bus
 from ...transport.codecs.by_category import Codecs, decode_outputs
-from ...transport.messages import Bucket
+from ...transport.messages import Bucket, split_batch
 from ...transport.offset_range import OffsetRange, read_offset_range
 from .differences import OutputSlot, by_slot, compare
 from .outputs import InputSummary, OutputRecord, plain
@@ -79,6 +79,8 @@ class Replayed:
 
 def compare_with_live(replayed: Replayed, bus: Bus) -> LiveComparison:
     """Compare a replay with the outputs of the live processor for the same events."""
+    sinks = {sink.name for sink in replayed.processor.sinks()}  # their rows are not on the bus
+    replayed = replace(replayed, outputs=[output for output in replayed.outputs if output.category not in sinks])
     live, is_open = _live_outputs(replayed, bus)
     outputs = [output for output in replayed.outputs if _slot(output) not in is_open]
     return LiveComparison(compare(replayed.processor, live, outputs), len(is_open))
@@ -89,21 +91,25 @@ def _live_outputs(replayed: Replayed, bus: Bus) -> tuple[list[OutputRecord], fro
     since_ms = replayed.inputs.first_ms
     if since_ms is None:
         return [], frozenset()
-    appended: list[_Arrived] = []
-    updates: list[_Arrived] = []
+    appended: list[Arrived] = []
+    updates: list[Arrived] = []
     for category in replayed.processor.outputs():
         arrived = updates if writes_updates(replayed.processor, category.name) else appended
-        arrived += _arrived_since(bus, category, since_ms)
+        since = datetime.fromtimestamp(since_ms / 1000, timezone.utc)
+        arrived += arrived_from(bus, category, bus.catalog.at_time(category.name, since))
     chosen, is_open = _chosen_updates(replayed, updates)
     return [*_chosen_appended(replayed, appended), *chosen], is_open
 
 
-class _Arrived(NamedTuple):
+class Arrived(NamedTuple):
+    """An output and its arrival at the bus (milliseconds since 1970, UTC)."""
+
     output: OutputRecord
     arrived_ms: int
 
     @property
     def slot(self) -> OutputSlot:
+        """Its category, key and event time."""
         return _slot(self.output)
 
     def has_slot_in(self, slots: Collection[OutputSlot]) -> bool:
@@ -115,17 +121,17 @@ def _slot(output: OutputRecord) -> OutputSlot:
     return OutputSlot(output.category, output.key, output.event_time)
 
 
-def _arrived_since(bus: Bus, category: AnyCategory, since_ms: int) -> Iterator[_Arrived]:
-    """Yield the outputs that arrived since a time; messages that do not decode are skipped, since a replay makes none."""
-    starts = bus.catalog.at_time(category.name, datetime.fromtimestamp(since_ms / 1000, timezone.utc))
+def arrived_from(bus: Bus, category: AnyCategory, starts: Mapping[int, int]) -> Iterator[Arrived]:
+    """Yield the outputs of a category from given offsets on, by bucket; messages that do not decode are skipped, since no processor has made them."""
     codec = Codecs(bus).of(category)
     for number, end in bus.catalog.stable_ends(category.name).items():
         if starts[number] >= end:
             continue
-        for batch in read_offset_range(bus, OffsetRange(Bucket(category.name, number), starts[number], end)):
+        for received in read_offset_range(bus, OffsetRange(Bucket(category.name, number), starts[number], end)):
+            batch = split_batch(codec, received)
             arrivals = batch.arrivals_ms().tolist()
             for at, output in decode_outputs(category, codec, batch.messages):
-                yield _Arrived(_output_record(category, number, output), arrivals[at])
+                yield Arrived(_output_record(category, number, output), arrivals[at])
 
 
 def _output_record(category: AnyCategory, number: int, output: Any) -> OutputRecord:
@@ -135,7 +141,7 @@ def _output_record(category: AnyCategory, number: int, output: Any) -> OutputRec
     return OutputRecord(category.name, number, key, time, plain(output))
 
 
-def _chosen_appended(replayed: Replayed, arrived: Sequence[_Arrived]) -> Iterator[OutputRecord]:
+def _chosen_appended(replayed: Replayed, arrived: Sequence[Arrived]) -> Iterator[OutputRecord]:
     """Yield the outputs that belong to the range, of categories without updates."""
     inputs, slots = replayed.inputs, {_slot(output) for output in replayed.outputs}
     warm_up = Counter(map(_identity, replayed.warm_up))
@@ -165,11 +171,9 @@ def _identity(output: OutputRecord) -> tuple[OutputSlot, bytes]:
     return _slot(output), _encode(output.value)
 
 
-def _chosen_updates(
-    replayed: Replayed, updates: Iterable[_Arrived]
-) -> tuple[list[OutputRecord], frozenset[OutputSlot]]:
+def _chosen_updates(replayed: Replayed, updates: Iterable[Arrived]) -> tuple[list[OutputRecord], frozenset[OutputSlot]]:
     """Return the update to compare of each window, and the windows to exclude."""
-    by_window: defaultdict[OutputSlot, list[_Arrived]] = defaultdict(list)
+    by_window: defaultdict[OutputSlot, list[Arrived]] = defaultdict(list)
     for update in updates:
         by_window[update.slot].append(update)
     final = by_slot(replayed.processor, replayed.outputs)

@@ -19,13 +19,13 @@ from ...processors.declare.categories import AnyCategory
 from ...processors.declare.processor import Processor
 from ...processors.errors import DeclarationError, PenstockError
 from ...processors.lifecycle import ending
+from ...processors.wording import counted
 from ...transport.bus import Bus
 from ...transport.codecs.by_category import Codecs
 from ...transport.kafka import KafkaBus, KafkaSettings
-from ...transport.messages import Bucket
+from ...transport.messages import Bucket, split_batch
 from ...transport.offset_range import OffsetRange, read_offset_range
 from ...transport.producer import named_cluster
-from ..humanize import counted
 from ..worker.preflight import expect_categories, expect_side_inputs, open_processor
 from .bus_source import BusEventSource
 from .debugger import only
@@ -210,7 +210,8 @@ def read(
     found: list[tuple[Origin, Any]] = []
     undecodable = 0
     for stretch in _last_messages(cluster, category.name, begin, until, limit):
-        for batch in read_offset_range(cluster, stretch):
+        for received in read_offset_range(cluster, stretch):
+            batch = split_batch(codec, received)
             decoded, arrivals = codec.decode(batch.messages), batch.arrivals_ms()
             undecodable += len(decoded.bad)
             keys, times = category.keys_of(decoded.events), category.event_times_of(decoded.events)
@@ -271,7 +272,7 @@ def replay(
     span, cluster = Span(_begin(last, since, until), until), bus or _connected(kafka, settings)
     expect_categories(processor, processor.inputs(), cluster)
     expect_side_inputs(processor, cluster)
-    found: dict[str, list[Output]] = {category.name: [] for category in processor.outputs()}
+    found: dict[str, list[Output]] = {destination.name: [] for destination in processor.destinations()}
     collector = OutputCollector(
         processor, key, [lambda output: found[output.category.name].append(output)], keeps=False
     )

@@ -7,6 +7,7 @@ import subprocess
 import tarfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -35,7 +36,7 @@ def version(app: AppName, other: str) -> Iterator[AppName]:
     file = Path(other.partition(":")[0])
     if file.suffix in APP_SUFFIXES and file.is_file():
         named = AppName.parse(other)
-        yield named if named.processor else AppName(named.path, app.processor)
+        yield AppName(named.path, named.processor or app.processor, named.clone or app.clone)
         return
     folder = app.path.resolve().parent
     root = _git(folder, "rev-parse", "--show-toplevel")
@@ -58,7 +59,7 @@ def version(app: AppName, other: str) -> Iterator[AppName]:
             raise ReplayRefused(
                 f"{other} does not contain {app.path}. Nothing was read. Name another ref, or an app file."
             )
-        yield AppName(path, app.processor)
+        yield replace(app, path=path)
 
 
 def _git(folder: Path, *arguments: str) -> bytes | None:

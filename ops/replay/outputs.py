@@ -9,8 +9,9 @@ import msgspec
 
 from ...processors.declare.categories import AnyCategory, Category
 from ...processors.declare.codecs import Codec
-from ...processors.declare.processor import Processor
+from ...processors.declare.processor import Destination, Processor
 from ...processors.declare.routes import Routes
+from ...processors.declare.sinks import Sink
 from ...processors.declare.tombstones import Tombstone
 from ...processors.models.conversion import encode_model
 from ...processors.shard.source_events import SourceEvents
@@ -27,14 +28,14 @@ class Output(NamedTuple):
     """One output record.
 
     Args:
-        category: its category.
+        category: its category or sink.
         number: the bucket number of its shard.
-        key: its key.
-        event_time: its event time (milliseconds since 1970, UTC); None for a tombstone.
+        key: its key; empty for a row of a sink.
+        event_time: its event time (milliseconds since 1970, UTC); None for a tombstone and for a row of a sink.
         record: the record, or a tombstone.
     """
 
-    category: AnyCategory
+    category: Destination
     number: int
     key: str
     event_time: int | None
@@ -45,10 +46,10 @@ class OutputRecord(msgspec.Struct, frozen=True):
     """One output record with plain values.
 
     Args:
-        category: the name of its category.
+        category: the name of its category or sink.
         bucket: the bucket number of its shard.
-        key: its key.
-        event_time: its event time (milliseconds since 1970, UTC); None for a tombstone.
+        key: its key; empty for a row of a sink.
+        event_time: its event time (milliseconds since 1970, UTC); None for a tombstone and for a row of a sink.
         value: the record's fields; None for a tombstone.
     """
 
@@ -83,6 +84,9 @@ class Outputs:
         except TypeError as error:
             raise ReplayStopped(f"{error} A worker would stop there. Correct {self._name}.") from error
         for category, outputs in routed:
+            if isinstance(category, Sink):
+                yield from (Output(category, played.number, "", None, output) for output in outputs)
+                continue
             records = self._as_read(category, [output for output in outputs if type(output) is not Tombstone])
             marked = zip(category.keys_of(records), category.event_times_of(records), records, strict=True)
             for output in outputs:
@@ -103,7 +107,7 @@ class Outputs:
                 f"A {category.record_name} does not fit its own type: {decoded.bad[0].reason}. Readers of {category.name} would reject "
                 f"it. Correct {self._name}."
             )
-        return decoded.events
+        return list(decoded.events)
 
     def is_late(self, output: Output) -> bool:
         """Return whether a record is a late event that was passed on, and not an output of the processor's code."""

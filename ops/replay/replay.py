@@ -17,6 +17,7 @@ from ...processors.declare.processor import Processor
 from ...processors.shard.interleaving import interleaved
 from ...processors.shard.position import Offsets
 from ...processors.shard.source_events import SourceEvents
+from ...state.protocols import ShardState
 from ...transport.messages import Bucket
 from ...transport.offset_range import OffsetRange
 from .event_source import EventSource, Span
@@ -37,12 +38,14 @@ class ReplayCallbacks:
         watch: receives events of the span before they are processed.
         advance: called after events were read.
         playing: receives the current shard.
+        finished: receives the temporary state of each shard after its last event; None without state.
     """
 
     tell: Callable[[str], None] = lambda _: None
     watch: Callable[[SourceEvents], None] = lambda _: None
     advance: Callable[[], None] = lambda: None
     playing: Callable[[ShardReplayer], None] = lambda _: None
+    finished: Callable[[ShardState | None], None] | None = None
 
 
 @dataclass(frozen=True)
@@ -114,6 +117,9 @@ class ShardReplay:
             )
             callbacks.playing(playing)
             yield from playing.play(self._watched(self._stream(shard), callbacks), self._ends())
+            if callbacks.finished is not None:
+                playing.save()
+                callbacks.finished(shard.state)
 
     def _watched(self, stream: Iterator[SourceEvents], callbacks: ReplayCallbacks) -> Iterator[SourceEvents]:
         borders = self._borders()

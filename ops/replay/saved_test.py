@@ -17,6 +17,7 @@ from ...processors.declare.categories import AnyCategory
 from ...processors.declare.processor import Processor
 from ...processors.errors import PenstockError
 from ...processors.shard.source_events import SourceEvents
+from ...processors.wording import counted
 from ..testing import Driver, json_of
 from .errors import ReplayRefused
 
@@ -44,7 +45,7 @@ OUTPUTS = {{
 
 def test_{name}() -> None:
     """{promise}"""
-    inputs = {{category.name: category for category in {processor}.inputs()}}
+    inputs = {{category.name: category for category in {processor}.sources()}}
     driver = Driver({processor})
 {send}
     given = {{
@@ -153,7 +154,7 @@ def text_of(app: Path, processor: type[Processor], gathered: Gathered, span: str
     events = "".join(f"    ({c.name!r}, [\n{_lines(run)}    ]),\n" for c, run in ran.runs)
     outputs = "".join(f"    {category!r}: [\n{_lines(records)}    ],\n" for category, records in ran.outputs.items())
     return _TEMPLATE.format(
-        title=f"{name} on {len(ran.events):,} events{of_key}, replayed from {span}.",
+        title=f"{name} on {counted(len(ran.events), 'event')}{of_key}, replayed from {span}.",
         imports="" if ran.error is None else "\nimport pytest\n",
         names="Driver, json_of, load_app, record_of"
         if ran.error is None

@@ -22,6 +22,7 @@ from ...processors.shard.shard import new_shard
 from ...processors.shard.source_events import SourceEvents
 from ...processors.shard.time_slices import time_slices
 from ...processors.time.timers import Timer
+from ...processors.wording import counted
 from ...state.protocols import ShardState
 from .errors import ReplayStopped
 from .event_source import Span
@@ -72,7 +73,7 @@ class ShardReplayer:
         counts: ReplayCounts,
         upstream: PastWatermarks,
     ) -> None:
-        self._number = number
+        self.number = number
         self._span = span
         self._counts = counts
         shard = new_shard(processor, number, state, ResumePoint(dict.fromkeys(borders, 0), borders))
@@ -102,9 +103,13 @@ class ShardReplayer:
             if driven.events is not None:
                 self._count(driven, driven.events)
             if driven.outputs or driven.events is not None:
-                yield ReplayedBatch(self._number, driven.now_ms, driven.outputs, driven.state_only)
+                yield ReplayedBatch(self.number, driven.now_ms, list(driven.outputs), driven.state_only)
             if driven.events is not None:
                 self._report_rejected(driven.events, driven.rejected)
+
+    def save(self) -> None:
+        """Save all changes in the scratch state."""
+        self._driver.save()
 
     def timers_of(self, key: str) -> list[Timer]:
         """Return the timers that a key has set."""
@@ -136,7 +141,9 @@ class ShardReplayer:
                     f"{place}: {event.reason}. A worker would stop there, so the replay ends. Inspect the event, its state and its timers with "
                     "`--debug`. To replay later events, start after it (`--from OFFSET --bucket NUMBER`)."
                 ) from event.cause
-            if not is_before:
+            if event.retried_in:
+                self._counts.retries += not is_before
+            elif not is_before:
                 self._log_dead_letter(place, event.reason)
 
     def _log_dead_letter(self, place: str, reason: str) -> None:
@@ -158,6 +165,7 @@ class ReplayCounts:
         dead_letters: messages and events that a worker would write to the dead letters.
         exceptions: events for which the processor raised.
         unmatched: events that were skipped because a lookup found no row.
+        retries: failed attempts after which an event would wait for the next one.
     """
 
     warmed_up: int = 0
@@ -168,11 +176,14 @@ class ReplayCounts:
     dead_letters: int = 0
     exceptions: int = 0
     unmatched: int = 0
+    retries: int = 0
 
     def __str__(self) -> str:
         warm = f" ({self.warmed_up:,} before to warm up)" if self.warmed_up else ""
         text = (
-            f"{self.events:,} events read{warm}, {self.outputs:,} outputs, {self.late:,} late, {self.dropped:,} too late, "
-            f"{self.dead_letters:,} dead letters, {self.exceptions:,} exceptions"
+            f"{counted(self.events, 'event')} read{warm}, {counted(self.outputs, 'output')}, {self.late:,} late, {self.dropped:,} too late, "
+            f"{counted(self.dead_letters, 'dead letter')}, {counted(self.exceptions, 'exception')}"
         )
+        if self.retries:
+            text += f", {counted(self.retries, 'failed attempt')} to retry"
         return f"{text}, {self.unmatched:,} left out without a row" if self.unmatched else text

@@ -23,7 +23,7 @@ from ...processors.shard.batches import deleted_key
 from ...transport.bus import Bus, Scanner
 from ...transport.category_spec import Topic
 from ...transport.codecs.by_category import Codecs
-from ...transport.messages import Bucket, Polled, Position, RawBatch
+from ...transport.messages import Bucket, Polled, Position, RawBatch, split_batch
 from ..clock import SystemClock
 from .result_table import Result, ResultTable
 from .served import ServedProcessor
@@ -199,7 +199,9 @@ class _Reading:
             self._unfinished.discard(end.bucket)
 
     def _store(self, served: ServedProcessor, batch: RawBatch) -> None:
-        decoded = self._codecs.of(served.followed).decode(batch.messages)
+        codec = self._codecs.of(served.followed)
+        batch = split_batch(codec, batch)
+        decoded = codec.decode(batch.messages)
         arrivals_ms = batch.arrivals_ms().tolist()
         results = zip(decoded.at, self._results(served, decoded.events), strict=True)
         deletions = ((bad.at, self._deleted(served, batch, bad)) for bad in decoded.bad)

@@ -143,6 +143,7 @@ class GrafanaQueries:
         with self._queries.follower.lock:
             results = _results(metric, table, span)
         rows = [row for of_key in results.values() for result in of_key for row in rows_of(result)]
+        self._queries.on_read(metric.served.name)
         if target.type == _TABLE:
             return [_table(metric.served, rows)]
         return _series(metric, results)

@@ -10,6 +10,7 @@ from typing import Any
 
 from ...processors.declare.records import fields_of
 from ...processors.time.windows import GlobalWindow
+from ...processors.wording import counted
 from .answers import AsOf, Keys, ProcessorInfo, Row, Rows, WindowBounds
 from .follower import ResultFollower
 from .parameters import MAX_KEYS, BadQuery, Parameters, TimeSpan
@@ -35,11 +36,13 @@ class Queries:
         follower: has the results.
         as_of: returns how far the answers of a processor are behind.
         now_ms: the wall clock (milliseconds since 1970, UTC).
+        on_read: called with the name of the processor for each answered query of results.
     """
 
     follower: ResultFollower
     as_of: Callable[[str], AsOf]
     now_ms: Callable[[], int]
+    on_read: Callable[[str], None] = lambda _: None
 
     @property
     def served(self) -> Mapping[str, ServedProcessor]:
@@ -100,7 +103,7 @@ class Queries:
         served, keys = self.processor(name), parameters.all("key")
         if not 1 <= len(keys) <= MAX_KEYS:
             raise BadQuery(
-                f"The query names {len(keys):,} keys. Pass from 1 to {MAX_KEYS:,}, as key=…; /keys lists them."
+                f"The query names {counted(len(keys), 'key')}. Pass from 1 to {MAX_KEYS:,}, as key=…; /keys lists them."
             )
         when, limit = parameters.when(self.now_ms()), parameters.limit("limit")
         slots = served.slots_at(when) if isinstance(when, int) else ()
@@ -112,7 +115,9 @@ class Queries:
                 for key in dict.fromkeys(table.known(served.spellings(key)) for key in keys)
                 for result in _of_key(table, key, slots if isinstance(when, int) else span, limit)
             ]
-        return Rows(name, [row for result in found for row in rows_of(result)], self.as_of(name))
+        rows = Rows(name, [row for result in found for row in rows_of(result)], self.as_of(name))
+        self.on_read(name)
+        return rows
 
     def top(self, name: str, parameters: Parameters) -> Rows:
         """Return the records with the largest values of a field, over all keys.
@@ -129,7 +134,9 @@ class Queries:
         with self.follower.lock:
             ranked = table.top(_slots(served, table, when), by or "", weight, count)
         rows = [Row(each.result.key, _bounds(each.result), each.result.event_time, each.record) for each in ranked]
-        return Rows(name, rows, self.as_of(name))
+        answer = Rows(name, rows, self.as_of(name))
+        self.on_read(name)
+        return answer
 
     def keys(self, name: str, parameters: Parameters) -> Keys:
         """Return a page of the keys, in order.
@@ -145,7 +152,9 @@ class Queries:
         with self.follower.lock:
             slots = None if when is None else _slots(served, table, when)
             found = table.keys(after, prefix, limit + 1, slots)
-        return Keys(name, found[:limit], found[limit - 1] if len(found) > limit else None, self.as_of(name))
+        answer = Keys(name, found[:limit], found[limit - 1] if len(found) > limit else None, self.as_of(name))
+        self.on_read(name)
+        return answer
 
 
 def _of_key(table: ResultTable, key: str, when: Sequence[int] | TimeSpan | None, limit: int) -> Sequence[Result]:

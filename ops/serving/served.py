@@ -62,12 +62,12 @@ class ServedProcessor:
     @property
     def followed(self) -> AnyCategory:
         """The category that the server reads."""
-        return as_tuple(self.source.writes)[0]
+        return self.source.outputs()[0]
 
     @property
     def category(self) -> AnyCategory:
         """The category with the records of the answers."""
-        return as_tuple(self.processor.writes)[0]
+        return self.processor.outputs()[0]
 
     @property
     def is_windowed(self) -> bool:
@@ -199,7 +199,7 @@ def _find(app: App, processor: type[Processor]) -> ServedProcessor | str:
         if is_async(source.process):
             return f"{source.__name__} is asynchronous, and the server would wait for it."
         steps.insert(0, source)
-        read = [category.name for category in source.inputs()]
+        read = [category.name for category in source.sources()]
         writers = [each for each in app.processors if read[0] in [category.name for category in as_tuple(each.writes)]]
         if len(read) > 1 or len(writers) != 1:
             return "it does not read the results of one aggregator."
@@ -214,7 +214,7 @@ def _find(app: App, processor: type[Processor]) -> ServedProcessor | str:
 
 def _unreadable(source: type[Aggregator | Stateful], steps: Sequence[type[Stateless]]) -> str | None:
     """Return the reason why the outputs of a source and the steps after it are no results by key; None if they are."""
-    if any(len(as_tuple(each.writes)) != 1 for each in (source, *steps)):
+    if any(len(as_tuple(each.writes)) != 1 or each.sinks() for each in (source, *steps)):
         return "each processor on the way must write exactly one category. `penstock query --store` reads a remote store without output."
     elsewhere = [
         category.cluster for each in (source, *steps) for category in each.outputs() if category.cluster is not None
@@ -229,7 +229,7 @@ def _unreadable(source: type[Aggregator | Stateful], steps: Sequence[type[Statel
 def _upstream(app: App, processor: type[Processor]) -> Iterable[str]:
     """Yield the names of a processor and of all processors before it."""
     yield processor.name
-    read = {category.name for category in processor.inputs()}
+    read = {category.name for category in processor.sources()}
     for other in app.processors:
         if other is not processor and read & {category.name for category in other.outputs()}:
             yield from _upstream(app, other)

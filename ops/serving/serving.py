@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import uvicorn
 
 from ..clock import SystemClock
-from ..listening import AddressUnavailable
+from ..listening import Certificate
 from .access import Access
 from .follower import ResultFollower
 from .freshness import FreshnessReader
 from .http_api import QueryApi
 from .queries import Queries
+from .read_counter import ReadCounter
 
 _DRAIN_S = 5
 """The time for open requests at the end."""
@@ -23,37 +22,20 @@ CONNECTIONS = 1_000
 """The most connections at a time; further ones receive 503."""
 
 
-@dataclass(frozen=True)
-class Certificate:
-    """The certificate of a server with TLS.
-
-    Args:
-        file: the certificate and its chain (PEM).
-        key: its private key (PEM).
-    """
-
-    file: Path
-    key: Path
-
-
 def create_server(
-    follower: ResultFollower, freshness: FreshnessReader, access: Access, certificate: Certificate | None
+    follower: ResultFollower,
+    freshness: FreshnessReader,
+    reads: ReadCounter,
+    access: Access,
+    certificate: Certificate | None,
 ) -> uvicorn.Server:
-    """Return the server. Its `run` answers clients until `should_exit`.
-
-    Raises:
-        AddressUnavailable: the certificate cannot be loaded.
-    """
-    queries = Queries(follower, freshness.as_of, SystemClock().now_ms)
+    """Return the server. Its `run` answers clients until `should_exit`."""
+    queries = Queries(follower, freshness.as_of, SystemClock().now_ms, reads.count)
     return http_server(QueryApi(queries, access), certificate)
 
 
 def http_server(application: Callable[..., Any], certificate: Certificate | None) -> uvicorn.Server:
-    """Return a server of an ASGI application, with the limits of the query server.
-
-    Raises:
-        AddressUnavailable: the certificate cannot be loaded.
-    """
+    """Return a server of an ASGI application, with the limits of the query server."""
     config = uvicorn.Config(
         application,
         log_level="warning",
@@ -65,10 +47,4 @@ def http_server(application: Callable[..., Any], certificate: Certificate | None
         ssl_certfile=None if certificate is None else str(certificate.file),
         ssl_keyfile=None if certificate is None else str(certificate.key),
     )
-    try:
-        config.load()
-    except OSError as error:
-        raise AddressUnavailable(
-            f"The certificate cannot be loaded: {error}. Nothing was started. Pass files in PEM format with --tls-cert and --tls-key."
-        ) from error
     return uvicorn.Server(config)

@@ -13,17 +13,24 @@ from ...processors.declare.aggregator import Aggregator
 from ...processors.declare.categories import AnyCategory
 from ...processors.declare.emission import AtCheckpoint, OnLate
 from ...processors.declare.joins import Join
+from ...processors.declare.phases import Partial, Partials
 from ...processors.declare.processor import KeyedProcessor, Processor, key_name
 from ...processors.declare.stateful import Stateful
 from ...processors.declare.stateless import Stateless
 from ...processors.declare.table_joins import TableJoin
 from ...processors.lookups import LookupJoin
 from ...processors.sql.compiler import SqlApp
-from ...processors.sql.grouping import GROUP_KEY
+from ...processors.sql.phases import GROUP_KEY
 from ...processors.time.windows import GlobalWindow, Hopping, Session, Tumbling, WindowAssigner
-from ..humanize import counted, human_duration
+from ...processors.wording import counted
+from ..humanize import human_duration
 
+_SPREAD = (
+    "if a few groups have most of the events, write WITH (two_phase = true): workers then combine events before they write "
+    "them under the key of the group"
+)
 _KINDS: dict[type[Processor], str] = {
+    Partials: "first phase of an aggregator",
     Aggregator: "aggregator",
     Join: "join of two streams",
     TableJoin: "join with a table",
@@ -72,6 +79,7 @@ class ProcessorPlan:
         state: its state semantics; None without state.
         output: its output semantics.
         query: the query of the table for which it works, as written.
+        advice: how to spread the events of large groups over more workers; None if the query cannot, or does.
     """
 
     name: str
@@ -86,6 +94,7 @@ class ProcessorPlan:
     state: str | None
     output: str
     query: str
+    advice: str | None
 
     def facts(self) -> Mapping[str, str]:
         """Return the lines of the plan by name, without empty ones."""
@@ -100,6 +109,7 @@ class ProcessorPlan:
             "state": self.state,
             "output": self.output,
             "query": self.query,
+            "advice": self.advice,
         }
         return {name: value for name, value in named.items() if value is not None}
 
@@ -124,7 +134,7 @@ def _plan(compiled: SqlApp, processor: type[Processor]) -> ProcessorPlan:
     return ProcessorPlan(
         name=processor.name,
         kind=next(name for kind, name in _KINDS.items() if issubclass(processor, kind)),
-        reads=tuple(_use(category, declared) for category in processor.inputs()),
+        reads=tuple(_use(category, declared) for category in processor.sources()),
         writes=tuple(_use(category, declared) for category in processor.outputs()),
         lookup=str(processor.source) if issubclass(processor, LookupJoin) else None,
         key=_key(processor) if is_keyed else None,
@@ -134,6 +144,7 @@ def _plan(compiled: SqlApp, processor: type[Processor]) -> ProcessorPlan:
         state=processor.state_semantics.value if is_keyed else None,
         output=processor.output_semantics.value,
         query=processor.sql_query,
+        advice=_SPREAD if processor.name in compiled.spreadable else None,
     )
 
 
@@ -148,6 +159,8 @@ class _Timing(NamedTuple):
     def of(processor: type[Processor]) -> _Timing:
         if issubclass(processor, Join):
             return _Timing(_range(processor))
+        if issubclass(processor, Partials):
+            return _Timing(_window(processor.window), "partials at each checkpoint")
         if issubclass(processor, Aggregator):
             return _Timing(_window(processor.window), _emission(processor), _late(processor))
         return _Timing()
@@ -161,8 +174,9 @@ def _use(category: AnyCategory, declared: set[str]) -> CategoryUse:
 
 
 def _key(processor: type[Processor]) -> str:
-    key = key_name(processor)
-    return f"{key}, the values of GROUP BY" if key == GROUP_KEY else key
+    key = processor.group_name() if issubclass(processor, Partials) else key_name(processor)
+    is_group = key == GROUP_KEY or processor.inputs()[0].record is Partial
+    return f"{key}, the values of GROUP BY" if is_group else key
 
 
 def _window(window: WindowAssigner) -> str | None:

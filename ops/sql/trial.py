@@ -192,7 +192,7 @@ class QueryTrial:
 def _inputs(processors: Sequence[type[Processor]]) -> list[AnyCategory]:
     """Return the categories that processors read and do not write."""
     written = {category.name for processor in processors for category in processor.outputs()}
-    read_ones = {category.name: category for processor in processors for category in processor.inputs()}
+    read_ones = {category.name: category for processor in processors for category in processor.sources()}
     return [category for name, category in read_ones.items() if name not in written]
 
 

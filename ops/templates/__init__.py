@@ -1,6 +1,7 @@
 """New projects from templates.
 
     common/, counts/ --placeholders replaced, .tmpl removed--> files of a project
+    images.py --> the recipe of its container image
 
 In the templates, the folder `_package_` stands for the app's package, and `dot_` for the dot of a hidden file.
 """
@@ -14,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...processors.errors import PenstockError
+from .filling import filled
+from .images import image_recipe
 
 _FOLDER = Path(__file__).parent
 _SUFFIX = ".tmpl"
@@ -104,19 +107,15 @@ def create_project(folder: Path, template: Template) -> list[Path]:
     written = {}
     for source in (_FOLDER / "common", _FOLDER / template.name):
         for path in sorted(source.rglob(f"*{_SUFFIX}")):
-            written[_target(path.relative_to(source), package)] = _filled(path.read_text(encoding="utf-8"), values)
+            written[_target(path.relative_to(source), package)] = filled(path.read_text(encoding="utf-8"), values)
     for target, text in written.items():
         (folder / target).parent.mkdir(parents=True, exist_ok=True)
         (folder / target).write_text(text, encoding="utf-8")
-    return sorted(written)
+    recipe = image_recipe(folder / package / "app.py", lock=None)
+    recipe.write()
+    return sorted([*written, *map(Path, recipe.files)])
 
 
 def _target(path: Path, package: str) -> Path:
     parts = [re.sub("^dot_", ".", part) for part in path.parts]
     return Path(*(package if part == "_package_" else part for part in parts)).with_suffix("")
-
-
-def _filled(text: str, values: dict[str, str]) -> str:
-    for placeholder, value in values.items():
-        text = text.replace(f"@{placeholder}@", value)
-    return text

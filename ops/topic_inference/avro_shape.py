@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .shape import Shape
@@ -33,9 +33,14 @@ RECURSIVE = "recursive"
 """The kind of a record inside itself."""
 
 
-def shape_of_schema(schema: Any) -> Shape:
-    """Return the shape of values with a parsed Avro schema, as if there were one value of each kind."""
-    return _shape(schema, {}, ())
+def shape_of_schema(schema: Any, named: Mapping[str, Any]) -> Shape:
+    """Return the shape of values with a parsed Avro schema, as if there were one value of each kind.
+
+    Args:
+        schema: the schema.
+        named: the schemas that it may refer to, by their full names.
+    """
+    return _shape(schema, dict(named), ())
 
 
 def _shape(schema: Any, named: dict[str, Any], around: tuple[str, ...]) -> Shape:

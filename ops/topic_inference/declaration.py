@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from ..humanize import counted
+from ...processors.wording import counted
 from .avro_shape import RECURSIVE
-from .event_time_choice import TimeCandidate, time_candidates
+from .event_time_choice import DEPTH, TimeCandidate, time_candidates
 from .formats import RecognisedTopic, recognise
 from .key_choice import KeyChoice, choose_key
 from .record_types import RecordTypes, find_record_types
@@ -45,6 +45,8 @@ _IMPORTS = {
 }
 _OF_UNIONS = {"", "ps.codecs.MessagePack()"}
 """The codecs, as code, of categories that may have several record types."""
+_ID = re.compile(r"(^|[_.-])(id|ID|Id|key|uuid|guid)$|[a-z](Id|ID|Key|Uuid|UUID)$")
+"""The ends of the names of fields that identify something."""
 _KEY_FIELD, _TIME_FIELD = "message_key", "message_time"
 _RESERVED = {*_SCALARS.values(), *_IMPORTS, "list", "dict", "str", "ps", "msgspec"}
 """Names that the other lines of a class need: a field of this name would hide them."""
@@ -65,7 +67,8 @@ def declaration_of(sample: TopicSample, registry: NamedRegistry | None = None) -
     key = choose_key(found, sample.spec.buckets)
     times = time_candidates(found.contents, [message.timestamp()[1] for message in found.messages])
     times.sort(key=lambda candidate: candidate.path != found.time_path)
-    return _Module(sample, found, key, times).code()
+    is_unused = registry is not None and found.registry is None
+    return _Module(sample, found, key, times, has_unused_registry=is_unused).code()
 
 
 @dataclass(frozen=True)
@@ -88,12 +91,14 @@ class _Module:
         topic: the format and the content of its messages.
         key: their key.
         times: their possible event times.
+        has_unused_registry: whether the user names a registry, and no message has a schema id.
     """
 
     sample: TopicSample
     topic: RecognisedTopic
     key: KeyChoice
     times: Sequence[TimeCandidate]
+    has_unused_registry: bool = False
     classes: dict[str, list[str]] = field(default_factory=dict)
     imports: set[str] = field(default_factory=set)
 
@@ -112,6 +117,9 @@ class _Module:
             if others
             else ""
         )
+        if self.topic.other_types:
+            rest = f" Messages of other types are skipped: {', '.join(self.topic.other_types)}. For these, declare other categories in an app of their own."
+        rest += " No message has a schema id, so the registry was not asked." if self.has_unused_registry else ""
         head = f'"""The topic {topic}, inferred from {counted(len(self.sample.messages), "message")}.{rest} Check types, key and event time."""'
         self.imports.update(self.topic.format.imports)
         standard = "\n".join(_import_lines(self.imports - {"import msgspec"}))
@@ -128,6 +136,7 @@ class _Module:
             and self.times
             and self.times[0].count == len(self.topic.contents)
             and self.key.fields
+            and not self.key.own
         )
         types = find_record_types(self.topic.contents) if is_supported else None
         return None if types is None or types.field in {*self.key.fields, self.times[0].path[0]} else types
@@ -156,6 +165,9 @@ class _Module:
 
     def _message_fields(self) -> Iterator[str]:
         """Yield the fields that messages contain outside of their values."""
+        for name, kind in self.key.own.items():
+            self.imports.add(_IMPORTS["Annotated"])
+            yield f"    {name}: Annotated[{kind}, ps.metadata.Key]"
         if not self.key.fields and self.key.keyed:
             self.imports.add(_IMPORTS["Annotated"])
             yield f"    {self._own_name(_KEY_FIELD)}: Annotated[str, ps.metadata.Key]"
@@ -176,23 +188,36 @@ class _Module:
         yield self._retention_argument()
 
     def _key_argument(self) -> _Argument:
-        names = _identifiers(self.topic.shape.fields)
+        names = {name: name for name in self.key.own} | _identifiers(self.topic.shape.fields)
         found = f"the message key of {self.key.keyed:,} of {counted(self.key.messages, 'message')}"
         if self.key.fields:
             fields = ", ".join(f'"{names[name]}"' for name in self.key.fields)
             return _Argument(f"key={fields}" if len(self.key.fields) == 1 else f"key=({fields})", found)
         if self.key.keyed:
             return _Argument(f'key="{self._own_name(_KEY_FIELD)}"', f"no field equals {found}")
-        guess = "".join(names[name] for name in self._guessed_key)
-        return _Argument(f'key="{guess}"', "a guess: no message has a key")
+        path = self._guessed_path
+        if len(path) == 1:
+            return _Argument(f'key="{names[path[0]]}"', "a guess: no message has a key")
+        if path:
+            attributes = ".".join(self._attributes(path))
+            return _Argument(f"key=lambda record: str(record.{attributes})", "a guess: no message has a key")
+        return _Argument(
+            'key=lambda record: ""', "no message has a key, and no field is a text or an int in all of them"
+        )
+
+    @property
+    def _guessed_path(self) -> Sequence[str]:
+        """The place to declare as the key of messages without keys: the first that looks like an id, or the first field; empty if there is none."""
+        if self.key.keyed:
+            return ()
+        paths = list(_key_paths(self.topic.shape, ()))
+        ids = [path for path in paths if _ID.search(path[-1])]
+        return next(iter([*ids, *(path for path in paths if len(path) == 1)]), ())
 
     @property
     def _guessed_key(self) -> Sequence[str]:
-        """The field to declare as the key of messages without keys; empty if there is none."""
-        fields = self.topic.shape.fields.items()
-        return (
-            [] if self.key.keyed else [name for name, shape in fields if shape.not_null <= {"str", "int", "uuid"}][:1]
-        )
+        """The field of a guessed key; empty without one."""
+        return self._guessed_path if len(self._guessed_path) == 1 else ()
 
     def _time_argument(self) -> _Argument:
         if not self.times:
@@ -233,9 +258,12 @@ class _Module:
     def _placement(self) -> Iterator[_Argument]:
         if self.key.codec:
             yield _Argument(f"key_codec={self.key.codec}")
-        if self.key.partitioner is None:
+        spread = self.key.messages - self.key.keyed
+        if self.key.partitioner is None or spread:
             reason = (
-                "no known partitioner explains the placement" if self.key.keyed else "messages without keys are spread"
+                f"{counted(spread, 'message')} without a key {'is' if spread == 1 else 'are'} in any bucket"
+                if spread
+                else "no known partitioner explains the placement"
             )
             yield _Argument("partitioner=None", f"{reason}; stateful processors need a ps.Repartition")
         elif self.key.partitioner:
@@ -243,6 +271,10 @@ class _Module:
 
     def _retention_argument(self) -> _Argument:
         retention = self.sample.spec.retention
+        if self.sample.spec.compacted:
+            return _Argument(
+                "compacted=True", "a ps.TableJoin deletes the rows of null values; others declare `tombstones`"
+            )
         if retention is None:
             return _Argument("retention=None")
         self.imports.add("from datetime import timedelta")
@@ -328,6 +360,19 @@ class _Module:
         return f"{kind} | None" if kind and "null" in shape.kinds else kind
 
 
+def _key_paths(shape: Shape, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """Yield the places that contain a text or an int in all messages, the outer ones first."""
+    always = [
+        (name, inner)
+        for name, inner in shape.fields.items()
+        if inner.count == shape.kinds.get("object") and "null" not in inner.kinds
+    ]
+    yield from ((*path, name) for name, inner in always if inner.not_null and inner.not_null <= {"str", "int", "uuid"})
+    for name, inner in always:
+        if inner.not_null == {"object"} and not inner.is_map and len(path) < DEPTH - 1:
+            yield from _key_paths(inner, (*path, name))
+
+
 def _import_lines(imports: Collection[str]) -> list[str]:
     """Return sorted lines of imports, one for each module."""
     names: dict[str, list[str]] = {}
@@ -353,6 +398,8 @@ def _mixture(shape: Shape) -> str:
         return "it contains itself"
     if shape.not_null == {"list"}:
         return "its lists are empty, or of mixed types"
+    if len(shape.not_null) == 1:
+        return f"a record has no type for {next(iter(shape.not_null))}"
     shares = ", ".join(f"{kind} in {number:,}" for kind, number in sorted(shape.kinds.items(), key=lambda one: -one[1]))
     return f"its values have several types ({shares})"
 

@@ -1,30 +1,32 @@
 """The format of a topic's messages, recognised from a sample.
 
-messages --schema ids-----> registry: Avro, JSON
+messages --schema ids-----> registry: Avro, JSON, Protobuf
          --JSON objects---> JSON, changes of Debezium, CloudEvents
-         --JSON arrays----> records with a list
+         --JSON arrays----> records, or records with a list
          --maps-----------> MessagePack
          --lines of text--> CSV, text
 """
 
 from __future__ import annotations
 
+import re
 from codecs import BOM_UTF8
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from io import BytesIO
 from typing import Any
 
 import msgspec
-from fastavro import schemaless_reader
 
 from ...processors.declare.codecs import Message
 from ...processors.errors import PenstockError
+from ...processors.wording import counted
+from ...transport.codecs.avro import UNREADABLE
 from ...transport.codecs.decoded import MALFORMED, UndecodableValue
 from ...transport.codecs.registry import AVRO, Framed, RegistryClient, unframed
-from ...transport.codecs.registry_avro import parsed_schema
-from ..humanize import counted
+from ...transport.codecs.registry_avro import parsed_types
 from .avro_shape import shape_of_schema
 from .csv_lines import lines_of, tables_of
 from .majority import most
@@ -33,6 +35,8 @@ from .shape import Shape, merged
 from .topic_sample import TopicSample
 
 Content = Mapping[str, Any]
+_LEAST_SHARE = 0.1
+"""The least share of arrays among objects that is no mistake of a producer."""
 SOURCE_TIME = "__source_ts_ms"
 """The field with the time of a change in its database, as `codecs.Debezium` names it."""
 
@@ -51,7 +55,6 @@ class Format:
         setup: lines before the records.
         imports: the imports of these lines.
         key_codec: the codec of keys that have the format, too; empty without one.
-        is_debezium: whether keys are those of Debezium's JSON.
         is_positional: whether the order of the fields determines their places in messages, so that each has one in every message.
     """
 
@@ -60,7 +63,6 @@ class Format:
     setup: str = ""
     imports: Sequence[str] = ()
     key_codec: str = ""
-    is_debezium: bool = False
     is_positional: bool = False
 
 
@@ -78,6 +80,7 @@ class RecognisedTopic:
         registry: the registry of the schemas, if there is one.
         others: the number of messages of another format, which the codec cannot decode.
         header_lines: the number of messages that are a header line, which the codec skips.
+        other_types: the record types of messages that the codec skips, with their numbers.
     """
 
     name: str
@@ -89,6 +92,7 @@ class RecognisedTopic:
     registry: NamedRegistry | None = field(default=None, repr=False)
     others: int = 0
     header_lines: int = 0
+    other_types: Sequence[str] = ()
 
 
 def recognise(sample: TopicSample, registry: NamedRegistry | None) -> RecognisedTopic:
@@ -111,7 +115,8 @@ def recognise(sample: TopicSample, registry: NamedRegistry | None) -> Recognised
     framed = most(values, _framed)
     found = _of_registry(name, framed, registry) if framed else _of_values(name, values)
     if found is not None:
-        return _with_changes(replace(found, others=len(values) - len(found.messages) - found.header_lines))
+        recognised = len({id(message) for message in found.messages})  # a message may have several contents
+        return _with_changes(replace(found, others=len(values) - recognised - found.header_lines))
     raise TopicNotInferable(
         f"The messages of {name} have no format that can be recognised: the first begins with {values[0][1][:40]!r}. Nothing was "
         "inferred. Declare the record and a codec of penstock.codecs, such as Protobuf or one of your own."
@@ -120,7 +125,15 @@ def recognise(sample: TopicSample, registry: NamedRegistry | None) -> Recognised
 
 def _of_values(name: str, values: Sequence[tuple[Message, bytes]]) -> RecognisedTopic | None:
     """Return the topic in the first format that fits values without schema ids; None without one."""
-    for of_format in (_json_objects, _json_arrays, _message_pack, _csv_lines, _csv_tables, _texts):
+    for of_format in (
+        _json_objects_and_arrays,
+        _json_objects,
+        _json_arrays,
+        _message_pack,
+        _csv_lines,
+        _csv_tables,
+        _texts,
+    ):
         found = of_format(name, values)
         if found is not None:
             return found
@@ -148,10 +161,11 @@ def _of_registry(name: str, pairs: Sequence[tuple[Message, Framed]], named: Name
         return _avro(name, pairs, named, client)
     if languages == {"JSON"}:
         return _registry_json(name, pairs, named, client)
+    if languages == {"PROTOBUF"}:
+        return _protobuf(name, pairs, named)
     raise TopicNotInferable(
-        f"The messages of {name} have schemas in {' and '.join(sorted(languages))}. Nothing was inferred. For Protobuf, generate the message class with "
-        "protoc, declare a record with the fields that you need, and the codec penstock.codecs.ConfluentProtobuf(MESSAGE, registry): types that "
-        "differ are listed before the first event."
+        f"The messages of {name} have schemas in {' and '.join(sorted(languages))}. Nothing was inferred, because a category has one format. Declare a "
+        "category and a codec for the messages that you need; the others do not decode (`on_undecodable`)."
     )
 
 
@@ -162,17 +176,53 @@ def _registry_format(codec: str, named: NamedRegistry) -> Format:
 def _avro(
     name: str, pairs: Sequence[tuple[Message, Framed]], named: NamedRegistry, client: RegistryClient
 ) -> RecognisedTopic:
-    schemas: dict[int | str, Any] = {one.schema_id: parsed_schema(client.find(one.schema_id)) for _, one in pairs}
-    records: list[tuple[Message, Any]] = [
-        (message, schemaless_reader(BytesIO(one.value), schemas[one.schema_id], None)) for message, one in pairs
-    ]
-    if not all(isinstance(record, dict) for _, record in records):
+    types = {schema_id: parsed_types(client.find(schema_id)) for schema_id in {one.schema_id for _, one in pairs}}
+    found: defaultdict[str, list[tuple[Message, Any]]] = defaultdict(list)
+    for message, one in pairs:
+        with suppress(*UNREADABLE):
+            type_name, content = types[one.schema_id].read(one.value)
+            found[type_name].append((message, content))
+    main = max(found, key=lambda each: len(found[each]), default="")
+    records = found[main]
+    if not records or not all(isinstance(record, dict) for _, record in records):
         raise TopicNotInferable(
             f"The Avro values of {name} are not records. Nothing was inferred. Declare a codec of your own."
         )
-    shape = reduce(merged, map(shape_of_schema, schemas.values()))
-    found = _registry_format("ps.codecs.ConfluentAvro(registry)", named)
-    return replace(_topic(name, found, records, shape), registry=named)
+    members = [(member, each) for each in types.values() for member in each.members if member.name == main]
+    shape = reduce(merged, (shape_of_schema(member.schema, each.named) for member, each in members))
+    options = f', name="{main}", other_types="skip"' if len(found) > 1 else ""
+    return replace(
+        _topic(name, _registry_format(f"ps.codecs.ConfluentAvro(registry{options})", named), records, shape),
+        registry=named,
+        other_types=[f"{other} ({len(others):,})" for other, others in found.items() if other != main],
+    )
+
+
+def _protobuf(name: str, pairs: Sequence[tuple[Message, Framed]], named: NamedRegistry) -> RecognisedTopic:
+    """Return the messages of the most frequent type."""
+    try:
+        from .protobuf_topic import sampled_messages  # noqa: PLC0415 - an optional dependency
+    except ImportError as error:
+        raise TopicNotInferable(
+            f"The messages of {name} are Protobuf, but a library is not installed ({error}). Nothing was inferred. Install it: pip install "
+            "'penstock[registry,protobuf]'"
+        ) from error
+    found = sampled_messages(pairs, named.registry)
+    if found is None:
+        raise TopicNotInferable(
+            f"The Protobuf messages of {name} cannot be read with the schemas in the registry. Nothing was inferred. Generate the message class with "
+            "protoc, and declare a record with the fields that you need and the codec penstock.codecs.ConfluentProtobuf(MESSAGE, registry)."
+        )
+    module = re.sub(r"\W", "_", name)
+    options = ', other_types="skip"' if found.other_types else ""
+    codec = f"ps.codecs.ConfluentProtobuf({module}_pb2.{found.class_path}, registry{options})"
+    declared = replace(
+        _registry_format(codec, named),
+        setup="\n".join([*found.instructions(module, named.registry), named.setup]),
+        imports=(*named.imports, f"import {module}_pb2"),
+    )
+    topic = _topic(name, declared, found.contents, found.shape)
+    return replace(topic, registry=named, other_types=found.other_types)
 
 
 def _registry_json(
@@ -224,11 +274,32 @@ def _json_objects(name: str, values: Sequence[tuple[Message, bytes]]) -> Recogni
     return _topic(name, Format(), objects)
 
 
+_ELEMENTS = Format("ps.codecs.JsonArray()", "each element of an array is an event")
+
+
+def _json_objects_and_arrays(name: str, values: Sequence[tuple[Message, bytes]]) -> RecognisedTopic | None:
+    """Return the objects and the elements of arrays of a topic with both, as of producers that write an object alone or an array of several."""
+    contents = [(message, _json(value)) for message, value in values]
+    objects = [(message, [content]) for message, content in contents if isinstance(content, dict)]
+    arrays = [(message, content) for message, content in contents if isinstance(content, list)]
+    elements = [(message, element) for message, content in [*objects, *arrays] for element in content]
+    if (
+        not objects
+        or len(arrays) < len(values) * _LEAST_SHARE
+        or not all(isinstance(each, dict) for _, each in elements)
+    ):
+        return None
+    return _topic(name, _ELEMENTS, elements)
+
+
 def _json_arrays(name: str, values: Sequence[tuple[Message, bytes]]) -> RecognisedTopic | None:
-    """Return JSON arrays, however few, as records with one list field."""
-    arrays = [(message, {"rows": content}) for message, value in values if isinstance(content := _json(value), list)]
+    """Return JSON arrays, however few: their elements if these are objects, otherwise records with one list field."""
+    arrays = [(message, content) for message, value in values if isinstance(content := _json(value), list)]
+    elements = [(message, element) for message, content in arrays for element in content]
+    if elements and all(isinstance(element, dict) for _, element in elements):
+        return _topic(name, _ELEMENTS, elements)
     declared = Format("ps.codecs.JsonArray()", "let a ps.Stateless yield the elements of `rows`")
-    return _topic(name, declared, arrays) if arrays else None
+    return _topic(name, declared, [(message, {"rows": content}) for message, content in arrays]) if arrays else None
 
 
 def _topic(
@@ -241,7 +312,7 @@ def _topic(
 
 def _with_changes(topic: RecognisedTopic) -> RecognisedTopic:
     """Return the rows of changes that Debezium wrote in JSON or with a registry; other topics as they are."""
-    if topic.format.codec and topic.registry is None:
+    if (topic.format.codec and topic.registry is None) or "ConfluentProtobuf" in topic.format.codec:
         return topic
     changes = most(list(zip(topic.messages, topic.contents, strict=True)), _change)
     if not changes:
@@ -258,7 +329,7 @@ def _with_changes(topic: RecognisedTopic) -> RecognisedTopic:
     contents = [row for _, row in rows]
     shape = _shape_of(contents)
     if topic.registry is None:
-        declared = replace(topic.format, codec="ps.codecs.Debezium()", is_debezium=True)
+        declared = replace(topic.format, codec="ps.codecs.Debezium()")
     else:
         shape.fields |= {
             name: replace(inner, count=len(rows)) for name, inner in topic.shape.fields["after"].fields.items()
@@ -316,6 +387,8 @@ def _cloud_events(name: str, events: Sequence[tuple[Message, _CloudEvent]]) -> R
     }
     fields = ", ".join(f'"{own}": "{attribute}"' for own, attribute in mapped.items())
     constants = [f'{attribute}="{found[0].attributes.get(attribute)}"' for attribute in sorted(kept)]
+    if all(event.is_structured for event in found):
+        constants.append("mode=ps.codecs.ContentMode.STRUCTURED")
     declared = Format(f"ps.codecs.CloudEvents({', '.join([f'{{{fields}}}', *constants])})")
     rows = [
         (message, {**{own: event.attributes[attribute] for own, attribute in mapped.items()}, **event.data})
@@ -328,6 +401,7 @@ def _cloud_events(name: str, events: Sequence[tuple[Message, _CloudEvent]]) -> R
 class _CloudEvent:
     attributes: Content
     data: Content
+    is_structured: bool
 
 
 def _event(message: Message, content: Content) -> _CloudEvent | None:
@@ -338,9 +412,10 @@ def _event(message: Message, content: Content) -> _CloudEvent | None:
         if name.startswith("ce_")
     }
     if "specversion" in headers:
-        return _CloudEvent(headers, content)
+        return _CloudEvent(headers, content, is_structured=False)
     if "specversion" in content and isinstance(content.get("data"), dict):
-        return _CloudEvent({name: value for name, value in content.items() if name != "data"}, content["data"])
+        attributes = {name: value for name, value in content.items() if name != "data"}
+        return _CloudEvent(attributes, content["data"], is_structured=True)
     return None
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -12,12 +14,12 @@ from ...processors.declare.composite_keys import CompositeJsonKeys, KeyPart, key
 from ...processors.declare.keys import InvalidKey, KeyCodec, KeyConverter, MessageKeys
 from ...processors.declare.partitioner import Partitioner, buckets_of
 from ...transport.codecs.confluent import ConfluentAvro, ConfluentJson
-from ...transport.codecs.debezium import DebeziumKeys
 from ...transport.codecs.decoded import MALFORMED, UndecodableValue
 from ...transport.codecs.registry import AVRO, RegistryClient, SchemaRegistry, unframed_bytes
 from ...transport.codecs.registry_avro import parsed_schema
 from ...transport.codecs.registry_keys import avro_fields, json_fields, properties_of
 from .formats import Content, RecognisedTopic, key_bytes
+from .object_keys import ObjectKeys, connect_keys, json_keys, matched
 
 CODECS = (KeyCodec.TEXT, KeyCodec.INT64, KeyCodec.INT32, KeyCodec.JSON)
 
@@ -28,6 +30,7 @@ class KeyChoice:
 
     Args:
         fields: the field that is the key, or the fields of a key of several; empty if no field is.
+        own: the fields among them that only message keys contain, and their types, as code.
         codec: the code of the key codec; empty for text.
         partitioner: the code of the partitioner that explains the bucket of every message; empty for murmur2, None if none does.
         keyed: the number of messages with a key.
@@ -39,6 +42,7 @@ class KeyChoice:
     partitioner: str | None
     keyed: int
     messages: int
+    own: Mapping[str, str] = field(default_factory=dict)
 
 
 class _KeyForm(NamedTuple):
@@ -63,8 +67,15 @@ def choose_key(topic: RecognisedTopic, buckets: int) -> KeyChoice:
     keyed = list(key_bytes(topic))
     keys, numbers = [key for key, _, _ in keyed], [message.partition() for _, message, _ in keyed]
     counts = len(keyed), len(topic.messages)
-    if topic.format.is_debezium and (column := _column_of(keys)) is not None:
-        return KeyChoice((column,), "", _placed_by_column(column, keys, numbers, buckets), *counts)
+    contents = [content for _, _, content in keyed]
+    with_schema = connect_keys(keys) if keys else None
+    if with_schema is not None:
+        return _of_objects(with_schema, contents, _partitioner(keys, numbers, buckets), counts)
+    column = _column_beside_schemas(keys)
+    if column is not None and all(column in content for content in contents):
+        return KeyChoice(
+            (column,), "", None, *counts
+        )  # the keys have several schemas, so their bytes do not follow from the column
     partitioner = _partitioner(keys, numbers, buckets)
     for form in _forms(topic, keys):
         for name in keyed[0][2]:
@@ -73,7 +84,17 @@ def choose_key(topic: RecognisedTopic, buckets: int) -> KeyChoice:
     for composite in _composite_forms(topic, keys):
         if all(composite.is_key(content, key) for key, _, content in keyed):
             return KeyChoice(tuple(part.name for part in composite.parts), composite.codec, partitioner, *counts)
+    objects = (json_keys(keys) or _registry_objects(topic, keys)) if keys else None
+    if objects is not None:
+        return _of_objects(objects, contents, partitioner, counts)
     return KeyChoice((), _codec_of(keys), partitioner, *counts)
+
+
+def _of_objects(
+    objects: ObjectKeys, contents: Sequence[Content], partitioner: str | None, counts: tuple[int, int]
+) -> KeyChoice:
+    found = matched(objects, contents)
+    return KeyChoice(found.fields, found.codec, partitioner, *counts, own=found.own)
 
 
 def _forms(topic: RecognisedTopic, keys: Sequence[bytes]) -> Iterator[_KeyForm]:
@@ -162,6 +183,23 @@ def _registry_composite_forms(name: str, registry: SchemaRegistry, key: bytes) -
         yield _CompositeForm(code, parts, keys)
 
 
+def _registry_objects(topic: RecognisedTopic, keys: Sequence[bytes]) -> ObjectKeys | None:
+    """Return keys of several fields in the format of a registry."""
+    if topic.registry is None or not topic.format.key_codec:
+        return None
+    for form in _registry_composite_forms(topic.name, topic.registry.registry, keys[0]):
+        try:
+            values = [json.loads(form.keys.decode(key)) for key in keys]
+        except (ValueError, RecursionError):
+            continue
+        return ObjectKeys(form.parts, values, form.codec, partial(_renamed, form.codec))
+    return None
+
+
+def _renamed(codec: str, names: str) -> str:
+    return f"ps.codecs.KeyFields({names}, {codec})"
+
+
 def _plain_form(codec: KeyCodec) -> Callable[[Any, bytes], bool]:
     def is_key(value: Any, key: bytes) -> bool:
         if not isinstance(value, (str, int)) or isinstance(value, bool):
@@ -189,31 +227,19 @@ def _registry_form(keys: KeyConverter, *, is_number: bool) -> Callable[[Any, byt
     return is_key
 
 
-def _column_of(keys: Sequence[bytes]) -> str | None:
-    """Return the only column of Debezium's JSON keys; None if they have several or another format."""
+def _column_beside_schemas(keys: Sequence[bytes]) -> str | None:
+    """Return the only column of keys that contain schemas; None for other keys."""
     columns = set()
     for key in keys:
         try:
             content = msgspec.json.decode(key)
         except MALFORMED:
             return None
-        if isinstance(content, dict) and content.keys() == {"schema", "payload"}:
-            content = content["payload"]
-        columns.add(tuple(content) if isinstance(content, dict) else ())
+        is_wrapped = isinstance(content, dict) and content.keys() == {"schema", "payload"}
+        payload = content["payload"] if is_wrapped else None
+        columns.add(tuple(payload) if isinstance(payload, dict) else ())
     [names] = columns if len(columns) == 1 else [()]
-    return names[0] if len(names) == 1 else None
-
-
-def _placed_by_column(column: str, keys: Sequence[bytes], numbers: Sequence[int], buckets: int) -> str | None:
-    """Return the code of Debezium's partitioner if it explains the buckets of all messages."""
-    values = [msgspec.json.decode(key).get(column) for key in keys]
-    if not all(isinstance(value, (str, int)) for value in values):
-        return None  # the schema is part of the key
-    is_text = isinstance(values[0], str)
-    place = DebeziumKeys(column, is_text)
-    if [place(str(value).encode(), buckets) for value in values] != list(numbers):
-        return None
-    return f'ps.codecs.DebeziumKeys("{column}"{", is_text=True" if is_text else ""})'
+    return str(names[0]) if len(names) == 1 else None
 
 
 def _partitioner(keys: Sequence[bytes], numbers: Sequence[int], buckets: int) -> str | None:

@@ -9,8 +9,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
 
 from ...processors.apps.apps import App
 from ...processors.declare.processor import Processor
@@ -25,8 +27,24 @@ POLL_EVERY_S = 0.2
 LIFELINE_VARIABLE = "PENSTOCK_LIFELINE"
 """The environment variable of a child process with the read end of a pipe, which ends when its parent dies."""
 
-Command = Callable[[type[Processor]], Sequence[str]]
-"""Returns the command line that runs a processor."""
+
+@dataclass(frozen=True)
+class NodeCommand:
+    """The command of a processor's process.
+
+    Args:
+        words: its command line.
+        variables: environment variables beside those of this process.
+        folder: its working folder; None for the folder of this process.
+    """
+
+    words: Sequence[str]
+    variables: Mapping[str, str] = field(default_factory=dict)
+    folder: Path | None = None
+
+
+Command = Callable[[type[Processor]], NodeCommand]
+"""Returns the command that runs a processor."""
 
 
 class NodeFailed(PenstockError):
@@ -34,16 +52,24 @@ class NodeFailed(PenstockError):
 
 
 def levels_of(app: App) -> list[list[type[Processor]]]:
-    """Group an app's processors by level: each level reads only outputs of earlier levels."""
-    levels: list[list[type[Processor]]] = []
-    depth: dict[type[Processor], int] = {}
-    for processor in app.processors:
-        read = {category.name for category in processor.inputs()}
-        upstream = [depth[p] for p in depth if read & {category.name for category in p.outputs()}]
-        depth[processor] = max(upstream, default=-1) + 1
-        levels.extend([] for _ in range(depth[processor] + 1 - len(levels)))
-        levels[depth[processor]].append(processor)
-    return levels
+    """Group an app's processors by level: each level reads only outputs of earlier levels, or, in a loop, of itself."""
+
+    def depth_of(processor: type[Processor]) -> int:
+        loop = app.loop_of(processor)
+        members = [processor] if loop is None else loop.members
+        read = {category.name for member in members for category in member.inputs()}
+        upstream = [other for other in app.processors if other not in members and _writes(other, read)]
+        return max((depth_of(other) for other in upstream), default=-1) + 1
+
+    depths = {processor: depth_of(processor) for processor in app.processors}
+    return [
+        [processor for processor in app.processors if depths[processor] == depth]
+        for depth in sorted(set(depths.values()))
+    ]
+
+
+def _writes(processor: type[Processor], names: Collection[str]) -> bool:
+    return any(category.name in names for category in processor.outputs())
 
 
 def run_together(processors: Sequence[type[Processor]], command: Command, on_poll: Callable[[], None]) -> None:
@@ -51,7 +77,7 @@ def run_together(processors: Sequence[type[Processor]], command: Command, on_pol
 
     Args:
         processors: one process each.
-        command: returns the command line of a processor.
+        command: returns the command of a processor.
         on_poll: called a few times a second while they run.
 
     Raises:
@@ -81,12 +107,14 @@ def _started(
     try:
         for processor in processors:
             # A session of its own: Ctrl-C reaches this process, which then stops the nodes in an orderly way.
+            started = command(processor)
             nodes[processor] = subprocess.Popen(
-                list(command(processor)),
+                list(started.words),
+                cwd=started.folder,
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
                 pass_fds=(lifeline,),
-                env={**os.environ, LIFELINE_VARIABLE: str(lifeline)},
+                env={**os.environ, **started.variables, LIFELINE_VARIABLE: str(lifeline)},
             )
         yield nodes
     finally:

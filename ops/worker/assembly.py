@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
+from ...processors.apps.loops import Loop
 from ...processors.declare.aggregator import Aggregator
 from ...processors.declare.processor import Processor
 from ...processors.declare.stores import RemoteStore, WriteMode
 from ...processors.errors import PenstockError
+from ...processors.keyed_state.state_cache import STATE_CACHE
 from ...processors.shard.checkpoints import Gap
+from ...state.backups.retention import Retention
+from ...state.backups.scheduler import THE_NEWEST
 from ...state.files.file_store import FileStore
 from ...state.local.folder import RocksStateFolder
 from ...state.protocols import StateFolder
 from ...state.remote import compactor_of, remote_states
 from ...transport.bus import Bus
+from ...transport.messages import Bucket
 from ..logs.event_fields import EventFields
 from ..logs.setup import with_log_fields, with_log_filter
 from .backup_protocol import NoBackups
 from .backups import WorkerBackups
 from .identity import worker_identity
+from .memory import FreedMemory, default_memory_bytes
 from .revocation_note import leave_group
 from .status_reports import StatusReporter
 from .trace_context import CONTEXT_FORWARDER, EventTracer
@@ -47,13 +53,17 @@ class Environment:
         state: the folder of all states.
         backups: the backup store of the states; None for no backups.
         backup_every: the interval between backups.
+        retention: which backups are kept.
         store: the address of the store for remote state; may contain a password, so it is never shown.
+        state_cache_bytes: the memory for decoded states of all shards; None for a share of the machine's or container's memory.
     """
 
     state: Path
     backups: FileStore | None = None
     backup_every: timedelta = timedelta(minutes=1)
     store: str | None = field(default=None, repr=False)
+    state_cache_bytes: int | None = None
+    retention: Retention = THE_NEWEST
 
 
 @contextmanager
@@ -64,10 +74,12 @@ def assemble_worker(
     *,
     number: int | None = None,
     from_earliest: bool = False,
+    limits: Mapping[Bucket, int] | None = None,
     at_gap: Callable[[Gap], None] = lambda _: None,
     backups: WorkerBackups | None = None,
     call_bus: Callable[[Callable[[], None]], None] = lambda call: call(),
     tracer: EventTracer = CONTEXT_FORWARDER,
+    loop: Loop | None = None,
 ) -> Iterator[Worker]:
     """Yield a worker of this machine, ready to run.
 
@@ -77,11 +89,14 @@ def assemble_worker(
         environment: the worker's resources.
         number: its number under its supervisor, as for `worker_identity`.
         from_earliest: whether expired events may be skipped.
+        limits: the offsets at which buckets end for it, whatever comes after them.
         at_gap: called in each gap of a checkpoint.
         backups: the result of `backups_of` for this environment, if the caller needs it, too.
         call_bus: calls the bus at the start; may repeat the call while no broker answers. By default it calls once.
         tracer: traces the events; the caller closes it.
+        loop: as for `WorkerConfig`.
     """
+    STATE_CACHE.limit_bytes = environment.state_cache_bytes or default_memory_bytes()
     with (
         worker_identity(environment.state, processor.name, number) as identity,
         with_log_fields(processor=processor.name, worker=identity.name),
@@ -103,18 +118,28 @@ def assemble_worker(
             identity.revocations,
             takes_snapshots=True,
             tracer=tracer,
+            loop=loop,
         )
         with closing(StatusReporter(type(processor), bus, identity, environment.state, backups)) as reporter:
+            freed = FreedMemory()
+
+            def after_turn(worker: Worker) -> None:
+                reporter.report_if_due(worker)
+                freed.return_if_grown()
+
             worker = Worker(
                 processor,
                 config,
                 threads,
                 saver,
                 from_earliest=from_earliest,
+                limits=limits,
                 at_gap=at_gap,
-                after_turn=reporter.report_if_due,
+                after_turn=after_turn,
                 requests=requests,
             )
+            if backups is not None:
+                worker.metrics.restores = backups.restores
             with reporter.reporting_end(worker), sweeping(worker.sweeper()):
                 yield worker
 
@@ -123,7 +148,7 @@ def assemble_worker(
 def _states(processor: type[Processor], environment: Environment) -> Iterator[StateFolder]:
     """Yield the states that a processor declares: in the local folder, or in a remote store, with compaction of partials."""
     if not (issubclass(processor, Aggregator) and isinstance(processor.store, RemoteStore)):
-        yield RocksStateFolder(environment.state)
+        yield RocksStateFolder(environment.state, default_memory_bytes())
         return
     if environment.store is None:
         raise StoreMissing(
@@ -143,7 +168,7 @@ def backups_of(environment: Environment) -> WorkerBackups | None:
     """Return the backups of one worker's states; None without a backup store."""
     if environment.backups is None:
         return None
-    return WorkerBackups(environment.backups, environment.state, environment.backup_every)
+    return WorkerBackups(environment.backups, environment.state, environment.backup_every, environment.retention)
 
 
 YOUNG_OBJECTS = 200_000

@@ -15,7 +15,8 @@ from ...state.backups.backup_age import BackupAges
 from ...state.backups.errors import BackupCanceled
 from ...state.backups.manifest import BackupId
 from ...state.backups.restore import restore_shard
-from ...state.backups.scheduler import BackupScheduler
+from ...state.backups.retention import Retention
+from ...state.backups.scheduler import THE_NEWEST, BackupScheduler
 from ...state.backups.shard import newest_position
 from ...state.errors import FileStoreUnreachable
 from ...state.files.file_store import FileStore
@@ -23,6 +24,7 @@ from ...state.files.wrappers import InterruptibleFileStore
 from ...state.local.folder import current, shard_folder
 from ...state.local.rocksdb import RocksShardState, opened_read_only
 from ...state.protocols import ShardIdentity, ShardState
+from .metrics import Restores
 
 _LOG = logging.getLogger("penstock.state")
 RETRY_S = 2.0
@@ -40,13 +42,15 @@ class WorkerBackups:
         store: contains the backups.
         states: the folder of all states.
         every: the interval between backups of a shard whose position advances.
+        retention: which backups are kept.
     """
 
-    def __init__(self, store: FileStore, states: Path, every: timedelta) -> None:
+    def __init__(self, store: FileStore, states: Path, every: timedelta, retention: Retention = THE_NEWEST) -> None:
         self._closed = Event()
         self._store = InterruptibleFileStore(store, self._expect_open)
         self._states = states
-        self._scheduler = BackupScheduler(store, every)
+        self._scheduler = BackupScheduler(store, every, retention)
+        self.restores = Restores()
 
     def refresh(
         self, identity: ShardIdentity, required: StatePosition, canceled: Event, *, expired: bool = False
@@ -121,7 +125,8 @@ class WorkerBackups:
         began_s, shard = time.monotonic(), shard_folder(self._states, identity)
         manifest = restore_shard(self._store, identity, shard, confirm=self._expect_open)
         if manifest is not None:
-            size_bytes, took_s = sum(file.size_bytes for file in manifest.files), time.monotonic() - began_s
+            size_bytes, took_s = manifest.size_bytes, time.monotonic() - began_s
+            self.restores.record(size_bytes, took_s)
             _LOG.warning(
                 "%s, bucket %d: restored from backup %s at %s: %.1f MB in %.1f s.",
                 identity.processor,

@@ -5,33 +5,51 @@ raw batch --decode, accept--> events --shard.feed--> outputs, rejected events --
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+
 from ...processors.declare.categories import AnyCategory
-from ...processors.declare.codecs import Decoded
+from ...processors.declare.codecs import ColumnCodec, Decoded, Message
+from ...processors.declare.column_events import ColumnEvents
 from ...processors.declare.dead_letters import dead_letters_of
 from ...processors.declare.processor import Processor
-from ...processors.errors import Halted, PenstockError
+from ...processors.errors import USER_CODE_ERRORS, Halted, PenstockError, ProcessorFailed
 from ...processors.operators import StepResult
 from ...processors.shard.batches import (
     AcceptedBatch,
     EventRejected,
     RejectedEvent,
     accept_batch,
+    before_message_of_stop,
+    divides_message,
     expect_unit,
+    numbered_in_message,
     with_deletions,
 )
 from ...processors.shard.key_check import KeyCheck
 from ...processors.shard.key_diagnosis import MisplacedEvent
+from ...processors.time.timestamp_validation import UNKNOWN_ARRIVAL_MS
+from ...processors.time.watermarks import Times
+from ...processors.user_code import error_in_words
 from ...transport.codecs.by_category import Codecs
-from ...transport.messages import Bucket, RawBatch
+from ...transport.messages import Bucket, RawBatch, split_batch
+from ...transport.retry_messages import returned
 from ..clock import Clock
-from ..logs.event_fields import event_fields
+from ..logs.event_fields import event_fields, failed_event
 from .checkpoint_scheduler import CheckpointScheduler
 from .dead_letter_guard import DeadLetterGuard
+from .hot_keys import HotKeys
 from .metrics import Metrics
 from .open_shard import OpenShard
 from .output_writer import OutputWriter
 from .trace_context import EventTracer, ProcessedBatch
 from .watermark_tracker import WatermarkTracker
+
+LEAST_COLUMNS = 200
+"""The number of events from which columns are faster than records."""
 
 
 class StopAtEvent(PenstockError):
@@ -41,18 +59,21 @@ class StopAtEvent(PenstockError):
         shard: the shard.
         at: the offset and the reason.
         consequence: the result for the other events; contains `{before}` where it depends on whether they could be saved.
+        saves: whether the processed events can be saved. They cannot if the event's message contains some of them.
     """
 
-    def __init__(self, shard: OpenShard, at: str, consequence: str) -> None:
+    def __init__(self, shard: OpenShard, at: str, consequence: str, *, saves: bool = True) -> None:
         super().__init__(at)
         self.shard = shard
+        self.saves = saves
         self._at = at
         self._consequence = consequence
 
     def rejection(self) -> EventRejected:
         """Return the error that stops the worker, after it tried to save."""
-        is_saved = self.shard.saved_position == self.shard.position
-        before = "are saved" if is_saved else "will be read again, since they could not be saved just now,"
+        is_saved = self.saves and self.shard.saved_position == self.shard.position
+        reason = "they could not be saved just now" if self.saves else "some are in the same message"
+        before = "are saved" if is_saved else f"since the last checkpoint will be read again, since {reason},"
         return EventRejected(f"{self._at} {self._consequence.replace('{before}', before)}".rstrip())
 
 
@@ -86,6 +107,9 @@ class BatchProcessor:
     ) -> None:
         self._processor = processor
         self._inputs = {category.name: category for category in processor.inputs()}
+        chain = processor.retry_chain()
+        self._sources = {} if chain is None else {category.name: chain.source for category in chain.categories}
+        """The category in which the events of a retry category were read first."""
         self._codecs = codecs
         self._outputs = outputs
         self._guard = guard
@@ -95,6 +119,8 @@ class BatchProcessor:
         self._clock = clock
         self._tracer = tracer
         self._keys = KeyCheck(type(processor))
+        self._columns = None if chain else processor.stream_columns()
+        self.hot_keys = HotKeys()
         self.sizer = BatchSizer(MOST_EVENTS, processor.min_batch())
 
     @property
@@ -116,38 +142,68 @@ class BatchProcessor:
                 shard.reach(category, offsets[begin])
             self._process_part(shard, batch.part(begin, end), state_only=state_only)
 
-    def _process_part(self, shard: OpenShard, batch: RawBatch, *, state_only: bool) -> None:
-        category = self._inputs[batch.bucket.category]
-        accepted = self._accepted(shard, batch, category)
+    def _process_part(self, shard: OpenShard, received: RawBatch, *, state_only: bool) -> None:
+        category = self._inputs[received.bucket.category]
+        batch = split_batch(self._codecs.of(self._sources.get(category.name, category)), received)
+        arrivals_ms = batch.arrivals_ms()
+        accepted = self._accepted(shard, batch, category, arrivals_ms)
         if not state_only:
             accepted = self._guard.cut(batch, accepted)
+        if batch is not received:
+            accepted = before_message_of_stop(accepted, batch.offsets())
         began_s = self._clock.monotonic_s()
         result, rejected = self._fed(shard, batch, category, accepted)
         took_s = self._clock.monotonic_s() - began_s
-        self.sizer.record(len(accepted.events), took_s)
+        # A poll is limited by its messages, of which each may have several events.
+        self.sizer.record(min(len(accepted.events), len(received.messages)), took_s)
+        if batch is not received:
+            rejected = [numbered_in_message(event, batch.offsets()) for event in rejected]
         if not state_only:
+            self._record_times(arrivals_ms, took_s)
             processed = ProcessedBatch(batch, accepted, rejected, result.causes, took_s)
-            self._outputs.send(shard, result.outputs, self._tracer.trace(processed))
+            with self._tracer.batch(processed) as contexts:
+                self._outputs.send(shard, result.outputs, contexts)
         for event in rejected:
             if event.stops:
-                raise self._stop(shard, batch, event) from event.cause
+                saves = batch is received or not divides_message(event, accepted, rejected, batch.offsets())
+                raise self._stop(shard, batch, event, saves=saves) from event.cause
             if not state_only:
                 self._outputs.set_aside(shard, batch, event)
-        exceeding = None if state_only else self._guard.record(batch, rejected)
+        final = [event for event in rejected if not event.retried_in]
+        exceeding = None if state_only else self._guard.record(batch, final)
         shard.reach(batch.bucket.category, batch.next_offset)
         self._count(shard, batch, result)
         if exceeding is not None:
             raise self._stop_after(shard, batch, exceeding)
 
-    def _accepted(self, shard: OpenShard, batch: RawBatch, category: AnyCategory) -> AcceptedBatch:
-        decoded = self._codecs.of(category).decode(batch.messages)
-        decoded = with_deletions(decoded, batch.messages, category, self._processor)
+    def _record_times(self, arrivals_ms: Times, took_s: float) -> None:
+        self._metrics.timings.processing.record_one(took_s)
+        known_ms = arrivals_ms[arrivals_ms != UNKNOWN_ARRIVAL_MS]
+        # Clocks of other machines may be ahead.
+        self._metrics.timings.event_age.record(np.maximum(self._clock.now_ms() - known_ms, 0) / 1000)
+
+    def _accepted(self, shard: OpenShard, batch: RawBatch, category: AnyCategory, arrivals_ms: Times) -> AcceptedBatch:
+        messages: Sequence[Message] = batch.messages
+        if category.name in self._sources:
+            messages = [returned(message, batch.bucket).message for message in messages]
+        decoded = self._decoded(messages, self._sources.get(category.name, category))
+        decoded = with_deletions(decoded, messages, category, self._processor)
         decoded = decoded._replace(events=category.batch_of(decoded.events))
         if category.name not in shard.position:
             now_ms = self._clock.now_ms()
             expect_unit(type(self._processor), str(batch.bucket), category, decoded.events, now_ms)
         misplaced = self._misplaced(batch, category, decoded)
-        return accept_batch(decoded, category, batch.arrivals_ms(), self._processor, misplaced)
+        return accept_batch(decoded, category, arrivals_ms, self._processor, misplaced)
+
+    def _decoded(self, messages: Sequence[Message], category: AnyCategory) -> Decoded:
+        """Decode a batch, to columns if the processor uses them and the batch is worth it."""
+        codec = self._codecs.of(category)
+        if self._columns is not None and len(messages) >= LEAST_COLUMNS and isinstance(codec, ColumnCodec):
+            columns = codec.decode_columns(messages, self._columns)
+            if columns is not None:
+                events = ColumnEvents(category, columns, lambda begin, end: codec.decode(messages[begin:end]).events)
+                return Decoded(events, range(len(messages)), [])
+        return codec.decode(messages)
 
     def _misplaced(self, batch: RawBatch, category: AnyCategory, decoded: Decoded) -> list[RejectedEvent]:
         found = self._keys.misplaced(category, batch.bucket.number, decoded.events)
@@ -160,14 +216,35 @@ class BatchProcessor:
         self, shard: OpenShard, batch: RawBatch, category: AnyCategory, accepted: AcceptedBatch
     ) -> tuple[StepResult, list[RejectedEvent]]:
         try:
-            with event_fields(batch, accepted, category):
+            with event_fields(batch, accepted, category), self._exits_named():
                 return shard.feed(category, accepted)
         except Halted as error:
             # At the first message, since no earlier event of the batch was rejected yet.
             raise self._stop_at(shard, batch, 0, str(error)) from error
 
+    @contextmanager
+    def _exits_named(self) -> Iterator[None]:
+        """Raise ProcessorFailed with the event for what user code raises beside errors: KeyboardInterrupt, or the panic of a library in Rust.
+
+        Where Python handles Ctrl-C, as in tests, a KeyboardInterrupt is the person's, and other exceptions are the test's.
+        """
+        try:
+            yield
+        except USER_CODE_ERRORS:
+            raise
+        except BaseException as error:
+            if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+                raise
+            name = type(self._processor).__name__
+            raise ProcessorFailed(
+                f"{failed_event(error)}: {name} raised {error_in_words(error)}, which no error policy covers. Nothing since the last checkpoint "
+                f"was saved, and nothing was skipped: these events are read again after a restart. Fix {name}: raise an exception that derives "
+                "from Exception."
+            ) from error
+
     def _count(self, shard: OpenShard, batch: RawBatch, result: StepResult) -> None:
         self._time.record_events(batch.bucket)
+        self.hot_keys.record(batch)
         events, size_bytes = len(batch.messages), batch.size_bytes()
         self._checkpoints.add_work(events, size_bytes)
         shard.events_in += events
@@ -183,7 +260,9 @@ class BatchProcessor:
             return
         low_ms = shard.operator.time.low_ms
         outputs = shard.pass_time(*self._time.input_progress(shard), self._clock.now_ms())
-        self._outputs.send(shard, outputs)
+        if outputs:
+            with self._tracer.timers(shard.number, len(outputs)) as contexts:
+                self._outputs.send(shard, outputs, contexts)
         due = len(outputs) + int(shard.operator.time.low_ms > low_ms)
         if due:
             self._checkpoints.add_work(due, 0)
@@ -194,15 +273,17 @@ class BatchProcessor:
         if end > shard.position.get(bucket.category, -1):
             shard.reach(bucket.category, end)
 
-    def _stop(self, shard: OpenShard, batch: RawBatch, event: RejectedEvent) -> StopAtEvent:
+    def _stop(self, shard: OpenShard, batch: RawBatch, event: RejectedEvent, *, saves: bool) -> StopAtEvent:
         name = type(self._processor).__name__
         suspects = name if event.cause is not None else f"{name} or the producer of these events"
         remedy = event.remedy or (
             f"Fix {suspects}, or send such events to {dead_letters_of(type(self._processor)).name} (`{event.setting}`)."
         )
-        return self._stop_at(shard, batch, event.at, f"{event.reason}.", remedy)
+        return self._stop_at(shard, batch, event.at, f"{event.reason}.", remedy, saves=saves)
 
-    def _stop_at(self, shard: OpenShard, batch: RawBatch, at: int, reason: str, remedy: str = "") -> StopAtEvent:
+    def _stop_at(
+        self, shard: OpenShard, batch: RawBatch, at: int, reason: str, remedy: str = "", *, saves: bool = True
+    ) -> StopAtEvent:
         offset = batch.messages[at].offset()
         shard.position[batch.bucket.category] = offset
         return StopAtEvent(
@@ -210,6 +291,7 @@ class BatchProcessor:
             f"{batch.bucket} at offset {offset}: {reason}",
             "All earlier events {before} and nothing was skipped. The worker stops here, and reads this event again after a restart. "
             f"{remedy}",
+            saves=saves,
         )
 
     def _stop_after(self, shard: OpenShard, batch: RawBatch, event: RejectedEvent) -> StopAtEvent:

@@ -71,8 +71,12 @@ class CheckpointCoordinator:
         self._holds = hold
         self._shards = [(shard, shard.snapshot()) for shard in shards]
         self._remaining = list(self._step_groups) if shards else []
-        self._executor.begin()
+        self._executor.begin(hold=hold)
         self._future = _done()
+
+    def send_flushed(self) -> None:
+        """Send the outputs of later events that need not wait for the end of the checkpoint."""
+        self._executor.send_flushed()
 
     def release(self) -> None:
         """Send the outputs that were held after a checkpoint, or will be held after the running one."""

@@ -14,7 +14,7 @@ from ...processors.declare.dead_letters import dead_letters_of
 from ...processors.declare.processor import Processor
 from ...processors.errors import PenstockError
 from ...processors.shard.checkpoints import Step, steps_of
-from ...processors.shard.shard import HeldOutput
+from ...processors.shard.shard import HeldOutput, HeldRow
 from ...state.protocols import Outbox
 from ...transport.bus import Bus, Reader, TransactionalWriter, Writer
 from ...transport.changelog import rewrite_changelog_bucket
@@ -23,6 +23,8 @@ from ...transport.errors import Aborted, BusUnreachable, CommitUnconfirmed, Deli
 from ...transport.messages import CERTAINLY_FITS_BYTES, Bucket, Outgoing, Position, size_of
 from .changelog_replay import changelog_of, logged
 from .open_shard import OpenShard, OpenSnapshot, local, save_step
+from .refused_rows import RowLetters
+from .sink_writers import SinkWriters
 
 _LOG = logging.getLogger("penstock.worker")
 TRANSACTION_LIMIT_S = 10.0
@@ -36,17 +38,29 @@ class CheckpointRefused(PenstockError):
 class CheckpointExecutor:
     """Performs steps for one worker, in the order of the calls.
 
-    Outputs that wait for the end of a checkpoint belong to the positions of the next one. Only `start_over` drops them, and then the shards
-    are opened again. No checkpoint begins before the next writer is open, and none after `abandon`.
+    Outputs of events after a checkpoint's begin belong to the positions of the next one, and wait: those at least once until the outputs of
+    the checkpoint are flushed, since they may repeat; all others until it ends. Only `start_over` drops them, and then the shards are opened
+    again. No checkpoint begins before the next writer is open, and none after `abandon`.
 
     Args:
         processor: produces the outputs.
         bus: receives them.
         identity: names its transactions.
         threads: open writers, which waits until the bus answers.
+        sinks: receive rows.
+        row_letters: encodes the dead letters of rows that a sink refuses.
     """
 
-    def __init__(self, processor: Processor, bus: Bus, identity: str, threads: Executor) -> None:
+    def __init__(
+        self,
+        processor: Processor,
+        bus: Bus,
+        identity: str,
+        threads: Executor,
+        *,
+        sinks: SinkWriters,
+        row_letters: RowLetters,
+    ) -> None:
         steps = steps_of(type(processor))
         self._bus = bus
         self._reader: Reader | None = None
@@ -54,7 +68,7 @@ class CheckpointExecutor:
         self._identity = self._transactional_id(identity)
         changelog = changelog_of(type(processor))
         self._changelog = "" if changelog is None else changelog.name
-        outputs = [category.name for category in (*processor.outputs(), dead_letters_of(type(processor)))]
+        outputs = [category.name for category in (*processor.written_categories(), dead_letters_of(type(processor)))]
         self.written = [*outputs, self._changelog] if self._changelog else outputs
         self.timeout_s = processor.checkpoint.time.total_seconds() + TRANSACTION_LIMIT_S
         self._holds = Step.SEND_OUTPUTS in steps or Step.SAVE_WITH_OUTBOX in steps
@@ -63,11 +77,15 @@ class CheckpointExecutor:
         self._transactional = Step.COMMIT_TRANSACTION in steps
         self._sends_outside = self._transactional and Step.SEND_OUTPUTS in steps
         self._threads = threads
+        self._sinks = sinks
+        self._row_letters = row_letters
         self._writer: Writer | TransactionalWriter | None = None
         self._outside: Writer | None = None
         self._opening: _Opening | None = None
         self._abandoned = False
         self._waiting: list[tuple[str, list[Outgoing]]] | None = None
+        self._holding = False
+        self._is_flushed = False
 
     def _transactional_id(self, worker: str) -> str:
         return f"{self._processor}.{worker}"
@@ -131,19 +149,27 @@ class CheckpointExecutor:
         return cast("TransactionalWriter", self._opened)
 
     def send(self, shard: OpenShard, category: str, messages: Iterable[Outgoing]) -> None:
-        """Send outputs, or hold them for their step. During a checkpoint, outputs of later events wait for its end."""
+        """Send outputs, or hold them for their step. During a checkpoint, outputs of later events wait."""
         if self._holds:
             # Checked before they are saved with the state: the worker would retry a refused message forever.
             shard.held.extend(HeldOutput(category, *message) for message in self._sizes.fitting(category, messages))
             return
         shard.has_sent = True
-        if self._waiting is not None:
+        self.send_flushed()
+        if self._waiting is not None and not self._is_flushed:
             self._waiting.append((category, list(messages)))
         else:
             self._opened.send(category, messages)
 
-    def begin(self) -> None:
-        """Queue the outputs of later events until `end`; meanwhile, steps are performed, perhaps in another thread.
+    def hold_rows(self, shard: OpenShard, sink: str, rows: Iterable[object]) -> None:
+        """Keep rows of a sink for their step. Rows of later events belong to the next checkpoint."""
+        shard.rows.extend(HeldRow(sink, row) for row in rows)
+
+    def begin(self, *, hold: bool = False) -> None:
+        """Queue the outputs of later events; meanwhile, steps are performed, perhaps in another thread.
+
+        Args:
+            hold: whether all outputs of later events wait for `end`.
 
         Raises:
             CheckpointRefused: the previous checkpoint has neither ended nor been dropped by `start_over`.
@@ -151,13 +177,22 @@ class CheckpointExecutor:
         self._opened  # noqa: B018 - raises without a writer
         if self._waiting is not None:
             raise CheckpointRefused("A checkpoint has failed. The next one begins after the shards are opened again.")
-        self._waiting = []
+        self._waiting, self._holding, self._is_flushed = [], hold, False
         if self._transactional:
             self._transactions.enlist()
+
+    def send_flushed(self) -> None:
+        """Send queued outputs that need not wait for the end of the checkpoint. The step that flushes is over, so one thread uses the writer."""
+        if self._is_flushed and self._waiting:
+            waiting, self._waiting = self._waiting, []
+            self._send_all(waiting)
 
     def end(self) -> None:
         """Send the queued outputs."""
         waiting, self._waiting = self._waiting or [], None
+        self._send_all(waiting)
+
+    def _send_all(self, waiting: Sequence[tuple[str, list[Outgoing]]]) -> None:
         for category, messages in waiting:
             self._opened.send(category, messages)
 
@@ -170,6 +205,7 @@ class CheckpointExecutor:
                     writer.send(self._changelog, self._sizes.fitting(self._changelog, logged(shard)))
             case Step.FLUSH_OUTPUTS:
                 self._flush(writer, "This checkpoint was not saved, and its input is read again.")
+                self._is_flushed = not (self._transactional or self._holding)
             case Step.SEND_OUTPUTS:
                 self._send_held(shards)
                 self._flush(self._outputs, "These outputs are lost: at-most-once outputs are not sent again.")
@@ -179,9 +215,18 @@ class CheckpointExecutor:
                 if self._has_outbox:
                     self._send_held(shards)
                 self._commit(_positions(shards))
+            case Step.WRITE_SINKS:
+                self._write_sinks(writer, shards)
             case _:
                 for shard in shards:
                     save_step(step, shard)
+
+    def _write_sinks(self, writer: Writer, shards: Sequence[OpenSnapshot]) -> None:
+        refused = self._sinks.write(shards)
+        for rows in refused:
+            writer.send(self._row_letters.category.name, self._row_letters.messages(rows))
+        if refused:
+            self._flush(writer, "The rows that the sink refused are not in the dead letters yet.")
 
     def confirm(self, shards: Iterable[OpenShard]) -> None:
         """Commit the committed positions of shards once more: if this succeeds, no other worker owns their buckets yet.

@@ -76,13 +76,21 @@ class CheckpointScheduler:
 
     def save_if_due(self) -> None:
         """Complete a saved checkpoint, and begin the next one when it is due."""
+        self._coordinator.send_flushed()
         self._complete_saved()
         if self._hold is not None:
             self._advance_hold(self._hold)
-        elif self._uncommitted.due(self._every, self._clock.monotonic_s()):
+        elif self._is_due():
             self.complete()
             self._begin()
             self._complete_saved()
+
+    def _is_due(self) -> bool:
+        """Return whether to begin a checkpoint. While one is in progress, the next one waits, unless too much work would gather."""
+        now_s = self._clock.monotonic_s()
+        if not self._uncommitted.due(self._every, now_s):
+            return False
+        return not self._coordinator.in_progress or self._uncommitted.overdue(self._every, now_s)
 
     def hold(self) -> Hold:
         """Save a checkpoint now, and then hold the outputs of later events and later checkpoints until `release`."""
@@ -162,6 +170,7 @@ class CheckpointScheduler:
         self._metrics.checkpoints += 1
         self._metrics.saved_ms = self._clock.now_ms()
         self._metrics.saving_s = self._clock.monotonic_s() - self._began_s
+        self._metrics.timings.checkpoint.record_one(self._metrics.saving_s)
         saved = self._coordinator.saved
         self._time.checkpoint_complete(saved)
         self._shards.record_committed([snapshot.number for snapshot in saved if snapshot.reached])

@@ -1,13 +1,17 @@
-"""The metrics of one worker, and those of its user's code, in Prometheus' text format."""
+"""The metrics of one worker, and those of its user's code, in OpenMetrics or Prometheus' text format."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from math import isinf
+from typing import NamedTuple
 
-from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client import REGISTRY, CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
+from .histogram import Histogram
 from .metrics import Metrics
 
 COUNTERS = {
@@ -23,6 +27,29 @@ COUNTERS = {
 }
 """The counters of a worker by their attributes, with descriptions."""
 
+RESTORE_COUNTERS = {
+    "restored_states": ("states", "states restored from backups"),
+    "restored_bytes": ("bytes", "bytes of the states restored from backups"),
+    "restoring_seconds": (
+        "seconds",
+        "seconds for which states were restored from backups; at the same time, each counts",
+    ),
+}
+"""The counters of `Restores` by their names, with attributes and descriptions."""
+
+CACHE_COUNTERS = {
+    "state_cache_hits": ("hits", "keys of batches whose state was in memory"),
+    "state_cache_misses": ("misses", "keys of batches whose state was read from the disk and decoded"),
+}
+"""The counters of `StateCache` by their names, with attributes and descriptions."""
+
+HISTOGRAMS = {
+    "processing": "seconds for which the processor worked on a batch",
+    "event_age": "seconds from the arrival of an event in Kafka to the end of its processing",
+    "checkpoint": "seconds for which a checkpoint was saved",
+}
+"""The histograms of `Timings` by their attributes, with descriptions."""
+
 SPAN_COUNTERS = {
     "ended": "spans of processed events",
     "exported": "spans that the receiver has accepted",
@@ -30,6 +57,14 @@ SPAN_COUNTERS = {
     "dropped": "spans without a place in the queue",
 }
 """The counters of `SpanMetrics` by their attributes, with descriptions."""
+
+
+TABLE_GAUGES = {
+    "rows": "rows of the lookup table",
+    "size_bytes": "size of the messages with the rows of the lookup table",
+    "unread": "messages that the lookup table had not applied at its last check",
+}
+"""The gauges of `TableSize` by their attributes, with descriptions."""
 
 
 class WorkerCollector(Collector):
@@ -43,17 +78,35 @@ class WorkerCollector(Collector):
         self._metrics = metrics
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the counters since the worker's start, and the duration of its last checkpoint."""
+        """Yield the counters and histograms since the worker's start, and the duration of its last checkpoint."""
         found = self._metrics()
         if found is None:
             return
         processor, metrics = found
         for name, description in COUNTERS.items():
             yield _counter(name, description, processor, getattr(metrics, name))
+        for name, (attribute, description) in RESTORE_COUNTERS.items():
+            yield _counter(name, description, processor, getattr(metrics.restores, attribute))
+        for name, (attribute, description) in CACHE_COUNTERS.items():
+            yield _counter(name, description, processor, getattr(metrics.state_cache, attribute))
+        cache = GaugeMetricFamily(
+            "penstock_worker_state_cache_bytes", "estimated memory of decoded states", labels=["processor"]
+        )
+        cache.add_metric([processor], metrics.state_cache.size_bytes)
+        yield cache
         for name, description in SPAN_COUNTERS.items() if metrics.spans is not None else ():
             yield _counter(f"spans_{name}", description, processor, getattr(metrics.spans, name))
+        for name, description in HISTOGRAMS.items():
+            yield _histogram(name, description, processor, getattr(metrics.timings, name))
+        table = None if metrics.lookups is None else metrics.lookups.table
+        for name, description in TABLE_GAUGES.items() if table is not None else ():
+            gauge = GaugeMetricFamily(f"penstock_worker_table_{name}", description, labels=["processor"])
+            gauge.add_metric([processor], getattr(table, name))
+            yield gauge
         saving = GaugeMetricFamily(
-            "penstock_worker_checkpoint_seconds", "duration of the last checkpoint in seconds", labels=["processor"]
+            "penstock_worker_last_checkpoint_seconds",
+            "duration of the last checkpoint in seconds",
+            labels=["processor"],
         )
         saving.add_metric([processor], metrics.saving_s)
         yield saving
@@ -68,8 +121,45 @@ def _counter(name: str, description: str, processor: str, value: float) -> Count
     return family
 
 
-def exposition(worker: WorkerCollector) -> bytes:
-    """Return the metrics of a worker, and all metrics that its process has registered with `prometheus_client`."""
-    own = CollectorRegistry()
-    own.register(worker)
-    return generate_latest(own) + generate_latest(REGISTRY)
+def _histogram(name: str, description: str, processor: str, histogram: Histogram) -> HistogramMetricFamily:
+    """Return a histogram since the start of the worker."""
+    family = HistogramMetricFamily(
+        f"penstock_worker_{name}_seconds", f"{description}, since the start of the worker", labels=["processor"]
+    )
+    buckets = [("+Inf" if isinf(bound_s) else str(bound_s), float(count)) for bound_s, count in histogram.cumulative()]
+    family.add_metric([processor], buckets, histogram.sum_s)
+    return family
+
+
+class _UserMetrics(Collector):
+    """Collects the metrics that the process has registered with `prometheus_client`."""
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield them."""
+        yield from REGISTRY.collect()
+
+
+class Exposition(NamedTuple):
+    """Metrics as text.
+
+    Args:
+        content_type: the format of the text.
+        text: the metrics.
+    """
+
+    content_type: str
+    text: bytes
+
+
+def exposition(worker: WorkerCollector, accept: str = "") -> Exposition:
+    """Return the metrics of a worker, and all metrics that its process has registered with `prometheus_client`.
+
+    Args:
+        worker: the collector of the worker.
+        accept: the formats that the client accepts, as in the header of a request: OpenMetrics or Prometheus' text format.
+    """
+    encode, content_type = choose_encoder(accept)
+    registry = CollectorRegistry()
+    registry.register(worker)
+    registry.register(_UserMetrics())
+    return Exposition(content_type, encode(registry))

@@ -1,32 +1,39 @@
 """Health of a worker over HTTP, for process supervisors and probes.
 
     GET /health    200 while the loop runs, 503 before its first turn and when a turn takes too long
+    GET /live      200 unless a turn hangs in the code of the processor: whether a restart could help. An outage of Kafka does not matter
     GET /ready     200 while the worker also reads all buckets that it owns, else 503
     GET /metrics   the metrics of the worker and of its user's code, for Prometheus
 
-The first two return a `Health` as JSON. The loop only records its turns, so requests do not slow it down.
+The first three return a `Health` as JSON. The loop only records its turns, so requests do not slow it down.
 """
 
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
 
 from ...processors.errors import PenstockError
-from .metrics import Metrics
-from .worker import Worker
+from ...processors.user_code import busy_line
+
+if TYPE_CHECKING:
+    # Commands about deployments read a health without a worker of their own, which is slow to import.
+    from .metrics import Metrics
+    from .worker import Worker
 
 DEPLOYMENT_VARIABLE = "PENSTOCK_DEPLOYMENT"
 """The environment variable with the worker's deployment and version, such as `scorer@3`."""
 STUCK_S = 120.0
 """How long one turn of the loop may take before it counts as stuck. Large batches in slow code and slow checkpoints take less."""
+HANGING_S = 300.0
+"""How long one turn may take in the code of the processor before a restart is due. Kafka has excluded the worker from its group by then."""
 LOOPBACK = "127.0.0.1"
 
 
@@ -92,6 +99,22 @@ class _LoopState(NamedTuple):
     checkpoints: int
 
 
+class HealthSource(Protocol):
+    """Reports the health and the metrics of a process, in any thread."""
+
+    def health(self) -> Health:
+        """Return the health."""
+        ...
+
+    def is_live(self) -> bool:
+        """Return whether the process makes progress."""
+        ...
+
+    def metrics(self) -> tuple[str, Metrics] | None:
+        """Return the name of the worker's processor and its metrics; None before the first turn, or without a worker."""
+        ...
+
+
 class LoopMonitor:
     """Records the turns of a loop in its thread, and reports its health in any thread.
 
@@ -102,18 +125,30 @@ class LoopMonitor:
     def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
         self._now_s = now_s
         self._last: _LoopState | None = None
+        self._thread = threading.get_ident()
         self._metrics: tuple[str, Metrics] | None = None
 
-    def record_turn(self, worker: Worker) -> None:
-        """Record a turn of the loop."""
+    def record_turn(self, worker: Worker, *, is_serving: bool = True) -> None:
+        """Record a turn of the loop.
+
+        Args:
+            worker: the worker.
+            is_serving: whether the process answers its clients; True without any.
+        """
+        self._thread = threading.get_ident()
         now_s, last = self._now_s(), self._last
         since_s = None
-        if worker.is_settled:
+        if worker.is_settled and is_serving:
             since_s = now_s
             if last is not None and last.buckets == worker.owned and last.settled_since_s is not None:
                 since_s = last.settled_since_s
         self._last = _LoopState(now_s, since_s, worker.owned, worker.metrics.checkpoints)
         self._metrics = worker.processor_name, worker.metrics
+
+    def is_live(self) -> bool:
+        """Return whether a restart would not help: the loop turns, has not begun, or waits in other code than the processor's."""
+        since_s = self.health().since_turn_s
+        return since_s is None or since_s < HANGING_S or busy_line(self._thread) is None
 
     def metrics(self) -> tuple[str, Metrics] | None:
         """Return the name of the worker's processor and its metrics; None before the first turn."""
@@ -128,8 +163,34 @@ class LoopMonitor:
         return Health(deployment, os.getpid(), now_s - last.at_s, settled_s, last.buckets, last.checkpoints)
 
 
+class ServerHealth:
+    """Reports the health of a server without a worker, in any thread.
+
+    Args:
+        is_ready: whether it answers clients.
+        buckets: returns the buckets that it reads.
+    """
+
+    def __init__(self, is_ready: Callable[[], bool], buckets: Callable[[], tuple[int, ...]] = lambda: (0,)) -> None:
+        self._is_ready = is_ready
+        self._buckets = buckets
+
+    def health(self) -> Health:
+        """Return the health."""
+        deployment, settled_s = os.environ.get(DEPLOYMENT_VARIABLE, ""), 0.0 if self._is_ready() else None
+        return Health(deployment, os.getpid(), 0.0, settled_s, self._buckets(), checkpoints=1)
+
+    def is_live(self) -> bool:
+        """Return True: the server ends if it fails."""
+        return True
+
+    def metrics(self) -> tuple[str, Metrics] | None:
+        """Return None: there is no worker."""
+        return None
+
+
 @contextmanager
-def serve_health(address: Address | None, monitor: LoopMonitor) -> Iterator[None]:
+def serve_health(address: Address | None, monitor: HealthSource) -> Iterator[None]:
     """Serve a worker's health at an address during the block. Without an address, do nothing.
 
     Raises:
@@ -139,7 +200,7 @@ def serve_health(address: Address | None, monitor: LoopMonitor) -> Iterator[None
         yield
         return
     server = _http_server(address, monitor)
-    thread = Thread(target=server.serve_forever, name="health", daemon=True)
+    thread = threading.Thread(target=server.serve_forever, name="health", daemon=True)
     thread.start()
     try:
         yield
@@ -149,7 +210,7 @@ def serve_health(address: Address | None, monitor: LoopMonitor) -> Iterator[None
         thread.join()
 
 
-def _http_server(address: Address, monitor: LoopMonitor) -> ThreadingHTTPServer:
+def _http_server(address: Address, monitor: HealthSource) -> ThreadingHTTPServer:
     from .exposition import WorkerCollector, exposition  # noqa: PLC0415 - only for workers with this endpoint
 
     worker = WorkerCollector(monitor.metrics)
@@ -157,10 +218,11 @@ def _http_server(address: Address, monitor: LoopMonitor) -> ThreadingHTTPServer:
     class HealthHandler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             if self.path == "/metrics":
-                self._answer(200, "text/plain; version=0.0.4; charset=utf-8", exposition(worker))
+                metrics = exposition(worker, self.headers.get("Accept", ""))
+                self._answer(200, metrics.content_type, metrics.text)
                 return
             health = monitor.health()
-            is_well = {"/health": health.turns, "/ready": health.is_ready}.get(self.path)
+            is_well = {"/health": health.turns, "/live": monitor.is_live(), "/ready": health.is_ready}.get(self.path)
             body = b"" if is_well is None else msgspec.json.encode(health)
             self._answer(404 if is_well is None else 200 if is_well else 503, "application/json", body)
 

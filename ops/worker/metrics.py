@@ -2,11 +2,47 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field, fields
+from threading import Lock
+from typing import Any
 
+from ...processors.keyed_state.state_cache import STATE_CACHE, StateCache
 from ...processors.lookups import LookupMetrics
-from ..humanize import counted
+from ...processors.wording import counted
+from .histogram import FAST_S, SLOW_S, Histogram
 from .trace_context import SpanMetrics
+
+
+class Timings:
+    """How long the work of a worker has taken since its start."""
+
+    def __init__(self) -> None:
+        self.processing = Histogram(FAST_S)
+        """The processing of each batch by the code of the processor."""
+        self.event_age = Histogram(SLOW_S)
+        """From the arrival of each event in Kafka to the end of its processing."""
+        self.checkpoint = Histogram(FAST_S)
+        """The saving of each checkpoint."""
+
+
+class Restores:
+    """The states that a worker has restored from backups since its start. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self.states = 0
+        """The number of restored states."""
+        self.bytes = 0
+        """Their size."""
+        self.seconds = 0.0
+        """How long it took; restores at the same time count each."""
+
+    def record(self, size_bytes: int, took_s: float) -> None:
+        """Count a restored state."""
+        with self._lock:
+            self.states += 1
+            self.bytes += size_bytes
+            self.seconds += took_s
 
 
 @dataclass
@@ -19,6 +55,7 @@ class Metrics:
         late: events that arrived after their shard's watermark.
         dropped: late events that belong to no open window, and were dropped or written to the late output, as the processor declares.
         dead_letters: events that could not be processed.
+        retries: events that wait, or waited, for a further attempt.
         checkpoints: checkpoints saved.
         unmatched: events without a row in the lookup, which the processor declares to drop.
         bytes_in: the size of the values read.
@@ -27,6 +64,9 @@ class Metrics:
         saving_s: how long it took.
         lookups: the metrics of lookups, for a lookup join.
         spans: the spans of the events; None without spans.
+        timings: how long the work has taken.
+        restores: the states restored from backups.
+        state_cache: the decoded states in memory.
     """
 
     events_in: int = 0
@@ -34,6 +74,7 @@ class Metrics:
     late: int = 0
     dropped: int = 0
     dead_letters: int = 0
+    retries: int = 0
     checkpoints: int = 0
     unmatched: int = 0
     bytes_in: int = 0
@@ -42,12 +83,24 @@ class Metrics:
     saving_s: float = 0.0
     lookups: LookupMetrics | None = None
     spans: SpanMetrics | None = None
+    timings: Timings = field(default_factory=Timings, repr=False, compare=False)
+    restores: Restores = field(default_factory=Restores, repr=False, compare=False)
+    state_cache: StateCache = field(default=STATE_CACHE, repr=False, compare=False)
+
+    def counts(self) -> dict[str, Any]:
+        """Return the counts by name, without the figures that only Prometheus reads."""
+        values: dict[str, Any] = {one.name: getattr(self, one.name) for one in fields(self) if one.compare}
+        return values | {
+            name: asdict(value) for name, value in values.items() if isinstance(value, (LookupMetrics, SpanMetrics))
+        }
 
     def __str__(self) -> str:
         text = (
             f"{counted(self.events_in, 'event')} in, {self.events_out:,} out, {self.late:,} late, {self.dropped:,} too late, "
             f"{counted(self.dead_letters, 'dead letter')}, {counted(self.checkpoints, 'checkpoint')}"
         )
+        if self.retries:
+            text += f", {counted(self.retries, 'failed attempt')} to retry"
         if self.lookups is not None:
             text += f"; {self.unmatched:,} dropped without a row, {self.lookups}"
         return (

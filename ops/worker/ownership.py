@@ -6,7 +6,9 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from ...processors.declare.sinks import SinkFenced, SinkUnreachable
 from ...processors.errors import PenstockError
+from ...processors.wording import counted
 from ...state.remote.errors import StoreFenced, StoreUnreachable
 from ...transport.bus import Bus, Reader
 from ...transport.errors import (
@@ -35,7 +37,17 @@ REJOIN_PAUSES_S = (0.0, 1.0, 5.0, 15.0, 30.0)
 QUIET_S = 600.0
 """How long a membership must last for the next loss to count as the first one."""
 
-ROLLED_BACK = (Aborted, Fenced, StoreFenced, StoreUnreachable, BusUnreachable, DeliveryFailed, CommitUnconfirmed)
+ROLLED_BACK = (
+    Aborted,
+    Fenced,
+    StoreFenced,
+    SinkFenced,
+    StoreUnreachable,
+    SinkUnreachable,
+    BusUnreachable,
+    DeliveryFailed,
+    CommitUnconfirmed,
+)
 """Errors after which the shards are opened again, at the last complete checkpoint."""
 
 
@@ -200,13 +212,15 @@ class Ownership:
 
     def _own(self, buckets: frozenset[Bucket]) -> None:
         self.owned = buckets
-        _LOG.info("Owns %d buckets.", len(self.numbers), extra={"buckets": list(self.numbers)})
+        _LOG.info("Owns %s.", counted(len(self.numbers), "bucket"), extra={"buckets": list(self.numbers)})
 
 
 def _pause_s(error: PenstockError | None) -> float:
-    if isinstance(error, Fenced | StoreFenced):
+    if isinstance(error, Fenced | StoreFenced | SinkFenced):
         return FENCED_PAUSE_S
-    return OUTAGE_PAUSE_S if isinstance(error, BusUnreachable | DeliveryFailed | CommitUnconfirmed) else 0.0
+    # A sink without positions is claimed even if it does not answer.
+    outages = BusUnreachable | DeliveryFailed | CommitUnconfirmed | SinkUnreachable
+    return OUTAGE_PAUSE_S if isinstance(error, outages) else 0.0
 
 
 def _ordinal(number: int) -> str:

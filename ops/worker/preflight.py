@@ -8,15 +8,20 @@ from collections.abc import Iterable, Mapping
 from ...processors.declare.categories import AnyCategory
 from ...processors.declare.dead_letters import dead_letters_of
 from ...processors.declare.processor import Processor
+from ...processors.declare.retries import retry_prefix
 from ...processors.errors import USER_CODE_ERRORS, PenstockError, ProcessorFailed
 from ...processors.lifecycle import start
 from ...processors.shard.checkpoints import is_remote, reads_again
+from ...processors.user_code import error_in_words
+from ...processors.validation import did_you_mean
+from ...processors.wording import counted
 from ...transport.bus import Bus
 from ...transport.category_rows import connect_lookup
 from ...transport.category_spec import CategorySpec
 from ...transport.errors import BucketMismatch, CompactedInput, MissingCategory
 from ...transport.internal_topics import create_missing_categories
 from ...transport.messages import Bucket
+from ...transport.tables.maintenance_log import Promotion, newest_maintenance
 from ...transport.tables.registrations import PROCESSORS, register_inputs, registration_of
 from ...transport.tables.snapshot_requests import SNAPSHOTS
 from ...transport.tables.upstream_watermarks import WATERMARKS
@@ -28,6 +33,10 @@ from .topic_watch import expect_bucket_count
 
 class InputsChanged(PenstockError):
     """A processor of the same name has read other categories: rename one of them, or remove the data of the other."""
+
+
+class MissingClone(PenstockError):
+    """A clone does not exist: make it, or name another one."""
 
 
 _LOG = logging.getLogger("penstock.worker")
@@ -45,20 +54,41 @@ def prepare(processor: type[Processor], bus: Bus) -> Processor:
         InputsChanged: a processor of the same name has read other categories.
         BatchesRefused: an output or an internal category accepts only small batches.
         ProcessorFailed: its `open` raised an exception.
+        MissingClone: it belongs to a clone that does not exist.
     """
     processor.check()
-    expect_categories(processor, (*processor.inputs(), *processor.outputs()), bus)
+    _expect_clone(processor, bus)
+    expect_categories(processor, (*processor.sources(), *processor.outputs()), bus)
+    create_missing_categories(bus, *map(CategorySpec.of, processor.retry_categories()))
+    expect_categories(processor, processor.retry_categories(), bus)
     expect_side_inputs(processor, bus)
     _expect_rebuildable(processor, bus)
     _register(processor, bus)
     changelog = changelog_of(processor)
     own = [CategorySpec.of(dead_letters_of(processor)), *([changelog] if changelog else [])]
     create_missing_categories(bus, WATERMARKS, REPORTS, PROCESSORS, SNAPSHOTS, *own)
-    written = [*(category.name for category in processor.outputs()), *(spec.name for spec in own)]
+    written = [*(category.name for category in processor.written_categories()), *(spec.name for spec in own)]
     for name in (*written, WATERMARKS.name, REPORTS.name, PROCESSORS.name):
         bus.catalog.message_limit(name)  # a batch that the broker rejects later would end the worker again and again
     warn_about_durability(processor, bus)
     return open_processor(processor, bus)
+
+
+def _expect_clone(processor: type[Processor], bus: Bus) -> None:
+    """Raise MissingClone for a processor of a clone that was never made, which would start with an empty state, or was promoted."""
+    if processor.cloned_from is None:
+        return
+    operation = newest_maintenance(bus, processor.name)
+    if operation is not None and operation.is_done and isinstance(operation.kind, Promotion):
+        raise MissingClone(
+            f"{processor.name} was promoted: {processor.cloned_from.name} continues with its state. Nothing was started. Remove the clone with "
+            "`penstock unclone APP@NAME`, and run the app itself."
+        )
+    if operation is None:
+        raise MissingClone(
+            f"There is no {processor.name}: its clone was never made on this Kafka cluster, or was removed. Nothing was started. Make it with "
+            "`penstock clone APP SNAPSHOT --as NAME`, or run the app itself."
+        )
 
 
 def _register(processor: type[Processor], bus: Bus) -> None:
@@ -69,14 +99,33 @@ def _register(processor: type[Processor], bus: Bus) -> None:
         return
     if registered.inputs is not None and registered.shards:
         finished_maintenance(bus, processor.name)  # an unfinished one may have changed the number of buckets
-        _expect_same_inputs(processor, registered.inputs)
+        _expect_nothing_waits(processor, registered.inputs.keys() - declared.keys(), bus)
+        retries = retry_prefix(processor.name)
+        before = {name: buckets for name, buckets in registered.inputs.items() if not name.startswith(retries)}
+        _expect_same_inputs(processor, before)
         if processor.state_shape() is not None and any(shard.has_committed for shard in registered.shards.values()):
-            _expect_same_buckets(processor, registered.inputs)
+            _expect_same_buckets(processor, before)
     register_inputs(bus, processor.name, declared)
 
 
+def _expect_nothing_waits(processor: type[Processor], removed: Iterable[str], bus: Bus) -> None:
+    """Raise InputsChanged if events wait for an attempt that a processor does not declare any more."""
+    existing = set(bus.catalog.names())
+    for name in sorted(
+        existing.intersection(name for name in removed if name.startswith(retry_prefix(processor.name)))
+    ):
+        committed = bus.catalog.committed(processor.name, name)
+        waiting = sum(max(end - committed.get(number, 0), 0) for number, end in bus.catalog.stable_ends(name).items())
+        if waiting:
+            raise InputsChanged(
+                f"{counted(waiting, 'event')} of {processor.__name__} may wait for a retry in {name}, and its declaration has no such attempt any more, so no "
+                "worker would ever process them. Nothing was started. Declare `on_error = penstock.Retry(…)` with as many attempts as before until "
+                "`penstock status` shows no event that waits. Then change it."
+            )
+
+
 def _expect_same_inputs(processor: type[Processor], before: Mapping[str, int]) -> None:
-    declared = {category.name for category in processor.inputs()}
+    declared = {category.name for category in processor.sources()}
     if declared != before.keys():
         raise InputsChanged(
             f"{processor.__name__} reads {_listed(declared)}, but on this bus a processor called {processor.name} has read {_listed(before)}. Both "
@@ -87,7 +136,7 @@ def _expect_same_inputs(processor: type[Processor], before: Mapping[str, int]) -
 
 
 def _expect_same_buckets(processor: type[Processor], before: Mapping[str, int]) -> None:
-    changed = [category for category in processor.inputs() if category.buckets != before[category.name]]
+    changed = [category for category in processor.sources() if category.buckets != before[category.name]]
     if changed:
         sizes = ", ".join(
             f"{category.name} ({before[category.name]} then, {category.buckets} now)" for category in changed
@@ -156,7 +205,7 @@ def _buckets(processor: type[Processor], bus: Bus, category: AnyCategory) -> int
     except MissingCategory as error:
         place = "the bus" if category.cluster is None else f"cluster {category.cluster}"
         raise MissingCategory(
-            f"{processor.__name__} needs category {category.name}, which is not on {place}. Nothing was started. Create the app's "
+            f"{processor.__name__} needs category {category.name}, which is not on {place}.{did_you_mean(category.name, bus.catalog.names())} Nothing was started. Create the app's "
             "categories with `penstock category create APP.py`. If it exists, this Kafka user may not read its description: `penstock acls APP.py` "
             "prints the rights that workers need."
         ) from error
@@ -182,8 +231,8 @@ def open_processor(processor: type[Processor], bus: Bus) -> Processor:
         raise
     except USER_CODE_ERRORS as error:
         raise ProcessorFailed(
-            f"{processor.__name__} could not be opened: {type(error).__name__}: {error}. Nothing was read. Fix its `open` or the resources that "
-            "it loads, and start it again."
+            f"{processor.__name__} could not be opened: {error_in_words(error)}. Nothing was read. Fix its `__init__`, which gets no arguments, its `open`, or the "
+            "resources that they load, and start it again."
         ) from error
     return instance
 

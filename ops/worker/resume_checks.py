@@ -15,13 +15,13 @@ from ...processors.errors import PenstockError
 from ...processors.shard.checkpoints import have_ids, steps_of
 from ...processors.shard.position import Offsets, StatePosition
 from ...processors.shard.resume_point import is_committed
+from ...processors.wording import counted
 from ...state.errors import StateError
 from ...state.protocols import LocalState, ShardState
 from ...transport.bus import Bus
 from ...transport.errors import CompactedInput, OffsetOutOfRange, TopicRecreated
 from ...transport.messages import Bucket
 from ...transport.tables.maintenance_log import MaintenanceOperation, newest_maintenance
-from ..humanize import counted
 
 _LOG = logging.getLogger("penstock.worker")
 

@@ -9,6 +9,8 @@ from threading import Event
 from typing import NamedTuple
 
 from ...processors.declare.processor import Processor
+from ...processors.declare.sinks import SinkUnreachable
+from ...processors.errors import PenstockError
 from ...processors.retry import LogRateLimiter, backoff
 from ...state.protocols import ShardIdentity, StateFolder
 from ...state.remote.errors import StoreUnreachable
@@ -19,6 +21,7 @@ from .bus_snapshot import BusSnapshot, read_bus_snapshot
 from .open_shard import close_shard
 from .shard_opener import LoadedShard, ShardOpener
 from .shard_records import ShardRecords
+from .sink_writers import SinkWriters
 
 _LOG = logging.getLogger("penstock.worker")
 RETRY_S = 0.5
@@ -49,6 +52,7 @@ class ShardLoader:
         worker: the worker's name, the same after a restart.
         from_earliest: resume at the first retained event if earlier ones have expired.
         now_ms: returns the time of day (milliseconds since 1970, UTC).
+        sinks: claimed for each shard.
     """
 
     def __init__(
@@ -62,6 +66,7 @@ class ShardLoader:
         worker: str,
         from_earliest: bool,
         now_ms: Callable[[], int],
+        sinks: SinkWriters,
     ) -> None:
         self._processor = type(processor)
         self._bus = bus
@@ -77,6 +82,7 @@ class ShardLoader:
             from_earliest=from_earliest,
             now_ms=now_ms,
             read_snapshot=self._read_snapshot,
+            sinks=sinks,
         )
         self._openings: dict[int, _Opening] = {}
         self._closed = Event()
@@ -140,16 +146,16 @@ class ShardLoader:
         while True:
             try:
                 return self._opener.open(number, snapshot, canceled)
-            except StoreUnreachable as error:
+            except (StoreUnreachable, SinkUnreachable) as error:
                 if canceled.wait(next(waits)):
                     raise
                 self._log_outage(number, error)
                 snapshot = self._read_snapshot()  # by the time the store answers, events may have expired on the bus
 
-    def _log_outage(self, number: int, error: StoreUnreachable) -> None:
+    def _log_outage(self, number: int, error: PenstockError) -> None:
         if self._log_limiter.is_due():
             _LOG.warning(
-                "%s pauses its buckets (%d, and maybe others) until the store of its state answers. It retries continually. Saved work is safe, "
+                "%s pauses its buckets (%d, and maybe others) until the store of its state or its sink answers. It retries continually. Saved work is safe, "
                 "and unsaved events are read again, so nothing is lost. %s",
                 self._processor.name,
                 number,

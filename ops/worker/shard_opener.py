@@ -37,6 +37,7 @@ from .resume_checks import (
     resolve_prepared,
 )
 from .shard_records import ShardRecords
+from .sink_writers import SinkWriters
 
 REPLAYS = 8
 """How often a changelog is replayed that does not contain the committed checkpoint yet, before the opening is tried again."""
@@ -74,6 +75,7 @@ class ShardOpener:
         from_earliest: resume at the first retained event if earlier ones have expired.
         now_ms: returns the time of day (milliseconds since 1970, UTC).
         read_snapshot: reads a new snapshot of the bus; waits until the bus answers.
+        sinks: claimed for each shard.
     """
 
     def __init__(
@@ -88,6 +90,7 @@ class ShardOpener:
         from_earliest: bool,
         now_ms: Callable[[], int],
         read_snapshot: Callable[[], BusSnapshot],
+        sinks: SinkWriters,
     ) -> None:
         self._processor = processor
         self._worker = worker
@@ -100,6 +103,7 @@ class ShardOpener:
         self._from_earliest = from_earliest
         self._now_ms = now_ms
         self._read_snapshot = read_snapshot
+        self._sinks = sinks
 
     def identity(self, number: int) -> ShardIdentity | None:
         """Return the identity of a shard's state; None for a stateless processor."""
@@ -116,8 +120,10 @@ class ShardOpener:
 
         Raises:
             StoreUnreachable: the store of the state does not answer.
+            SinkUnreachable: a sink does not answer.
             PenstockError: the shard cannot resume from its state or positions; the user must choose how to continue.
         """
+        snapshot = self._sinks.claim(number, snapshot)
         committed, identity = snapshot.committed_at(number), self.identity(number)
         expired = snapshot.have_expired(number)
         self._expect_recorded_topics(number, snapshot)
@@ -246,6 +252,9 @@ class ShardOpener:
             checkpoint_id = max(committed.checkpoint_id, 0 if saved is None else saved.checkpoint_id)
         resume_point = ResumePoint(position, resumed.state_only_until, checkpoint_id, snapshot.topic_ids)
         shard = new_shard(self._processor, number, state, resume_point, committed.offsets)
+        for category in self._processor.retry_categories():
+            start = position.get(category.name, snapshot.starts[category.name][number])
+            shard.in_flight.expect(category.name, start, snapshot.ends[category.name][number])
         return LoadedShard(shard, start_positions, snapshot.topic_ids)
 
     def _expect_rebuildable(self, number: int, resumed: ResumePoint, snapshot: BusSnapshot) -> None:

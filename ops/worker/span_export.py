@@ -25,6 +25,7 @@ from opentelemetry.sdk.trace.sampling import DEFAULT_OFF, ParentBased
 
 from ...processors.declare.processor import Processor
 from ...processors.errors import PenstockError
+from ...processors.wording import counted
 from .span_tracer import SpanTracer
 from .trace_context import SpanMetrics
 
@@ -76,7 +77,7 @@ def exported_spans(
             metrics.dropped += metrics.pending
             if metrics.lost:
                 log.report()
-                _LOG.warning("%d of %d spans were not exported.", metrics.lost, metrics.ended)
+                _LOG.warning("Did not export %d of %s.", metrics.lost, counted(metrics.ended, "span"))
 
 
 def _sampler() -> ParentBased | None:

@@ -1,4 +1,4 @@
-"""Spans of events, as OpenTelemetry defines them: one for each sampled event that a worker processes.
+"""Spans of events, as OpenTelemetry defines them: one for each sampled event that a worker processes, and one for timers that become due together.
 
 headers of an event --parent--> span --context--> headers of its outputs
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import TracerProvider
@@ -20,9 +21,8 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from ... import __version__
 from ...processors.declare.codecs import Headers
 from ...processors.declare.processor import Processor
-from ...processors.shard.batches import RejectedEvent
 from ...transport.messages import RawBatch
-from .trace_context import TRACE_PARENT, ProcessedBatch, SpanMetrics, trace_context
+from .trace_context import TRACE_PARENT, Contexts, ProcessedBatch, SpanMetrics, trace_context
 
 _UNSAMPLED = re.compile(rb"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f][02468ace]")
 """A `traceparent` whose trace is not sampled."""
@@ -50,19 +50,58 @@ class SpanTracer:
         now_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         self._processor = processor.name
+        self._forwards = processor.trace_context
         self._tracer = provider.get_tracer("penstock", __version__)
         self._samples_roots = provider.sampler is not DEFAULT_OFF
         self._samples_children_of_unsampled = not isinstance(provider.sampler, ParentBased)
         self._now_ns = now_ns
         self.metrics: SpanMetrics | None = metrics
 
-    def trace(self, processed: ProcessedBatch) -> Sequence[Headers | None] | None:
-        """Create the spans of a batch, and return the trace context of each output."""
+    @contextmanager
+    def batch(self, processed: ProcessedBatch) -> Iterator[Contexts]:
+        """Create the spans of a batch. They end when its outputs were sent, or with the error if they were refused."""
         contexts = [trace_context(headers) for headers in processed.batch.headers()]
         candidates = [at for at in _processed_messages(processed) if self._may_be_sampled(contexts[at])]
-        if candidates:
-            self._replace_by_spans(contexts, candidates, processed)
-        return processed.contexts_of_outputs(contexts)
+        begin_ns = self._now_ns() - int(processed.took_s * 1e9)
+        spans = self._replace_by_spans(contexts, candidates, processed, begin_ns) if candidates else []
+        of_timers = self._span_of_timers(processed.batch.bucket.number, processed.timer_outputs, begin_ns)
+        with self._ended([*spans, *of_timers]):
+            yield processed.contexts_of_outputs(contexts, _headers_of(of_timers[0]) if of_timers else None)
+
+    @contextmanager
+    def timers(self, bucket: int, outputs: int) -> Iterator[Contexts]:
+        """Create the span of timers, schedules and windows that became due together."""
+        spans = self._span_of_timers(bucket, outputs, self._now_ns())
+        with self._ended(spans):
+            yield [_headers_of(spans[0])] * outputs if spans and self._forwards else None
+
+    def _span_of_timers(self, bucket: int, outputs: int, begin_ns: int) -> list[Span]:
+        """Return an open span that has no parent, if the sampler samples it."""
+        if not (outputs and self._samples_roots):
+            return []
+        attributes: dict[str, str | int] = {
+            "penstock.processor": self._processor,
+            "penstock.bucket": bucket,
+            "penstock.outputs": outputs,
+        }
+        span = self._tracer.start_span(
+            f"timers {self._processor}", Context(), SpanKind.INTERNAL, attributes, start_time=begin_ns
+        )
+        return [span] if span.is_recording() else []
+
+    @contextmanager
+    def _ended(self, spans: Sequence[Span]) -> Iterator[None]:
+        """End spans after a block, with its exception as their error."""
+        try:
+            yield
+        except BaseException as error:
+            for span in spans:
+                _record_error(span, str(error), error, self._now_ns())
+            raise
+        finally:
+            end_ns = self._now_ns()
+            for span in spans:
+                span.end(end_ns)
 
     def _may_be_sampled(self, context: Headers | None) -> bool:
         if context is None:
@@ -70,17 +109,16 @@ class SpanTracer:
         return self._samples_children_of_unsampled or not _has_unsampled_parent(context)
 
     def _replace_by_spans(
-        self, contexts: list[Headers | None], candidates: Sequence[int], processed: ProcessedBatch
-    ) -> None:
+        self, contexts: list[Headers | None], candidates: Sequence[int], processed: ProcessedBatch, begin_ns: int
+    ) -> list[Span]:
         """Create the spans of messages that the sampler samples, and replace the trace contexts of these messages."""
-        rejections = {event.at: event for event in processed.rejected}
-        end_ns = self._now_ns()
-        begin_ns = end_ns - int(processed.took_s * 1e9)
+        rejections, spans = {event.at: event for event in processed.rejected}, list[Span]()
         for at, span in self._spans(contexts, candidates, processed.batch, begin_ns):
             if at in rejections:
-                _record_rejection(span, rejections[at], end_ns)
-            span.end(end_ns)
+                _record_error(span, rejections[at].reason, rejections[at].cause, self._now_ns())
+            spans.append(span)
             contexts[at] = _headers_of(span)
+        return spans
 
     def _spans(
         self, contexts: Sequence[Headers | None], candidates: Sequence[int], batch: RawBatch, begin_ns: int
@@ -134,11 +172,11 @@ def _headers_of(span: Span) -> Headers:
     return [(name, value.encode()) for name, value in fields.items()]
 
 
-def _record_rejection(span: Span, rejected: RejectedEvent, at_ns: int) -> None:
-    """Set the status of a span to the reason of a rejected event, and add the exception of the processor."""
-    span.set_status(StatusCode.ERROR, rejected.reason)
-    if rejected.cause is None:
+def _record_error(span: Span, reason: str, cause: BaseException | None, at_ns: int) -> None:
+    """Set the status of a span to the reason of an error, and add its exception."""
+    span.set_status(StatusCode.ERROR, reason)
+    if cause is None:
         span.set_attribute("error.type", "_OTHER")  # the value of the conventions for an error without a class
         return
-    span.set_attribute("error.type", type(rejected.cause).__qualname__)
-    span.record_exception(rejected.cause, timestamp=at_ns)
+    span.set_attribute("error.type", type(cause).__qualname__)
+    span.record_exception(cause, timestamp=at_ns)

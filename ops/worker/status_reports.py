@@ -16,6 +16,7 @@ import psutil
 
 from ...processors.declare.processor import Processor
 from ...processors.errors import PenstockError
+from ...state.local.rocksdb import RocksShardState
 from ...transport.bus import Bus
 from ...transport.errors import BusError, BusUnreachable, DeliveryFailed
 from ..clock import SystemClock
@@ -31,6 +32,7 @@ from ..monitoring.reports import (
 )
 from .backups import WorkerBackups
 from .health import DEPLOYMENT_VARIABLE
+from .hot_keys import HotKey
 from .identity import Identity
 from .open_shard import OpenShard
 from .worker import Worker
@@ -116,7 +118,9 @@ class StatusReporter:
             pid=os.getpid(),
             started_ms=self._started_ms,
             at_ms=SystemClock().now_ms(),
-            shards=() if ended else tuple(_shard_report(shard, backups_s) for shard in worker.shards),
+            shards=()
+            if ended
+            else tuple(_shard_report(shard, backups_s, worker.hot_key(shard.number)) for shard in worker.shards),
             counts=Counts(**{name: getattr(metrics, name) for name in Counts.__struct_fields__}),
             last_checkpoint_ms=metrics.saved_ms,
             checkpoint_duration_s=metrics.saving_s,
@@ -127,6 +131,7 @@ class StatusReporter:
             backup_interval_s=None if ages is None else ages.interval_s,
             deployment=os.environ.get(DEPLOYMENT_VARIABLE, ""),
             end_reason=ended,
+            table=None if metrics.lookups is None else metrics.lookups.table,
         )
 
     def close(self) -> None:
@@ -143,7 +148,7 @@ def _free_share(folder: Path) -> float | None:
     return usage.free / usage.total if usage.total else None
 
 
-def _shard_report(shard: OpenShard, backups_s: Mapping[int, float]) -> ShardReport:
+def _shard_report(shard: OpenShard, backups_s: Mapping[int, float], hot_key: HotKey | None) -> ShardReport:
     return ShardReport(
         shard.number,
         dict(shard.position),
@@ -152,4 +157,7 @@ def _shard_report(shard: OpenShard, backups_s: Mapping[int, float]) -> ShardRepo
         shard.operator.time.low_ms,
         shard.catching_up,
         backups_s.get(shard.number),
+        shard.in_flight.events,
+        *(hot_key or ("", 0.0)),
+        shard.state.size_bytes() if isinstance(shard.state, RocksShardState) else None,
     )

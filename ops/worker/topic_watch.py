@@ -12,6 +12,7 @@ from concurrent.futures import Executor, Future
 
 from ...processors.declare.categories import AnyCategory
 from ...processors.declare.processor import Processor
+from ...processors.wording import counted
 from ...transport.bus import Bus
 from ...transport.category_spec import Topic
 from ...transport.clusters import placement_of
@@ -43,7 +44,7 @@ def expect_bucket_count(processor: type[Processor], category: AnyCategory, found
             f"{category.name} to a new category with a penstock.Repartition, and read that one with a renamed processor."
         )
     raise BucketMismatch(
-        f"Category {category.name} has {found} buckets on the bus, but {processor.__name__} declares {category.buckets}; its inputs are "
+        f"Category {category.name} has {counted(found, 'bucket')} on the bus, but {processor.__name__} declares {category.buckets}; its inputs are "
         f"{inputs}. Events of one key would be in different buckets, so the worker stops. It read nothing from undeclared buckets. {choices}"
     )
 

@@ -6,6 +6,7 @@ processed batch --EventTracer--> a trace context for each output --with_trace_co
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -35,12 +36,19 @@ class ProcessedBatch(NamedTuple):
     causes: Sequence[int] | None
     took_s: float
 
-    def contexts_of_outputs(self, contexts: Sequence[Headers | None]) -> Sequence[Headers | None] | None:
-        """Return the trace context of each output, from those of the messages; None if no output has one."""
-        if not self.causes or not any(contexts):
+    @property
+    def timer_outputs(self) -> int:
+        """The number of outputs of timers between the events."""
+        return sum(cause == NO_EVENT for cause in self.causes or ())
+
+    def contexts_of_outputs(
+        self, contexts: Sequence[Headers | None], of_timers: Headers | None = None
+    ) -> Sequence[Headers | None] | None:
+        """Return the trace context of each output, from those of the messages and of timers; None if no output has one."""
+        if not self.causes or not (any(contexts) or of_timers):
             return None
         at = self.accepted.at
-        return [None if cause == NO_EVENT else contexts[at[cause]] for cause in self.causes]
+        return [of_timers if cause == NO_EVENT else contexts[at[cause]] for cause in self.causes]
 
 
 @dataclass
@@ -48,7 +56,7 @@ class SpanMetrics:
     """The spans of a worker since its start. Each count has a single writing thread.
 
     Args:
-        ended: spans of processed events.
+        ended: spans of processed events, and of timers.
         exported: spans that the receiver has accepted.
         failed: spans whose export failed.
         dropped: spans without a place in the queue; at the end of the worker, also spans that were still in it.
@@ -70,16 +78,29 @@ class SpanMetrics:
         return self.ended - self.exported - self.lost
 
 
+Contexts = Sequence["Headers | None"] | None
+"""The trace context of each output; None if no output has one."""
+_NO_CONTEXTS: AbstractContextManager[Contexts] = nullcontext(None)
+
+
 class EventTracer(Protocol):
-    """Traces the events of one worker. Called for each processed batch whose outputs count, in one thread."""
+    """Traces the events and timers of one worker. Called for each batch or firing whose outputs count, in one thread.
+
+    A block contains the sending of the outputs, and gets the trace context of each output, None for an output without one; or None if no output
+    has one. An exception in the block means that the outputs were refused.
+    """
 
     @property
     def metrics(self) -> SpanMetrics | None:
         """The worker's spans; None for a tracer without spans."""
         ...
 
-    def trace(self, processed: ProcessedBatch) -> Sequence[Headers | None] | None:
-        """Return the trace context of each output, None for an output without one; or None if no output has one."""
+    def batch(self, processed: ProcessedBatch) -> AbstractContextManager[Contexts]:
+        """Trace a processed batch."""
+        ...
+
+    def timers(self, bucket: int, outputs: int) -> AbstractContextManager[Contexts]:
+        """Trace timers, schedules and windows of a bucket that became due together, by the number of their outputs."""
         ...
 
 
@@ -88,11 +109,17 @@ class ContextForwarder:
 
     metrics: SpanMetrics | None = None
 
-    def trace(self, processed: ProcessedBatch) -> Sequence[Headers | None] | None:
-        """Return the trace headers of each output's event."""
+    def batch(self, processed: ProcessedBatch) -> AbstractContextManager[Contexts]:
+        """Forward the trace headers of each output's event."""
         if not processed.causes:
-            return None
-        return processed.contexts_of_outputs([trace_context(headers) for headers in processed.batch.headers()])
+            return _NO_CONTEXTS
+        return nullcontext(
+            processed.contexts_of_outputs([trace_context(headers) for headers in processed.batch.headers()])
+        )
+
+    def timers(self, bucket: int, outputs: int) -> AbstractContextManager[Contexts]:  # noqa: ARG002 - the protocol
+        """Forward nothing: no event caused these outputs."""
+        return _NO_CONTEXTS
 
 
 CONTEXT_FORWARDER = ContextForwarder()

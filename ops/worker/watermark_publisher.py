@@ -10,10 +10,16 @@ from typing import NamedTuple
 import msgspec
 
 from ...processors.declare.processor import Processor
-from ...processors.time.watermarks import NEVER_MS
+from ...processors.time.watermarks import FOREVER_MS, NEVER_MS
 from ...transport.bus import Bus
 from ...transport.errors import BusError
-from ...transport.tables.upstream_watermarks import WATERMARKS, WatermarkStatement, watermark_messages
+from ...transport.tables.upstream_watermarks import (
+    NO_ROUND,
+    WATERMARKS,
+    LoopRound,
+    WatermarkStatement,
+    watermark_messages,
+)
 from ..clock import Clock, SystemClock
 from .watermark_subscriber import REPEAT_EVERY_S
 
@@ -59,7 +65,9 @@ class WatermarkPublisher:
         self._sending: Future[Sequence[WatermarkStatement]] | None = None
         self._is_failing = False
 
-    def publish(self, number: int, low_ms: int, held_by: str, *, idle: bool, as_of: int = 0) -> None:
+    def publish(
+        self, number: int, low_ms: int, held_by: str, *, idle: bool, as_of: int = 0, round_: LoopRound = NO_ROUND
+    ) -> None:
         """Queue a statement that covers the outputs flushed before this call, if it is new or due to be repeated.
 
         Args:
@@ -68,18 +76,20 @@ class WatermarkPublisher:
             held_by: a description of the limit of that watermark.
             idle: whether consumers should ignore the shard.
             as_of: see `WatermarkStatement`.
+            round_: the round of the shard's loop.
         """
         output_watermark_ms = NEVER_MS if low_ms == NEVER_MS else self._processor.output_watermark_ms(low_ms)
         statement = WatermarkStatement(
-            self._processor.name, number, self._shards, output_watermark_ms, {}, low_ms, held_by, idle
+            self._processor.name, number, self._shards, output_watermark_ms, {}, low_ms, held_by, idle, round=round_
         )
+        is_quiet = idle or round_.cut_ms == FOREVER_MS
         published = self._published.get(number)
         is_new = published is None or published.statement != statement
-        if not is_new and not (idle and self._is_due(published, as_of)):
+        if not is_new and not (is_quiet and self._is_due(published, as_of)):
             return
         wait_s = FIRST_REPEAT_S if is_new else REPEAT_EVERY_S
         self._published[number] = _Published(statement, self._clock.monotonic_s() + wait_s, as_of)
-        self._pending[number] = msgspec.structs.replace(statement, as_of=as_of) if idle else statement
+        self._pending[number] = msgspec.structs.replace(statement, as_of=as_of) if is_quiet else statement
 
     def _is_due(self, published: _Published | None, as_of: int) -> bool:
         return published is not None and as_of > published.as_of and self._clock.monotonic_s() >= published.repeat_s

@@ -12,7 +12,7 @@ Source: Akidau et al., "MillWheel", 2013, section 4.5: the minimum of a computat
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -235,15 +235,17 @@ class WatermarkSubscriber:
         """Whether an upstream shard is idle, so that its freshness matters."""
         return any(bucket.has_idle for bucket in self._buckets.values())
 
-    def read(self) -> None:
-        """Read new statements; return at once."""
-        for owner, statement in self._table.read(0.0):
+    def read(self) -> Sequence[tuple[WatermarkOwner, WatermarkStatement | None]]:
+        """Read new statements, and return them; None for a deleted one. Return at once."""
+        changes = self._table.read(0.0)
+        for owner, statement in changes:
             if statement is None:
                 self._statements.pop(owner, None)
             else:
                 self._statements[owner] = _appended(self._statements.get(owner, deque()), statement)
             for bucket in self._buckets.values():
                 bucket.record(owner, statement)
+        return changes
 
     def begin(self, bucket: Bucket) -> None:
         """Follow a bucket. A reader with a backlog gets the watermarks of its position, if the bus still has those statements."""

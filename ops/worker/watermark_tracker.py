@@ -12,17 +12,21 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from concurrent.futures import Executor
 from math import inf
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from ...processors.apps.loops import Loop
+from ...processors.declare.categories import AnyCategory
 from ...processors.declare.processor import Processor
+from ...processors.declare.tombstones import Tombstone
 from ...processors.time.idleness import IdleDetector, IdleTimeout
 from ...processors.time.shard_time import ShardTime
-from ...processors.time.watermarks import UpstreamWatermark
+from ...processors.time.watermarks import FOREVER_MS, NEVER_MS, UpstreamWatermark
 from ...transport.bus import Bus
 from ...transport.messages import Bucket
-from ...transport.tables.upstream_watermarks import WATERMARKS, WatermarkStatement
+from ...transport.tables.upstream_watermarks import NO_ROUND, WATERMARKS, WatermarkStatement
 from ..clock import Clock
 from .end_offsets import EndOffsetRequest, EndOffsets
+from .loop_watermark import LoopCut, LoopWatermark
 from .open_shard import OpenShard, OpenSnapshot
 from .watermark_publisher import WatermarkPublisher
 from .watermark_subscriber import InputWatermark, StatementFreshness, WatermarkSubscriber
@@ -52,10 +56,16 @@ class WatermarkTracker:
         bus: contains the watermarks; their category exists.
         threads: request end offsets and publish watermarks beside the loop, one call at a time.
         clock: measures how long an input has been silent.
+        loop: the loop that the processor is a member of; None without one.
     """
 
-    def __init__(self, processor: Processor, bus: Bus, threads: Executor, clock: Clock) -> None:
+    def __init__(
+        self, processor: Processor, bus: Bus, threads: Executor, clock: Clock, loop: Loop | None = None
+    ) -> None:
         self._inputs = [category.name for category in processor.inputs()]
+        self._sources = [category.name for category in processor.sources()]
+        self._feedback = frozenset(category.name for category in processor.feedback_inputs())
+        self._loop = None if loop is None else LoopWatermark(loop, type(processor))
         self._uses_upstream = isinstance(processor.watermark, UpstreamWatermark)
         self._clock = clock
         self._detects_idleness = processor.idle_after is not None
@@ -87,6 +97,8 @@ class WatermarkTracker:
         self._shards[shard.number] = shard
         self._lows_ms[shard.number] = shard.operator.time.low_ms
         self._published_idle[shard.number] = False
+        if self._loop is not None:
+            self._loop.begin(shard.number)
         for bucket in self._buckets(shard.number):
             self._detectors[bucket] = IdleDetector(self._timeout)
             self._subscriber.begin(bucket)
@@ -102,6 +114,12 @@ class WatermarkTracker:
         """Record that a shard has something to save or send, without an event."""
         self._unsaved.add(number)
 
+    def record_sent(self, number: int, category: AnyCategory, records: Sequence[Any]) -> None:
+        """Record outputs of a shard before they are sent: those into its loop hold the loop's watermark."""
+        if self._loop is not None and category.name in self._loop.categories:
+            times = category.event_times_of([record for record in records if type(record) is not Tombstone])
+            self._loop.record_sent(number, min(times, default=FOREVER_MS))
+
     def wake(self, active: Collection[Bucket]) -> None:
         """Make shards wait again for inputs that are not idle any more, before they process events of other inputs.
 
@@ -111,18 +129,23 @@ class WatermarkTracker:
         times = [(shard, shard.operator.time) for shard in self._shards.values()]
         with_idle = [(shard, time) for shard, time in times if isinstance(time, ShardTime) and time.idle]
         if with_idle:
-            self._subscriber.read()
+            self._read_statements()
         for shard, time in with_idle:
             inputs = [Bucket(name, shard.number) for name in time.idle]
             time.wake([bucket.category for bucket in inputs if bucket in active or not self._is_idle(shard, bucket)])
 
     def read(self) -> None:
         """Read new upstream watermarks and end offsets; return at once."""
-        self._subscriber.read()
+        self._read_statements()
         self._request_ends()
         answer = self._end_offsets.answer()
         if answer is not None:
             self._apply(answer)
+
+    def _read_statements(self) -> None:
+        for owner, statement in self._subscriber.read():
+            if self._loop is not None:
+                self._loop.record(owner, statement)
 
     def _apply(self, answer: EndOffsets) -> None:
         self._as_of = answer.ends[_STATEMENTS]
@@ -139,7 +162,8 @@ class WatermarkTracker:
         if self._end_offsets.in_progress or now_s - self._asked_s < self._timeout.ask_every_s:
             return
         quiet = [bucket for bucket in self._detectors if self._is_quiet(bucket, now_s)]
-        if (quiet and self._detects_idleness) or self._subscriber.has_idle:
+        has_quiet_loop = self._loop is not None and self._loop.has_quiet
+        if (quiet and self._detects_idleness) or self._subscriber.has_idle or has_quiet_loop:
             self._asked_s = now_s
             self._end_offsets.begin([*(quiet if self._detects_idleness else ()), _STATEMENTS])
 
@@ -151,6 +175,8 @@ class WatermarkTracker:
         buckets = self._buckets(shard.number)
         idle = frozenset(bucket.category for bucket in buckets if self._is_idle(shard, bucket))
         upstream = self._upstream_watermarks(shard)
+        if self._loop is not None and self._is_saved(shard.number):
+            self._loop.record_saved(shard.number, self._loop_cut(shard, self._loop))
         is_due = self._clock.monotonic_s() - self._published_s.get(shard.number, -inf) >= PUBLISH_EVERY_S
         is_idle = len(idle) == len(self._inputs) and self._is_saved(shard.number)
         if is_due or is_idle or self._published_idle[shard.number]:
@@ -158,9 +184,13 @@ class WatermarkTracker:
         return InputProgress({name: found.watermark_ms for name, found in upstream.items()}, idle)
 
     def _is_idle(self, shard: OpenShard, bucket: Bucket) -> bool:
+        if bucket.category in self._feedback:
+            return self._is_silent(bucket)
         return self._is_silent(bucket) and self._pending_writer(shard, bucket) is None
 
     def _is_silent(self, bucket: Bucket) -> bool:
+        if bucket.category in self._feedback:  # its writers wait for it, too
+            return self._loop is not None and self._loop.is_drained(self._is_fresh)
         detector = self._detectors.get(bucket)
         return detector is not None and detector.is_idle(self._clock.monotonic_s())
 
@@ -171,14 +201,26 @@ class WatermarkTracker:
         return number not in self._unsaved and number not in self._saving
 
     def _upstream_watermarks(self, shard: OpenShard) -> dict[str, InputWatermark]:
-        """Return the upstream watermark of each input; empty if the processor uses none."""
-        if not self._uses_upstream:
-            return {}
-        positions = {bucket: shard.position.get(bucket.category, 0) for bucket in self._buckets(shard.number)}
-        return {bucket.category: self._subscriber.at(bucket, position) for bucket, position in positions.items()}
+        """Return the upstream watermark of each input that has one: a feedback input, and with `UpstreamWatermark` all others."""
+        found = {} if self._loop is None else dict.fromkeys(self._feedback, self._loop.watermark)
+        if self._loop is not None and not self._uses_upstream and shard.state is None:
+            # Without a state, only the bus contains what a former owner knew; its events are not read again.
+            known = InputWatermark(self._loop.external_ms(shard.number), "")
+            found |= dict.fromkeys(self._loop.external, known)
+        if self._uses_upstream:
+            buckets = [Bucket(name, shard.number) for name in self._sources if name not in self._feedback]
+            positions = {bucket: shard.position.get(bucket.category, 0) for bucket in buckets}
+            found |= {bucket.category: self._subscriber.at(bucket, position) for bucket, position in positions.items()}
+        return found
+
+    def _loop_cut(self, shard: OpenShard, loop: LoopWatermark) -> LoopCut:
+        """Return what a shard has processed until now."""
+        time = shard.operator.time
+        external_ms = time.minimum_of(loop.external) if isinstance(time, ShardTime) else NEVER_MS
+        return LoopCut(dict(shard.position), external_ms)
 
     def _held_by(self, shard: OpenShard) -> str:
-        upstream = self._upstream_watermarks(shard)
+        upstream = self._upstream_watermarks(shard) if self._uses_upstream and not shard.in_flight.events else {}
         return min(upstream.values()).held_by if upstream else self._holder(shard)
 
     def _holder(self, shard: OpenShard) -> str:
@@ -188,9 +230,11 @@ class WatermarkTracker:
         if holder is None:
             return ""
         bucket = Bucket(holder.name, shard.number)
+        if holder.name in self._feedback and self._loop is not None and not shard.in_flight.events:
+            return f"{bucket}: {self._loop.watermark.held_by}"
         if holder.why:
             return f"{bucket}, which {holder.why}"
-        if len(self._inputs) == 1:
+        if len(self._sources) == 1:
             return ""
         if self._end_offsets.has_failed:
             return f"{bucket}: the bus does not return its end offset, so it cannot count as idle"
@@ -200,16 +244,22 @@ class WatermarkTracker:
     def checkpoint_begun(self, shards: Collection[OpenShard]) -> None:
         """Record that a checkpoint of these shards has begun; the other shards have nothing to save."""
         self._unsaved.clear()
+        if self._loop is not None:
+            self._loop.checkpoint_begun({shard.number: self._loop_cut(shard, self._loop) for shard in shards})
         self._saving.update(shard.number for shard in shards)
 
     def checkpoint_rolled_back(self) -> None:
         """Record that the checkpoint failed; the next one saves its work."""
         self._unsaved |= self._saving
         self._saving.clear()
+        if self._loop is not None:
+            self._loop.checkpoint_rolled_back()
 
     def checkpoint_complete(self, shards: Sequence[OpenSnapshot]) -> None:
         """Publish the watermarks of a complete checkpoint."""
         self._saving.clear()
+        if self._loop is not None:
+            self._loop.checkpoint_complete()
         for shard in shards:
             self._lows_ms[shard.number] = shard.low_ms
             silent = self._is_saved(shard.number) and all(map(self._is_silent, self._buckets(shard.number)))
@@ -228,7 +278,8 @@ class WatermarkTracker:
         self._published_s[number] = self._clock.monotonic_s()
         self._published_idle[number] = idle
         held_by = "" if idle or number not in self._shards else self._held_by(self._shards[number])
-        self._publisher.publish(number, self._lows_ms[number], held_by, idle=idle, as_of=self._as_of)
+        round_ = NO_ROUND if self._loop is None else self._loop.round_of(number, is_read=self._subscriber.is_read)
+        self._publisher.publish(number, self._lows_ms[number], held_by, idle=idle, as_of=self._as_of, round_=round_)
 
     def _buckets(self, number: int) -> list[Bucket]:
         return [Bucket(name, number) for name in self._inputs]
@@ -236,6 +287,8 @@ class WatermarkTracker:
     def drop(self, numbers: Collection[int]) -> None:
         """Stop following shards."""
         self._publisher.drop(numbers)
+        if self._loop is not None:
+            self._loop.drop(numbers)
         self._unsaved.difference_update(numbers)
         self._saving.difference_update(numbers)
         for number in numbers:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
+from ...processors.apps.loops import Loop, loops_of
 from ...processors.declare.processor import Processor
 from ...processors.errors import Deferred
 from ...processors.lookups import LookupJoin
@@ -28,15 +29,20 @@ from .checkpoint_executor import CheckpointExecutor
 from .checkpoint_scheduler import CheckpointScheduler
 from .cleanup import attempt_all
 from .dead_letter_guard import DeadLetterGuard
+from .hot_keys import HotKey
 from .input_merger import InputMerger
 from .metrics import Metrics
+from .offset_limits import OffsetLimits
 from .open_shard import OpenShard
 from .open_shards import OpenShards
 from .output_writer import OutputWriter
 from .ownership import ROLLED_BACK, Ownership
+from .refused_rows import RowLetters
+from .retry_delays import RetryDelays
 from .revocation_note import NoRevocationNotes, RevocationNotes
 from .shard_loader import ShardLoader
 from .shard_opener import LoadedShard
+from .sink_writers import OpenSink, SinkWriters, open_sink
 from .snapshot_participant import SnapshotParticipant
 from .topic_watch import TopicWatch
 from .trace_context import CONTEXT_FORWARDER, EventTracer
@@ -60,6 +66,8 @@ class WorkerConfig:
         revocations: records that the worker is releasing buckets.
         takes_snapshots: whether it takes part in snapshots of its app; their category exists then.
         tracer: traces the events.
+        open_sink: opens a sink.
+        loop: the loop that its processor is a member of; None without one, or if it is the only member.
     """
 
     bus: Bus
@@ -69,6 +77,8 @@ class WorkerConfig:
     revocations: RevocationNotes = field(default_factory=NoRevocationNotes)
     takes_snapshots: bool = False
     tracer: EventTracer = CONTEXT_FORWARDER
+    open_sink: OpenSink = open_sink
+    loop: Loop | None = None
 
 
 class Worker:
@@ -83,6 +93,7 @@ class Worker:
         at_gap: called in each gap of a checkpoint; a test may raise there.
         after_turn: called after each turn of the loop.
         from_earliest: whether expired events may be skipped.
+        limits: the offsets at which buckets end for it, whatever comes after them.
         requests: requests end offsets and publishes watermarks, one call at a time; by default the saver.
     """
 
@@ -97,6 +108,7 @@ class Worker:
         at_gap: Callable[[Gap], None] = lambda _: None,
         after_turn: Callable[[Worker], None] = lambda _: None,
         from_earliest: bool = False,
+        limits: Mapping[Bucket, int] | None = None,
         requests: Executor | None = None,
     ) -> None:
         kind, bus, clock = type(processor), config.bus, clock or SystemClock()
@@ -104,6 +116,11 @@ class Worker:
         self._config = config
         self._clock = clock
         self._inputs = [category.name for category in processor.inputs()]
+        self._sources = [category.name for category in processor.sources()]
+        loop = config.loop or next(iter(loops_of([kind])), None)
+        chain = kind.retry_chain()
+        self._delays = None if chain is None else RetryDelays(chain.waits_ms(), clock)
+        self._limits = OffsetLimits(limits or {})
         self.at_gap = at_gap
         self._after_turn = after_turn
         self._stopping = False
@@ -113,10 +130,11 @@ class Worker:
             lookups=processor.metrics() if isinstance(processor, LookupJoin) else None, spans=config.tracer.metrics
         )
         codecs = Codecs(bus)
-        codecs.open([*processor.inputs(), *processor.outputs()])
+        codecs.open([*processor.sources(), *processor.outputs()])
         codecs.prepare(processor.outputs())
         expect_equal_message_keys(kind)
         guard = DeadLetterGuard(kind, bus, codecs)
+        self._sinks = SinkWriters(kind, config.open_sink)
         loader = ShardLoader(
             processor,
             bus,
@@ -126,12 +144,18 @@ class Worker:
             worker=config.identity,
             from_earliest=from_earliest,
             now_ms=clock.now_ms,
+            sinks=self._sinks,
         )
         self._topics = TopicWatch(kind, bus, threads, clock)
-        self._time = WatermarkTracker(processor, bus, requests or saver, clock)
-        self._merger = InputMerger(self._inputs, clock)
-        self._executor = CheckpointExecutor(processor, bus, config.identity, threads)
-        self._outputs = OutputWriter(processor, codecs, self._executor, clock, self.metrics)
+        self._time = WatermarkTracker(processor, bus, requests or saver, clock, loop)
+        self._merger = InputMerger(self._sources, clock)
+        row_letters = RowLetters(kind, codecs, clock, self.metrics)
+        self._executor = CheckpointExecutor(
+            processor, bus, config.identity, threads, sinks=self._sinks, row_letters=row_letters
+        )
+        self._outputs = OutputWriter(
+            processor, codecs, self._executor, clock=clock, metrics=self.metrics, record_sent=self._time.record_sent
+        )
         self._shards = OpenShards(
             loader,
             config.backups,
@@ -139,7 +163,7 @@ class Worker:
             [
                 self._time.drop,
                 lambda numbers: guard.drop(self._buckets(numbers)),
-                lambda numbers: self._merger.drop(self._buckets(numbers)),
+                lambda numbers: self._drop_queues(self._buckets(numbers)),
             ],
         )
         self._checkpoints = CheckpointScheduler(
@@ -229,7 +253,8 @@ class Worker:
         except ROLLED_BACK as error:
             self._ownership.start_over(error)
         except StopAtEvent as stop:
-            self.save()
+            if stop.saves:
+                self.save()
             raise stop.rejection() from stop.__cause__
         self._after_turn(self)
 
@@ -244,8 +269,8 @@ class Worker:
             # If the state is ahead of the group's positions, a checkpoint commits them even without new events.
             self._checkpoints.add_work(int(shard.has_news), 0)
             self._time.begin(shard)
-            self._merger.drop([position.bucket for position in loaded.start_positions])
-            if shard.is_state_only and len(self._inputs) > 1:
+            self._drop_queues([position.bucket for position in loaded.start_positions])
+            if shard.is_state_only and len(self._sources) > 1:
                 self._merger.catch_up(loaded.start_positions, shard.state_only_until)
             reader.start(loaded.start_positions)
 
@@ -263,11 +288,15 @@ class Worker:
         reader = self._ownership.reader
         reader.poll_limit = min(self._ownership.most_events, self._batches.most_events)
         try:
-            polled = reader.poll(SAVING_POLL_WAIT_S if self._checkpoints.are_outputs_waiting else POLL_WAIT_S)
+            wait_s = SAVING_POLL_WAIT_S if self._checkpoints.are_outputs_waiting else POLL_WAIT_S
+            polled = self._limits.applied(reader.poll(wait_s))
         except (OffsetOutOfRange, MissingCategory):
             self._topics.expect_same()  # raises a clearer error if the topic was recreated
             raise
-        if len(self._inputs) == 1:
+        if self._delays is not None:
+            polled = self._delays.due(polled)
+            self._delays.limit_queues(reader)
+        if len(self._sources) == 1:
             return polled
         merged = self._merger.merge(polled)
         self._merger.limit_queues(self._ownership.reader)
@@ -302,10 +331,15 @@ class Worker:
 
     def _read_again(self, batches: Sequence[RawBatch]) -> None:
         offsets = {batch.bucket: batch.messages[0].offset() for batch in reversed(batches)}
-        self._merger.drop(offsets.keys())
+        self._drop_queues(offsets.keys())
         self._ownership.reader.start([Position(bucket, offset) for bucket, offset in offsets.items()])
         for bucket in offsets:
             self._time.record_events(bucket)  # a bucket with waiting events is not idle
+
+    def _drop_queues(self, buckets: Collection[Bucket]) -> None:
+        self._merger.drop(buckets)
+        if self._delays is not None:
+            self._delays.drop(buckets)
 
     def _pass_time(self) -> None:
         self._time.read()
@@ -346,6 +380,10 @@ class Worker:
         """The open shards."""
         return list(self._shards)
 
+    def hot_key(self, number: int) -> HotKey | None:
+        """Return the most frequent key of a bucket; None without enough events."""
+        return self._batches.hot_keys.of(number)
+
     @property
     def owns_nothing(self) -> bool:
         """Whether other workers own all buckets; False until the group has assigned them."""
@@ -358,6 +396,19 @@ class Worker:
             bool(owned)
             and self._time.is_read
             and all(self._has_reached(bucket, targets.get(bucket, 0)) for bucket in owned)
+        )
+
+    @property
+    def has_retries(self) -> bool:
+        """Whether an event of an owned bucket waits for a retry."""
+        return any(shard.in_flight.events for shard in self._shards)
+
+    def awaits_retries(self, targets: Mapping[Bucket, int]) -> bool:
+        """Return whether every event in owned retry buckets up to a target is processed, or not due yet."""
+        return self._delays is None or all(
+            self._delays.is_waiting(bucket) or self._has_reached(bucket, target)
+            for bucket, target in targets.items()
+            if bucket.number in self.owned
         )
 
     def _has_reached(self, bucket: Bucket, target: int) -> bool:
@@ -386,6 +437,7 @@ class Worker:
             *([] if self._snapshots is None else [self._snapshots.close]),
             self._ownership.close,
             self._executor.close,
+            self._sinks.close,
         )
         error = attempt_all(ends)
         if error is not None and not self._ownership.has_failed:

@@ -8,7 +8,7 @@ import { ProcessorPage } from "./processor.js";
 
 // The time without an event, or without a status, after which the page reports it.
 const SILENT_MS = 15000;
-const state = { status: null, history: new History(), failure: null, connected: false, lastEventMs: 0, lastStatusMs: 0 };
+const state = { visitor: null, status: null, history: new History(), failure: null, connected: false, lastEventMs: 0, lastStatusMs: 0 };
 const content = document.getElementById("content");
 const banner = document.getElementById("banner");
 const live = document.getElementById("live");
@@ -54,6 +54,10 @@ function listen() {
     Object.assign(state, { connected: true, lastEventMs: Date.now() });
     handle(JSON.parse(event.data));
     update();
+  });
+  on("visitor", (visitor) => {
+    state.visitor = visitor;
+    setText(document.getElementById("visitor"), visitor.user);
   });
   on("title", (title) => setText(document.getElementById("title"), title));
   on("history", (columns) => state.history.load(columns));

@@ -3,22 +3,36 @@
 import { el, setAttribute, setProse, setText } from "./dom.js";
 import { span } from "./format.js";
 
+// The most severe come first, so a long list begins with what matters.
+const AT_FIRST = 20;
+
 export const pageOf = (processor) => `#/processor/${encodeURIComponent(processor)}`;
 
 export class Findings {
   #list = el("ul", { class: "findings" });
   #none = el("p", { class: "good" });
   #shown = "";
+  #all = false;
 
   constructor({ linked }) {
     this.linked = linked;
-    this.element = el("div", {}, this.#none, this.#list);
+    this.more = el("button", { type: "button", hidden: true, on: { click: () => this.#toggle() } });
+    this.element = el("div", {}, this.#none, this.#list, this.more);
   }
 
-  update(findings, textWithout) {
+  #toggle() {
+    this.#all = !this.#all;
+    this.update(...this.last);
+  }
+
+  update(found, textWithout) {
+    this.last = [found, textWithout];
+    const findings = this.#all ? found : found.slice(0, AT_FIRST);
     const shown = JSON.stringify(findings);
     this.#none.hidden = findings.length > 0;
     setText(this.#none, textWithout);
+    this.more.hidden = found.length <= AT_FIRST;
+    setText(this.more, this.#all ? `Show the first ${AT_FIRST}` : `Show all ${found.length}`);
     if (shown === this.#shown) return;
     if (!this.#updateLines(findings)) this.#list.replaceChildren(...findings.map((finding) => this.#line(finding)));
     this.#shown = shown;

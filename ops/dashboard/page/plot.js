@@ -7,7 +7,8 @@ const GAP_MS = 20000; // no line across a longer time without samples
 const LEFT = 56;
 const BOTTOM = 20;
 const TOP = 8;
-const COLORS = 8;
+export const COLORS = 8;
+const TIP_LINES = 10;
 
 export const colorClass = (at) => (at < COLORS ? `c${at + 1}` : "c-rest");
 const variable = (at) => (at < COLORS ? `--s${at + 1}` : "--s-rest");
@@ -28,7 +29,7 @@ export class Plot {
     this.format = scale.format;
     this.above = scale.above;
     this.axis = scale.axis;
-    this.shown = { times: [], series: [], spanMs: 300000 };
+    this.shown = { times: [], series: [], spanMs: 300000, marks: [] };
     this.latest = el("span", { class: "latest" });
     this.tip = el("div", { class: "tip", hidden: true });
     this.canvas = el("canvas", { role: "img", on: { pointermove: (event) => this.#onPointer(event), pointerleave: () => moveCursor(null) } });
@@ -44,9 +45,11 @@ export class Plot {
   }
 
   // series: [{name, color, values}]; one value per time, null if unknown
-  update(times, series, spanMs) {
-    this.shown = { times, series, spanMs };
-    const last = series.map((line) => `${line.name} ${formatted(this.format, line.values[times.length - 1])}`);
+  // marks: [{ms, text}], events to mark with vertical lines
+  update(times, series, spanMs, marks = []) {
+    this.shown = { times, series, spanMs, marks };
+    const last = series.slice(-COLORS).map((line) => `${line.name} ${formatted(this.format, line.values[times.length - 1])}`);
+    if (marks.length) last.push(`last change: ${marks[marks.length - 1].text} at ${clock(marks[marks.length - 1].ms)}`);
     this.canvas.setAttribute("aria-label", `${this.title}: ${last.join(", ") || "no value yet"}`);
     this.#showNames(series, times.length - 1);
     this.draw();
@@ -74,7 +77,29 @@ export class Plot {
     const style = getComputedStyle(this.canvas);
     this.#axes(pen, frame, style);
     this.shown.series.forEach((series) => drawLine(pen, frame, this.shown.times, series.values, style.getPropertyValue(variable(series.color))));
+    this.#marks(pen, frame, style);
     this.#cursor(pen, frame, style);
+  }
+
+  // Draws the marks. A text that would cover another one is left out: the tip shows it.
+  #marks(pen, frame, style) {
+    pen.font = `11px ${style.fontFamily}`;
+    pen.textBaseline = "top";
+    pen.strokeStyle = pen.fillStyle = style.getPropertyValue("--note");
+    pen.setLineDash([3, 3]);
+    let free = LEFT;
+    for (const { ms, text } of [...this.shown.marks].sort((left, right) => left.ms - right.ms)) {
+      const x = Math.round(frame.x(ms)) + 0.5;
+      if (x < LEFT) continue;
+      drawRule(pen, x, TOP, x, TOP + frame.high);
+      const wide = pen.measureText(text).width;
+      const start = Math.min(x + 4, LEFT + frame.wide - wide);
+      if (start < free) continue;
+      pen.textAlign = "left";
+      pen.fillText(text, start, TOP + 1);
+      free = start + wide + 8;
+    }
+    pen.setLineDash([]);
   }
 
   #frame(box) {
@@ -119,9 +144,14 @@ export class Plot {
     const x = frame.x(times[at]);
     pen.strokeStyle = style.getPropertyValue("--quiet");
     drawRule(pen, Math.round(x) + 0.5, TOP, Math.round(x) + 0.5, TOP + frame.high);
-    const rows = series.filter((line) => line.values[at] !== null && line.values[at] !== undefined)
+    const known = series.filter((line) => line.values[at] !== null && line.values[at] !== undefined);
+    const largest = known.length > TIP_LINES ? [...known].sort((left, right) => right.values[at] - left.values[at]) : [...known].sort((left, right) => left.color - right.color);
+    const marked = this.shown.marks.filter(({ ms }) => Math.abs(frame.x(ms) - x) < 6).slice(0, TIP_LINES);
+    const rows = largest.slice(0, TIP_LINES)
       .map((line) => el("div", {}, el("i", { class: colorClass(line.color) }), line.name, el("b", {}, this.format(line.values[at]))));
-    this.tip.replaceChildren(el("div", { class: "quiet" }, clock(times[at])), ...rows);
+    const more = known.length - rows.length;
+    if (more > 0) rows.push(el("div", { class: "quiet" }, `and ${more} with less`));
+    this.tip.replaceChildren(el("div", { class: "quiet" }, clock(times[at])), ...rows, ...marked.map(({ text }) => el("div", {}, text)));
     const left = x > LEFT + frame.wide / 2 ? x - this.tip.offsetWidth - 2 : x + 24;
     this.tip.style.left = `${Math.max(0, left)}px`;
   }
@@ -136,7 +166,7 @@ export class Plot {
 // A line without axes, for a row of a table.
 export function spark(canvas, times, values, spanMs) {
   const scale = window.devicePixelRatio || 1;
-  const [width, height] = [120, 26];
+  const [width, height] = [90, 26];
   if (canvas.width !== width * scale) Object.assign(canvas, { width: width * scale, height: height * scale });
   const pen = canvas.getContext("2d");
   pen.setTransform(scale, 0, 0, scale, 0, 0);

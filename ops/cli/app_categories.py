@@ -1,0 +1,41 @@
+"""The categories of an app, and the creation of missing ones, for the commands that run apps."""
+
+from __future__ import annotations
+
+from ...processors.apps.apps import AppName
+from ...processors.declare.dead_letters import dead_letters_of
+from ...processors.validation import did_you_mean
+from ...processors.wording import counted
+from ...transport.bus import Bus
+from ...transport.category_spec import CategorySpec
+from ...transport.errors import CategoryExists
+from .output import note
+
+
+def specs_of(name: AppName) -> list[CategorySpec]:
+    """Return the specifications of an app's categories, with those of dead letters and of retries."""
+    declared = name.load()
+    letters = [dead_letters_of(processor) for processor in declared.processors]
+    retries = [category for processor in declared.processors for category in processor.retry_categories()]
+    return [CategorySpec.of(category) for category in (*declared.categories(), *letters, *retries)]
+
+
+def create_missing(bus: Bus, name: AppName) -> None:
+    """Create an app's missing categories and dead letter categories."""
+    existing = set(bus.catalog.names())
+    processors = name.load().processors
+    written = {category.name for processor in processors for category in processor.outputs()}
+    external = {category.name for processor in processors for category in processor.inputs()} - written
+    for spec in specs_of(name):
+        if spec.name not in existing:
+            _create(bus, spec)
+            if spec.name in external and (similar := did_you_mean(spec.name, existing)):
+                note(f"{spec.name} is empty: no processor of the app writes it.{similar}")
+
+
+def _create(bus: Bus, spec: CategorySpec) -> None:
+    try:
+        bus.catalog.create(spec)
+    except CategoryExists:
+        return  # another process has created it
+    note(f"Created category {spec.name} with {counted(spec.buckets, 'bucket')}.")

@@ -1,0 +1,195 @@
+"""`penstock laser deploy` and `penstock laser delete`: tiers of a Laser table under the supervisor, and their end."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from ...processors.apps.apps import AppName
+from ..deploy.deployments import DeploymentRequest
+from ..deploy.errors import IncompatibleState
+from ..deploy.version import DeploymentSettings, Server, Target
+from .audited import audited
+from .laser_options import TOKEN_VARIABLE, EndpointOptions, TableOptions
+from .option_groups import with_option_groups
+from .options import DEFAULT_FOLDER, AsJson, Backup, BackupEvery, Folder, Kafka, TlsOptions, WebHdfs, connect
+from .server_deployment import (
+    FreePorts,
+    Rollout,
+    delete_servers,
+    deploy_servers,
+    deployed_servers,
+    options_of,
+    ports_of,
+    resolved,
+    server_settings,
+    stand_in_for,
+)
+
+FIRST_PORT, FIRST_HTTP_PORT = 8720, 8780
+PATIENCE_S = 600.0
+"""The longest time that a new tier may take by default: it reads the whole category first."""
+MAX_REPLICAS = 16
+
+
+def deploy(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="The name of the table.")],
+    *,
+    table: TableOptions,
+    replicas: Annotated[
+        int,
+        typer.Option(
+            "--replicas", min=1, max=MAX_REPLICAS, help="The number of servers. Each has all pairs and its own port."
+        ),
+    ] = 1,
+    endpoint: EndpointOptions,
+    tls: TlsOptions,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            "--port",
+            min=1,
+            max=65_535,
+            help=f"The port of the first server, which later ones continue; by default, free ports from {FIRST_PORT} on.",
+            show_default=False,
+        ),
+    ] = None,
+    http: Annotated[bool, typer.Option("--http", help="Also answer HTTP requests, on ports of their own.")] = False,
+    where: Annotated[Target, typer.Option("--target", help="The supervisor of the servers.")] = Target.LOCAL,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check everything, print the files and steps, and change nothing.")
+    ] = False,
+    patience: Annotated[
+        float,
+        typer.Option("--patience", metavar="SECONDS", help="The longest time that a server may take to start.", min=1),
+    ] = PATIENCE_S,
+    backup: Backup = None,
+    webhdfs: WebHdfs = None,
+    backup_every: BackupEvery = 60.0,
+    kafka: Kafka = None,
+    folder: Folder = DEFAULT_FOLDER,
+    json: AsJson = False,
+) -> None:
+    """Serve a table of a category's latest values to Redis clients, on one or several servers, and keep them running.
+
+    Each server reads the category for itself, so any of them can be lost. Later calls change them one after the other.
+
+    Example: penstock laser deploy rankings --key carrier --value top --lifetime 7d --replicas 2
+    """
+    endpoint.expect_protected()  # a server that refuses to start would be restarted forever
+    bus = connect(kafka, folder)
+    settings = msgspec.structs.replace(
+        server_settings(context, bus, folder, where, [TOKEN_VARIABLE]),
+        backup=_absolute(backup),
+        webhdfs=webhdfs,
+        backup_every_s=backup_every,
+    )
+    tiers = _Tiers(name, table, endpoint, tls, folder, settings)
+    ports, requests = FreePorts(folder), []
+    for number in range(1, replicas + 1):
+        known = ports_of(folder, tiers.deployment(number))
+        redis = (
+            port + number - 1 if port is not None else known.get("redis") or ports.next_from(FIRST_PORT, endpoint.host)
+        )
+        http_port = (known.get("http") or ports.next_from(FIRST_HTTP_PORT, endpoint.host)) if http else None
+        requests.append(tiers.request(number, redis, http_port))
+    try:
+        deploy_servers(requests, bus, folder, Rollout(patience, dry_run, json))
+    except IncompatibleState as error:
+        raise IncompatibleState(
+            f"Laser table {name} was not changed, and its servers continue: its saved pairs have other columns, or come from another category, "
+            f"than asked for. Deploy under another name; or delete these pairs first with `penstock laser delete {name}`, which stops all reads "
+            "until the category has been read again."
+        ) from error
+    kept = {request.name for request in requests}
+    superfluous = [each for each in _deployed(folder, name) if each not in kept]
+    if superfluous and not dry_run:
+        delete_servers(superfluous, f"Laser table {name}, beyond {replicas}", bus, folder, lambda _: True)
+
+
+class _Tiers:
+    """The servers of a table: `laser.NAME.1` and so on, each a processor of its own."""
+
+    def __init__(
+        self,
+        name: str,
+        table: TableOptions,
+        endpoint: EndpointOptions,
+        tls: TlsOptions,
+        folder: Path,
+        settings: DeploymentSettings,
+    ) -> None:
+        self._name, self._table, self._endpoint, self._tls = name, table, endpoint, tls
+        self._folder, self._settings = folder, settings
+
+    def deployment(self, number: int) -> str:
+        """Return the name of a server's deployment and processor."""
+        return f"laser.{self._name}.{number}"
+
+    def request(self, number: int, port: int, http_port: int | None) -> DeploymentRequest:
+        """Return the request for a server."""
+        options, endpoint, name = self._table, self._endpoint, f"{self._name}.{number}"
+        daily = options.daily(name, self._settings.webhdfs)
+        shown = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
+        secure = "" if self._tls.certificate() is None else "s"
+        urls = [
+            f"redis{secure}://{shown}:{port}",
+            *([] if http_port is None else [f"http{secure}://{shown}:{http_port}"]),
+        ]
+        words = {
+            "--key": options.key,
+            "--value": options.value,
+            "--lifetime": options.lifetime,
+            "--host": endpoint.host,
+            "--port": port,
+            "--http": http_port,
+            "--connections": endpoint.connections,
+            **self._tls.words(),
+        }
+        if daily is not None:
+            source = options_of({"--parquet": daily.files.location, "--webhdfs": self._settings.webhdfs})
+            server = Server(
+                ("laser", "serve", name), (*source, *options_of(words)), tuple(urls), has_worker=False, reads_app=False
+            )
+            stand_in = stand_in_for(f"laser.{name}", ())
+            return DeploymentRequest(
+                AppName(Path(daily.files.location)), stand_in, self._settings, 1, take_over=True, server=server
+            )
+        table, app = options.table(name, self._folder, self._name)
+        source = ("--category", table.category.name)
+        server = Server(("laser", "serve", name, "--app"), (*source, *options_of(words)), tuple(urls), has_worker=True)
+        return DeploymentRequest(resolved(app), table.processor(), self._settings, 1, take_over=True, server=server)
+
+
+def _deployed(folder: Path, name: str) -> list[str]:
+    tier = re.compile(rf"laser\.{re.escape(name)}\.\d+")
+    return deployed_servers(folder, lambda each: tier.fullmatch(each) is not None)
+
+
+def _absolute(location: str | None) -> str | None:
+    return location if location is None or "://" in location else str(Path(location).absolute())
+
+
+def delete(
+    name: Annotated[str, typer.Argument(help="The name of the table.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
+    kafka: Kafka = None,
+    folder: Folder = DEFAULT_FOLDER,
+) -> None:
+    """Stop all servers of a table, and remove their pairs, backups, positions and logs. The category stays.
+
+    Example: penstock laser delete rankings
+    """
+    bus = connect(kafka, folder)
+    delete_servers(
+        _deployed(folder, name), f"Laser table {name}", bus, folder, lambda question: yes or typer.confirm(question)
+    )
+
+
+deploy_command = audited("laser deploy")(with_option_groups(deploy))
+delete_command = audited("laser delete")(delete)

@@ -1,0 +1,144 @@
+"""Options of `penstock laser`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ...processors.apps.apps import AppName
+from ...processors.errors import PenstockError
+from ...processors.wording import counted
+from ...state.files.file_store import open_file_store
+from ..laser.days import DailyTable
+from ..laser.table import LaserTable
+from ..listening import is_loopback
+from .option_groups import OptionGroup
+from .options import ProtectedHost
+from .server_deployment import category_and_app
+from .times import parse_span
+
+TOKEN_VARIABLE = "PENSTOCK_LASER_TOKEN"  # noqa: S105 - the name of a variable
+MIN_TOKEN_LENGTH = 16
+"""The shortest token, in characters."""
+
+
+class LaserRefused(PenstockError):
+    """Laser cannot be served as asked: install the extra, or correct the options."""
+
+
+@dataclass(frozen=True)
+class TableOptions(OptionGroup):
+    """The pairs of a table."""
+
+    key: Annotated[
+        str, typer.Option("--key", metavar="COLUMNS", help="The columns of the key, such as carrier or carrier,origin.")
+    ]
+    value: Annotated[
+        str, typer.Option("--value", metavar="COLUMNS", help="The columns of the value; several are a JSON object.")
+    ]
+    lifetime: Annotated[
+        str | None,
+        typer.Option(
+            "--lifetime",
+            help="How long after its event time a pair is served, such as 7d. The default is forever.",
+            show_default=False,
+        ),
+    ] = None
+    category: Annotated[
+        str | None,
+        typer.Option(
+            "--category",
+            help="The category that the pairs come from; the default is the one with the table's name.",
+            show_default=False,
+        ),
+    ] = None
+    app: Annotated[
+        str | None,
+        typer.Option(
+            "--app",
+            help="The app that declares the category; the default is the app of a deployed processor.",
+            show_default=False,
+        ),
+    ] = None
+
+    parquet: Annotated[
+        str | None,
+        typer.Option(
+            "--parquet",
+            metavar="LOCATION",
+            help="Serve the newest complete day of a warehouse table instead: a folder or hdfs://HOST:PORT/PATH with ds=YYYY-MM-DD/*.parquet.",
+            show_default=False,
+        ),
+    ] = None
+
+    def daily(self, name: str, webhdfs: str | None) -> DailyTable | None:
+        """Return the table of a warehouse table; None for a category.
+
+        Args:
+            name: the name of the table.
+            webhdfs: the value of `--webhdfs`.
+
+        Raises:
+            BadStoreAddress: the location is incomplete or of another kind.
+        """
+        if self.parquet is None:
+            return None
+        if (self.category, self.app, self.lifetime) != (None, None, None):
+            raise typer.BadParameter(
+                "--parquet excludes --category, --app and --lifetime: the pairs come from files, and each day replaces the one before."
+            )
+        files = open_file_store(self.parquet, webhdfs)
+        return DailyTable(name, files, columns_of(self.key), columns_of(self.value))
+
+    def table(self, name: str, folder: Path, category: str | None = None) -> tuple[LaserTable, AppName]:
+        """Return the table, and the app that declares its category.
+
+        Args:
+            name: the name of the table.
+            folder: the value of `--dir`.
+            category: the category if none was named.
+        """
+        declared, app = category_and_app(self.app, self.category or category or name, folder)
+        lifetime = None if self.lifetime is None else parse_span(self.lifetime)
+        return LaserTable(name, declared, columns_of(self.key), columns_of(self.value), lifetime), app
+
+
+@dataclass(frozen=True)
+class EndpointOptions(OptionGroup):
+    """Where and to whom a server answers."""
+
+    host: ProtectedHost = "127.0.0.1"
+    token: Annotated[
+        str | None,
+        typer.Option(
+            "--token",
+            envvar=TOKEN_VARIABLE,
+            help="The password of AUTH. Set it with the environment variable: other users can read command lines.",
+            show_default=False,
+        ),
+    ] = None
+    connections: Annotated[int, typer.Option("--connections", help="The most connections at a time.", min=1)] = 1_000
+
+    def expect_protected(self) -> None:
+        """Expect a token that cannot be guessed, if other machines can reach the address.
+
+        Raises:
+            LaserRefused: there is none, or it is short.
+        """
+        if self.token is None and not is_loopback(self.host):
+            raise LaserRefused(
+                f"Other machines may reach {self.host}, and Laser serves the content of events. Nothing was started. Set a token in the environment "
+                f'variable {TOKEN_VARIABLE} (generate one with `python -c "import secrets; print(secrets.token_urlsafe())"`), or omit --host.'
+            )
+        if self.token is not None and len(self.token) < MIN_TOKEN_LENGTH:
+            raise LaserRefused(
+                f"The token has {counted(len(self.token), 'character')}, so it could be guessed. Nothing was started. Set a token of at least {MIN_TOKEN_LENGTH} characters."
+            )
+
+
+def columns_of(text: str) -> tuple[str, ...]:
+    """Return the columns in a list with commas."""
+    return tuple(column.strip() for column in text.split(","))

@@ -1,0 +1,144 @@
+"""`penstock scuba deploy` and `penstock scuba delete`: a Scuba server under the supervisor, and its end."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ..deploy.deployments import DeploymentRequest
+from ..deploy.readiness import READY_LIMIT_S
+from ..deploy.version import Server, Target
+from .audited import audited
+from .option_groups import with_option_groups
+from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, TlsOptions, connect
+from .scuba_options import DEFAULT_PORT, TOKEN_VARIABLE, EndpointOptions, StorageOptions, WarehouseOptions, missing
+from .server_deployment import (
+    FreePorts,
+    Rollout,
+    category_and_app,
+    delete_servers,
+    deploy_servers,
+    deployed_servers,
+    options_of,
+    ports_of,
+    resolved,
+    server_settings,
+    stand_in_for,
+)
+
+
+def deployment_of(table: str) -> str:
+    """Return the name of the deployment of a server, by the name of its first table."""
+    return f"scuba.{table}"
+
+
+def deploy(
+    context: typer.Context,
+    category: Annotated[str, typer.Argument(metavar="CATEGORY", help="The category to keep.")],
+    more: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="CATEGORY…", help="Further categories of the same app.", show_default=False),
+    ] = None,
+    *,
+    app: Annotated[
+        str | None,
+        typer.Option(
+            "--app",
+            help="The app that declares the categories; the default is the app of a deployed processor.",
+            show_default=False,
+        ),
+    ] = None,
+    storage: StorageOptions,
+    warehouse: WarehouseOptions,
+    endpoint: EndpointOptions,
+    tls: TlsOptions,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            "--port",
+            min=1,
+            max=65_535,
+            help=f"The port; by default, a free one from {DEFAULT_PORT} on.",
+            show_default=False,
+        ),
+    ] = None,
+    where: Annotated[Target, typer.Option("--target", help="The supervisor of the server.")] = Target.LOCAL,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check everything, print the files and steps, and change nothing.")
+    ] = False,
+    patience: Annotated[
+        float,
+        typer.Option(
+            "--patience", metavar="SECONDS", help="The longest time that the server may take to start.", min=1
+        ),
+    ] = READY_LIMIT_S,
+    kafka: Kafka = None,
+    folder: Folder = DEFAULT_FOLDER,
+    json: AsJson = False,
+) -> None:
+    """Keep the newest events of a category as columns, in a file, and answer queries of them. The supervisor keeps the server running.
+
+    After a crash it continues after the last event in its file, so that no event is in two rows.
+
+    Example: penstock scuba deploy views --keep 2h --sample 0.1
+    """
+    try:
+        # Only these commands need the server, which is an extra.
+        from ..dashboard.access import Access  # noqa: PLC0415
+        from ..scuba.guarded import SCUBA  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise missing(error) from error
+    Access.at(endpoint.host, endpoint.token, SCUBA)  # refuses an address without a token before anything is deployed
+    bus, name = connect(kafka, folder), deployment_of(category)
+    declared, found = category_and_app(app, category, folder)
+    others = [category_and_app(str(found), each, folder)[0] for each in more or ()]
+    known = ports_of(folder, name)
+    chosen = port or next(iter(known.values()), None) or FreePorts(folder).next_from(DEFAULT_PORT, endpoint.host)
+    words = {
+        "--keep": storage.keep,
+        "--sample": storage.sample,
+        "--max-size": storage.max_size,
+        "--memory": storage.memory,
+        "--file": folder.absolute() / "state" / name / "rows.duckdb",
+        "--warehouse": warehouse.absolute,
+        "--webhdfs": warehouse.webhdfs,
+        "--host": endpoint.host,
+        "--port": chosen,
+        **tls.words(),
+        "--timeout": endpoint.timeout,
+    }
+    scheme = "http" if tls.certificate() is None else "https"
+    shown = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
+    names = (category, *(each.name for each in others))
+    server = Server(
+        ("scuba", "serve"), (*names, *options_of(words)), (f"{scheme}://{shown}:{chosen}",), has_worker=False
+    )
+    request = DeploymentRequest(
+        resolved(found),
+        stand_in_for(name, [declared, *others]),
+        server_settings(context, bus, folder, where, [TOKEN_VARIABLE]),
+        1,
+        take_over=True,
+        server=server,
+    )
+    deploy_servers([request], bus, folder, Rollout(patience, dry_run, json))
+
+
+def delete(
+    category: Annotated[str, typer.Argument(metavar="CATEGORY", help="The category that was deployed first.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
+    kafka: Kafka = None,
+    folder: Folder = DEFAULT_FOLDER,
+) -> None:
+    """Stop a server, and remove its rows and logs. The category stays.
+
+    Example: penstock scuba delete views
+    """
+    bus, name = connect(kafka, folder), deployment_of(category)
+    servers = deployed_servers(folder, lambda each: each == name)
+    delete_servers(servers, f"Scuba of {category}", bus, folder, lambda question: yes or typer.confirm(question))
+
+
+deploy_command = audited("scuba deploy")(with_option_groups(deploy))
+delete_command = audited("scuba delete")(delete)
