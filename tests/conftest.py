@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from support.browser import Browser, chromium
 from support.cli import Cli
 from support.databases import postgres, redis_cluster, redis_server
 from support.meters import APP
@@ -79,6 +80,21 @@ def cli(kafka: str, tmp_path: Path) -> Iterator[Cli]:
     cli = Cli(kafka, tmp_path)
     yield cli
     cli.end_all()
+
+
+@pytest.fixture(scope="module")
+def opened_browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """A headless Chromium for the tests of a module."""
+    with chromium(tmp_path_factory.mktemp("chromium")) as opened:
+        yield opened
+
+
+@pytest.fixture
+def browser(opened_browser: Browser) -> Browser:
+    """A browser with an empty page, without the complaints of pages whose server ended with their test."""
+    opened_browser.show("about:blank")
+    opened_browser.complaints()
+    return opened_browser
 
 
 @pytest.fixture

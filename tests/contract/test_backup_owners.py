@@ -7,7 +7,9 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
@@ -28,6 +30,7 @@ from support.backups import (
 
 from penstock.state.backups.errors import BackupFenced
 from penstock.state.backups.manifest import Manifest, StoredFile
+from penstock.state.backups.retention import Retention
 from penstock.state.backups.verification import verify
 from penstock.state.backups.writer import BackupWriter, claim
 from penstock.state.files.file_store import FileStore
@@ -82,7 +85,7 @@ def _dies(work: Callable[[], None]) -> bool:
 def _claim_save_prune(store: FileStore, state: RocksShardState, folder: Path, number: int) -> None:
     owner = claim(backups_at(store), ME)
     back_up(owner, state, folder, number)
-    owner.prune(1)
+    owner.prune(Retention(1))
 
 
 def test_a_killed_process_leaves_no_partial_backup(
@@ -113,7 +116,7 @@ def test_a_killed_process_leaves_no_partial_backup(
     values = restored_values(store, tmp_path / "target")
     owner = claim(backups_at(store), ME)
     back_up(owner, state, tmp_path)
-    owner.prune(1)
+    owner.prune(Retention(1))
 
     assert died.returncode == -signal.SIGKILL, died.stderr
     assert left
@@ -131,7 +134,7 @@ def test_a_fenced_owner_writes_and_removes_nothing(store: FileStore, state: Rock
     with pytest.raises(BackupFenced, match="owner 2 now makes"):
         back_up(old, state, tmp_path)
     with pytest.raises(BackupFenced, match="owner 2 now makes"):
-        old.prune(1)
+        old.prune(Retention(1))
 
     assert listing(store) == there
 
@@ -174,7 +177,7 @@ def test_a_paused_owner_removes_nothing_of_a_later_owner(
             later.append(back_up(claim(backups_at(watched.store), ME), state, tmp_path))
 
     watched.before = take_over
-    old.prune(1)
+    old.prune(Retention(1))
 
     assert [manifest.id for manifest in later] == [newest_backup(watched).id]
     assert verify(backups_at(watched))[0].damages == ()
@@ -220,7 +223,7 @@ def test_pruning_keeps_the_last_intact_backups(store: FileStore, state: RocksSha
     manifests = [back_up(owner, state, tmp_path, number) for number in range(5)]
     store.delete(path_of(store, _own_file(manifests, 3)))
     halve(store, manifests[2], manifests[1])
-    owner.prune(2)
+    owner.prune(Retention(2))
 
     good = [verdict.backup for verdict in verify(backups_at(store)) if not verdict.damages]
     assert good == [manifests[4].id, manifests[1].id]
@@ -236,13 +239,32 @@ def test_pruning_keeps_pinned_backups_until_they_are_unpinned(
     backups_at(store).pin("snapshot", manifests[1].id)
     later = claim(backups_at(store), ME)
     manifests.append(back_up(later, state, tmp_path, 4))
-    later.prune(1)
+    later.prune(Retention(1))
     kept = {verdict.backup: verdict.damages for verdict in verify(backups_at(store))}
     backups_at(store).unpin("snapshot")
-    later.prune(1)
+    later.prune(Retention(1))
 
     assert kept == {manifests[4].id: (), manifests[1].id: ()}
     assert backups_at(store).ids() == [manifests[4].id]
+
+
+def test_pruning_keeps_the_history_with_all_of_its_files(
+    store: FileStore, state: RocksShardState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first of the day and of each hour since two hours ago, under later owners, too; what is too old goes with its files."""
+    now_ms, retention = [1_800_000_000_000], Retention(1, timedelta(hours=2))
+    monkeypatch.setattr(time, "time_ns", lambda: now_ms[0] * 1_000_000)
+    owner, made = claim(backups_at(store), ME), []
+    for number in range(8):
+        if number == 4:
+            owner = claim(backups_at(store), ME)
+        made.append(back_up(owner, state, tmp_path, number))
+        owner.prune(retention)
+        now_ms[0] += 40 * 60_000
+    kept = {verdict.backup: verdict.damages for verdict in verify(backups_at(store))}
+
+    assert kept == dict.fromkeys([made[each].id for each in (0, 3, 5, 6, 7)], ())
+    assert set(backups_at(store).files()) == {file.stored for each in (0, 3, 5, 6, 7) for file in made[each].files}
 
 
 def _own_file(manifests: list[Manifest], number: int) -> StoredFile:
@@ -259,7 +281,7 @@ def test_pruning_without_an_intact_backup_removes_nothing(
     for number in range(2):
         store.delete(path_of(store, _own_file(manifests, number)))
     there = listing(store)
-    owner.prune(1)
+    owner.prune(Retention(1))
 
     assert listing(store) == there
 
@@ -272,7 +294,7 @@ def test_pruning_removes_files_that_no_kept_backup_references(
         owner = claim(backups_at(store), ME)
         back_up(owner, state, tmp_path, number)
     store.write(backups_at(store).file_path("README"), [b"not ours"])
-    owner.prune(1)
+    owner.prune(Retention(1))
     newest = newest_backup(store)
 
     assert backups_at(store).claims() == [3]

@@ -153,3 +153,14 @@ def test_an_inspection_is_repeated_while_the_owner_compacts(
     assert position == StatePosition({"flights": 0})
     with pytest.raises(StateDamaged, match="again"):
         read_database(state.folder.parent, RocksShardState.position)
+
+
+def test_restored_states_are_counted(store: FileStore, state: RocksShardState, tmp_path: Path) -> None:
+    """With their size and the time; a state that is not restored counts nothing."""
+    manifest = back_up(claim(backups_at(store), ME), state, tmp_path, 1)
+    with refreshing(store, tmp_path / "other") as (backups, refreshed):
+        assert refreshed.result(timeout=60)
+        assert not backups.refresh(ME, StatePosition({"flights": 1}), threading.Event())
+
+    assert (backups.restores.states, backups.restores.bytes) == (1, manifest.size_bytes)
+    assert backups.restores.seconds > 0

@@ -649,6 +649,24 @@ def test_a_leaving_member_frees_its_buckets_at_once(bus: Bus, unique: str) -> No
     joined(bus, unique, "two").close()
 
 
+@pytest.mark.parametrize("inputs", [1, 2])
+def test_a_member_leaves_whether_or_not_it_reads_its_buckets(bus: Bus, unique: str, inputs: int) -> None:
+    """A worker that stops right after an assignment has opened no shard yet; another one gets its buckets without waiting for its session."""
+    names = [f"{unique}.{number}" for number in range(inputs)]
+    for name in names:
+        bus.catalog.create(CategorySpec(name, 2))
+    for identity in ("one", "two"):
+        owner = Owner()
+        reader = bus.reader("group-" + unique, names, owner, identity)
+        deadline = time.monotonic() + LIMIT_S
+        while len(owner.owned) < 2 * inputs:
+            assert time.monotonic() < deadline, f"{identity} has only {owner.owned}"
+            reader.poll(0.05)
+        reader.leave()
+        assert not owner.owned
+        reader.close()
+
+
 def test_members_share_the_buckets_and_none_is_read_twice(bus: Bus, unique: str) -> None:
     """A joining member continues at the others' committed offsets; after it leaves, the others continue at its offsets."""
     bus.catalog.create(CategorySpec(unique, 4))
@@ -840,5 +858,9 @@ def test_errors_name_the_missing_category(bus: Bus, unique: str) -> None:
         bus.catalog.stable_ends(unique)
     with pytest.raises(MissingCategory, match=re.escape(unique)):
         bus.catalog.at_time(unique, datetime.now(tz=timezone.utc))
+    with pytest.raises(MissingCategory, match=re.escape(unique)):
+        bus.catalog.positions("group-" + unique, unique)
+    with pytest.raises(MissingCategory, match=re.escape(unique)):
+        bus.catalog.committed("group-" + unique, unique)
     with pytest.raises(MissingCategory, match=re.escape(unique)):
         bus.catalog.delete(unique)

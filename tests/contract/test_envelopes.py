@@ -439,3 +439,39 @@ def test_bad_cloud_events_do_not_affect_good_ones() -> None:
 
     assert decoded.events == [READING]
     assert [(bad.at, bad.untimed) for bad in decoded.bad] == [(0, False), (1, True), (2, False), (3, False)]
+
+
+class Priced(ps.Record, frozen=True):
+    """A row whose event time is a column in seconds."""
+
+    id: int
+    changed: float
+
+
+class Stamped(ps.Record, frozen=True):
+    """A row whose event time is the timestamp of the message."""
+
+    id: int
+    at: Annotated[int, ps.metadata.Timestamp]
+
+
+def test_a_written_change_has_its_event_time_as_the_time_of_the_change() -> None:
+    """In milliseconds, whatever unit or function the category declares; without one in the row, there is none, and never a null."""
+    by_field = ps.Category(
+        "c", Priced, key="id", event_time=ps.TimeField("changed", unit=ps.TimeUnit.SECONDS), codec=Debezium()
+    )
+    by_function = ps.Category(
+        "c", Priced, key="id", event_time=lambda one: round(one.changed * 1_000), codec=Debezium()
+    )
+    by_message = ps.Category("c", Stamped, key="id", event_time="at", codec=Debezium())
+    written = [
+        msgspec.json.decode(Codecs(MemoryBus()).of(category).encode([record])[0])
+        for category, record in (
+            (by_field, Priced(1, 7.25)),
+            (by_function, Priced(1, 7.25)),
+            (by_message, Stamped(1, 5)),
+        )
+    ]
+
+    assert [one.get("ts_ms", "absent") for one in written] == [7_250, 7_250, "absent"]
+    assert [one["op"] for one in written] == ["u"] * 3

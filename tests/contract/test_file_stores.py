@@ -83,6 +83,20 @@ def test_one_of_many_callers_creates_a_file(files: FileStore) -> None:
     assert listing(files) == {"owners/1": contents[created.index(True)]}
 
 
+def test_a_replaced_file_has_another_tag(files: FileStore) -> None:
+    """Even with the same size. Other files keep theirs, and subfolders and missing folders have none."""
+    files.write("a/changed", [b"first"])
+    files.write("a/kept", [b"first"])
+    files.write("a/below/file", [b"first"])
+    before = files.tags("a")
+    files.write("a/changed", [b"other"])
+    after = files.tags("a")
+
+    assert before.keys() == after.keys() == {"changed", "kept"}
+    assert (before["changed"] == after["changed"], before["kept"] == after["kept"]) == (False, True)
+    assert files.tags("no/such/folder") == {}
+
+
 def test_a_missing_file_differs_from_an_unreachable_store(files: FileStore) -> None:
     """A missing folder is empty, and deleting a missing file succeeds."""
     files.write("file", [b"x"])

@@ -235,7 +235,6 @@ def test_an_array_is_a_record_with_a_list() -> None:
 @pytest.mark.parametrize(
     ("spec", "record", "reason"),
     [
-        (ps.codecs.JsonArray(), Line, "exactly one list field"),
         (ps.codecs.Text(), Flat, "exactly one str field"),
         (ps.codecs.Bytes(), Line, "exactly one bytes field"),
         (ps.codecs.Csv(), Nested, "Nested.many"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -102,6 +102,23 @@ def test_saves_add_up_to_the_last_value_of_each_key(
     assert found == [truth.get(key) for key in keys]
 
 
+def test_writes_of_many_shards_share_one_memory(
+    tmp_path: Path, wait_until: Callable[[Callable[[], bool]], None]
+) -> None:
+    """Shards that each keep little go to files when they together keep too much."""
+    states = RocksStateFolder(tmp_path, memory_bytes=16 * 2**20)
+    shards = [states.open(ShardIdentity("scorer", number, "float by route")) for number in range(16)]
+    empty = len(list(tmp_path.rglob("*.sst")))
+    for number in range(32):
+        for shard in shards:
+            shard.save({b"%d" % number: bytes(64 * 2**10)})
+
+    wait_until(lambda: len(list(tmp_path.rglob("*.sst"))) > empty)
+    for shard in shards:
+        assert shard.fetch([b"0", b"31"]) == [bytes(64 * 2**10)] * 2
+        shard.close()
+
+
 def test_a_different_state_layout_is_refused_and_the_state_kept(tmp_path: Path) -> None:
     """A changed state type, window or monoid is not given bytes that it would misread."""
     states = RocksStateFolder(tmp_path)
@@ -109,7 +126,10 @@ def test_a_different_state_layout_is_refused_and_the_state_kept(tmp_path: Path) 
     state.save({b"a": b"1"})
     state.close()
 
-    with pytest.raises(ForeignState, match="float by route"):
+    with pytest.raises(
+        ForeignState,
+        match=r"it is bucket 3 of scorer \(float by route\), expected bucket 3 of scorer \(int by route\)\.",
+    ):
         states.open(ShardIdentity("scorer", 3, "int by route"))
 
     state = states.open(ME)

@@ -60,7 +60,7 @@ class Gated:
         self._gate = gate
         self.location = place.location
         self.create, self.read = place.create, place.read
-        self.list_folder, self.delete = place.list_folder, place.delete
+        self.list_folder, self.tags, self.delete = place.list_folder, place.tags, place.delete
 
     def write(self, path: str, chunks: Iterable[bytes]) -> None:
         self._place.write(path, self._halved(chunks))
@@ -288,8 +288,15 @@ def test_a_worker_starts_without_hdfs_and_backs_up_when_it_is_there(
         expect_exact(kafka_bus, job, worker, load.sent, wait_until)
 
 
-@pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "frozen"])
-@pytest.mark.parametrize("name", ["DataNode", "NameNode"])
+@pytest.mark.parametrize(
+    ("name", "by"),
+    [
+        pytest.param("NameNode", signal.SIGKILL, id="NameNode-killed"),
+        pytest.param("DataNode", signal.SIGSTOP, id="DataNode-frozen"),
+        pytest.param("DataNode", signal.SIGKILL, id="DataNode-killed", marks=pytest.mark.exhaustive),
+        pytest.param("NameNode", signal.SIGSTOP, id="NameNode-frozen", marks=pytest.mark.exhaustive),
+    ],
+)
 def test_a_daemon_lost_during_an_upload_affects_no_event(
     name: str, by: signal.Signals, cluster: Cluster, job: BackedUp, kafka_bus: KafkaBus, wait_until: WaitUntil
 ) -> None:

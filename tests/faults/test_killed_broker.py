@@ -25,7 +25,7 @@ from penstock.transport.kafka import KafkaBus, KafkaSettings
 from penstock.transport.messages import Bucket, Outgoing, Position
 
 LIMIT_S = 60.0
-OPEN_S = 5.0
+OPEN_S = 15.0
 """Longer than it takes to kill the broker after the first transaction was left open."""
 
 

@@ -60,7 +60,9 @@ def kill_child(worker: subprocess.Popen[str]) -> None:
             os.kill(child.pid, signal.SIGKILL)
 
 
-@pytest.mark.parametrize("outputs", ["at-least-once", "at-most-once", "exactly-once"])
+@pytest.mark.parametrize(
+    "outputs", [pytest.param("at-least-once", marks=pytest.mark.exhaustive), "at-most-once", "exactly-once"]
+)
 def test_guarantees_hold_when_programs_and_workers_are_killed_anywhere(
     outputs: str,
     cli: Cli,

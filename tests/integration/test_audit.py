@@ -25,23 +25,31 @@ CHANGING = {
     "category delete",
     "category resize",
     "category send",
+    "clone",
     "dead-letters drop",
     "dead-letters retry",
     "deploy",
+    "laser delete",
+    "laser deploy",
+    "promote",
+    "reads",
     "reset",
     "rollback",
     "scale",
+    "scuba delete",
+    "scuba deploy",
     "snapshot delete",
     "snapshot restore",
     "snapshot take",
     "state migrate",
+    "unclone",
     "undeploy",
     "watermark forget",
     "watermark set",
 }
 RUNNING = {"alerts run", "archive run", "autoscale", "laser serve", "pipe", "run", "scuba serve", "snapshot schedule"}
 """Programs rather than operations; their reports show them."""
-OFFLINE = {"archive compact", "dev down", "dev up", "new", "state restore"}
+OFFLINE = {"archive compact", "dev down", "dev up", "image", "new", "state restore"}
 """They change files of one machine, or of the warehouse, and work without Kafka."""
 READING = {
     "acls",
@@ -71,10 +79,15 @@ READING = {
     "snapshot describe",
     "snapshot list",
     "sql explain",
+    "sql from-query",
     "sql infer",
     "sql shell",
     "sql test",
     "state inspect",
+    "state get",
+    "state diff",
+    "explain",
+    "logs",
     "state list",
     "state verify",
     "status",

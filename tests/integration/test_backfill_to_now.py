@@ -325,7 +325,7 @@ def test_a_run_reports_its_events_from_the_warehouse_and_kafka(world: World, res
 
     assert f"{calls.name}: {archived:,} events from the warehouse, {live:,} from the bus" in results["Number"].note
     assert (
-        f"{calls.name}: 3 messages on the bus do not decode and were skipped, the first at offset"
+        f"{calls.name}: skipped 3 messages on the bus that cannot be decoded, the first at offset"
         in results["Number"].note
     )
     assert results["Copy"].note == f"{unarchived.name}: 0 events from the warehouse, 300 from the bus"
@@ -423,7 +423,7 @@ def test_events_in_neither_place_are_refused(world: World, tmp_path: Path) -> No
     assert whole == {0: (100, 200)}
     with pytest.raises(
         BackfillRefused,
-        match=r"short_lived/0 is archived up to offset 100, but starts at offset 130 on the bus: 30 offsets",
+        match=r"short_lived/0 is archived up to offset 100, but starts at offset 130 on the bus: neither has the 30 offsets",
     ):
         handoff_offsets(world.bus, warehouse, category.name)
     with pytest.raises(BackfillRefused, match=r"has no note that the earlier events are archived. Nothing was started"):

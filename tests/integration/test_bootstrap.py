@@ -95,7 +95,7 @@ class World:
         deadline = time.monotonic() + LIMIT_S
         with assemble_worker(prepare(processor, self.bus), self.bus, around) as worker:
             worker.run(lambda it: it.has_reached(targets) or time.monotonic() > deadline)
-        written = []
+        written: list[Any] = []
         for category in processor.outputs():
             for number, offset in begin[category.name].items():
                 end = self.bus.ends(category.name)[number]

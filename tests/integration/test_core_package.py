@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -11,6 +14,7 @@ import pytest
 from support.cli import Cli
 from support.meters import readings
 
+from penstock import __version__
 from penstock.ops.config.toml_file import TomlFile
 
 REPOSITORY = Path(__file__).parents[2]
@@ -60,14 +64,16 @@ def test_it_needs_the_dependencies_of_the_whole_but_for_the_batch_side() -> None
 
 
 def test_the_wheel_has_each_file_of_the_package(wheel: Path) -> None:
-    """It contains the tracked files of all folders, those of project templates included, and the compiled reader of Kafka."""
+    """It contains the tracked files of all folders, those of project templates included, and the compiled libraries."""
     command = ["git", "ls-files", "penstock/*", "processors", "transport", "state", "backfill", "ops"]
     tracked = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout.splitlines()
     files = {name if name.startswith("penstock/") else f"penstock/{name}" for name in tracked}
     links = {f"penstock/{folder}" for folder in ("processors", "transport", "state", "backfill", "ops")}
     with zipfile.ZipFile(wheel) as packed:
         assert {name for name in packed.namelist() if name.startswith("penstock/")} == files - links | {
-            "penstock/transport/kafka/gather.so"
+            "penstock/processors/declare/key_hashes.so",
+            "penstock/transport/kafka/gather.so",
+            "penstock/transport/codecs/flat_json.so",
         }
 
 
@@ -88,3 +94,26 @@ def test_a_worker_needs_no_batch_side(core: Cli, app: Path, prefix: str) -> None
     assert "needs py" in refused.stderr
     assert "pip install penstock" in refused.stderr
     assert "Traceback" not in refused.stderr
+
+
+@pytest.mark.exhaustive
+def test_the_steps_of_an_image_install_what_an_app_needs(wheel: Path, tmp_path: Path) -> None:
+    """Those of its first stage, in a folder of this machine in place of a container's: locked, with hashes, and without Spark."""
+    Cli(None, tmp_path).ok("new", "shop")
+    project, installed = Cli(None, tmp_path / "shop"), tmp_path / "installed"
+    shutil.copy(wheel, project.folder / "wheels")
+    project.ok("image", "shop.app")
+    containerfile = (project.folder / "Containerfile").read_text()
+    steps = re.findall("^RUN (.*/opt/penstock.*)$", containerfile, re.MULTILINE)
+    for step in steps:
+        command = shlex.split(step.replace("/opt/penstock", str(installed)))
+        command[0] = sys.executable if command[0] == "python" else command[0]
+        subprocess.run(command, cwd=project.folder, check=True, timeout=600)
+    python = installed / "bin" / "python"
+    script = "import importlib.util, shop.app, starlette; print(importlib.util.find_spec('pyspark'))"
+    loaded = subprocess.run([python, "-c", script], cwd=project.folder, capture_output=True, text=True, check=True)
+    version = subprocess.run([installed / "bin" / "penstock", "--version"], capture_output=True, text=True, check=True)
+
+    assert len(steps) == 3
+    assert loaded.stdout == "None\n"
+    assert version.stdout.startswith(f"penstock {__version__} ")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-from support.browser import Browser, chromium
+from support.browser import Browser
 from support.cli import Cli
 from support.meters import APP, readings
 
@@ -17,26 +17,21 @@ from penstock.transport.kafka import KafkaBus
 from penstock.transport.messages import Outgoing
 
 PICTURES = Path(__file__).parents[2] / "artifacts" / "dashboard"
-SIZES = {"desktop": (1280, 900), "phone": (390, 844)}
+SIZES = {"desktop": (1280, 900), "tablet": (800, 1000), "phone": (390, 844)}
 BAD = b'<img src=x onerror="document.title=1">'
 Wait = Callable[[Callable[[], bool]], None]
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    """A headless Chromium."""
-    with chromium(tmp_path_factory.mktemp("chromium")) as opened:
-        yield opened
 
 
 def serve(cli: Cli, *options: str, **environment: str) -> tuple[subprocess.Popen[str], str]:
     """Start a dashboard; return its process and the address that it prints."""
     process = cli.start("dashboard", *options, **environment)
     assert process.stderr is not None
-    line = process.stderr.readline()
-    found = re.search(r"http://\S+", line)
-    assert found is not None, line + process.stderr.read()
-    return process, found[0]
+    lines: list[str] = []
+    for line in process.stderr:  # the code of the app may log something first
+        lines.append(line)
+        if found := re.search(r"http://\S+", line):
+            return process, found[0]
+    raise AssertionError("".join(lines))
 
 
 def stop(process: subprocess.Popen[str]) -> int:
@@ -145,3 +140,50 @@ def test_a_dashboard_beyond_loopback_requires_a_token(browser: Browser, cli: Cli
     assert browser.run("return location.href") == here
     assert browser.run("return document.cookie") == ""
     assert stop(process) == 0
+
+
+def test_an_operator_rolls_back_on_the_page(browser: Browser, cli: Cli, prefix: str, wait_until: Wait) -> None:
+    """The page shows logs and versions, marks the rollback in the history, and the audit log names the operator."""
+    app, name = cli.folder / "app.py", f"{prefix}.large"
+    app.write_text(APP.replace("{prefix}", prefix))
+    cli.ok("category", "create", "app.py")
+    cli.ok("deploy", "app.py:Large")
+    app.write_text(
+        app.read_text().replace(
+            "class Large(ps.Stateless):", "import logging\nlogging.warning('version two')\n\nclass Large(ps.Stateless):"
+        )
+    )
+    cli.ok("deploy", "app.py:Large")
+    token = {"PENSTOCK_DASHBOARD_TOKEN": "a-token-for-this-test"}
+    process, address = serve(cli, "app.py", "--port", "0", **token)
+    browser.look_like(*SIZES["desktop"], "light")
+    browser.show(f"{address}?token=a-token-for-this-test")
+    wait_until(lambda: browser.text("#live").startswith("as of"))
+    browser.run(f"location.hash = '#/processor/{name}'")
+    wait_until(lambda: "version two" in browser.text('[aria-label="Log lines"]'))
+    wait_until(lambda: re.search(r"2\s+runs.*\n1\s", browser.text('[aria-label="Versions"]')) is not None)
+    press = "return [...document.querySelectorAll('.actions button')].find((one) => one.textContent === '{}').click()"
+    browser.run(press.format("Roll back"))
+
+    assert versions_in(cli, name) == [2]
+
+    browser.run(press.format("Really roll back?"))
+    wait_until(lambda: "@1 runs again" in browser.text('[aria-label="Operate"] pre'))
+    wait_until(lambda: "back to version 1" in str(browser.run("return document.querySelector('canvas').ariaLabel")))
+
+    assert versions_in(cli, name) == [1]
+    look_at_all(browser, "deployment")
+    operations = json.loads(cli.ok("audit", "--json", "--command", "rollback"))
+    assert [
+        one["arguments"]["name"]
+        for one in operations
+        if one["user"].startswith("operator with the token, by the dashboard")
+    ] == [name]
+    assert browser.complaints() == []
+    assert stop(process) == 0
+    cli.ok("undeploy", name)
+
+
+def versions_in(cli: Cli, name: str) -> list[int]:
+    """Return the current version of a deployment."""
+    return [each["version"] for each in json.loads(cli.ok("deployments", "--json")) if each["name"] == name]

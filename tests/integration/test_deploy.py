@@ -208,7 +208,7 @@ def test_a_purged_processor_starts_from_the_beginning(
     name, backups = f"{prefix}.totals", dir_ / "backups"
     dry = penstock("deploy", str(totals), "--dry-run", "--workers", "6")
     assert f"[program:{name}@5]" in dry.stdout
-    assert "2 of 6 workers will be standbys" in " ".join(dry.stderr.split())
+    assert "2 of 6 workers will stand by" in " ".join(dry.stderr.split())
     assert all_deployments(dir_) == []
     penstock("deploy", str(totals), "--backup", str(backups))
     killed = DeploymentFiles(dir_, name).last_start(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -84,8 +85,11 @@ def test_the_commands_of_laser_print_the_promised_values(local_broker: Path) -> 
     )
 
     assert done.returncode == 0, done.stderr
-    [promised] = re.findall(r"^It prints `(.*?)`", page, flags=re.MULTILINE)
-    assert done.stdout.splitlines()[-1] == promised
+    promised = re.findall(r"^It prints `(.*?)`", page, flags=re.MULTILINE)
+    lines = done.stdout.splitlines()
+    assert len(promised) == 2
+    assert [line for line in lines if line in promised] == promised
+    assert lines.count("SFO") == 2
 
 
 @pytest.mark.exhaustive
@@ -126,6 +130,28 @@ def test_the_commands_of_the_query_page_print_the_promised_rows(local_broker: Pa
     assert done.returncode == 0, done.stderr
     [promised] = re.findall(r"^It prints `(.*?)`\.$", page, flags=re.MULTILINE)
     assert done.stdout.splitlines()[-1] == promised
+
+
+@pytest.mark.exhaustive
+def test_the_commands_of_a_blue_green_deploy_print_the_promised_totals(local_broker: Path) -> None:
+    """The clone continues with its own state, after the outputs of the app."""
+    page = (ROOT / "docs" / "snapshots.md").read_text(encoding="utf-8")
+    [section] = [part for part in page.split("\n## ") if part.startswith("Blue/green")]
+    (local_broker / "shop.py").write_text(blocks(section, "python")[0])
+    setup = f"set -e\nexport PATH={COMMAND.parent}:$PATH\nunset PENSTOCK_KAFKA\ntrap 'penstock undeploy totals' EXIT"
+    done = subprocess.run(
+        ["bash", "-c", "\n".join([setup, *blocks(section, "")])],
+        cwd=local_broker,
+        capture_output=True,
+        text=True,
+        timeout=480,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    printed = [json.loads(line)["value"]["total"] for line in done.stdout.splitlines()[-3:]]
+    [promised] = re.findall(r"^The totals are (\d+), (\d+) and (\d+)", section, flags=re.MULTILINE)
+    assert printed == list(map(int, promised))
 
 
 def test_the_commands_of_the_tutorial_run(local_broker: Path) -> None:

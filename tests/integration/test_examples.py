@@ -28,7 +28,7 @@ def steady(printed: str) -> str:
     return re.sub(r"\d+ checkpoints?", "checkpoints", printed)
 
 
-@pytest.mark.parametrize("example", [pytest.param("itineraries", marks=pytest.mark.exhaustive), "trending"])
+@pytest.mark.parametrize("example", [pytest.param("itineraries", marks=pytest.mark.exhaustive), "routes", "trending"])
 def test_the_commands_of_an_example_print_what_its_page_shows(example: str, kafka: str, tmp_path: Path) -> None:
     """Commands run in order on one running broker."""
     (tmp_path / "examples").symlink_to(EXAMPLES)

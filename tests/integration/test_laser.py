@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import json
-import re
+import os
+import signal
 import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
 import pytest
 import redis
 from support.cli import Cli
+from support.secured_kafka import certificate
 
 import penstock as ps
+from penstock.ops.dev_services.ports import free_port
+from penstock.ops.dev_services.service import Daemon
+from penstock.ops.serving.client import trusting
 
 APP = """
 import penstock as ps
@@ -44,6 +51,12 @@ class Top(ps.Record, frozen=True):
 
     top: str
     flights: int
+
+
+class Single(ps.Record, frozen=True):
+    """The value of one column."""
+
+    top: str
 
 
 class Laser:
@@ -90,17 +103,10 @@ def port() -> int:
         return int(listener.getsockname()[1])
 
 
-@pytest.fixture
-def other_port() -> int:
-    """Another free port."""
-    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
-        return int(listener.getsockname()[1])
-
-
 @contextmanager
 def client_of(port: int, wait_until: WaitUntil, **options: Any) -> Iterator[Any]:
     """A client, as soon as the server answers for each bucket."""
-    with closing(redis.Redis(port=port, decode_responses=True, **options)) as client:
+    with closing(redis.Redis("127.0.0.1", port, decode_responses=True, **options)) as client:
 
         def answers() -> bool:
             try:
@@ -181,16 +187,25 @@ def test_a_scan_returns_every_key(laser: Laser, port: int, wait_until: WaitUntil
         assert sorted(client.scan_iter("k1?")) == [f"k1{number}" for number in range(10)]
 
 
-def test_only_the_token_opens_the_table(laser: Laser, port: int, wait_until: WaitUntil) -> None:
-    """Neither log nor message contains it."""
+def test_only_the_token_opens_the_table(laser: Laser, port: int, tmp_path: Path, wait_until: WaitUntil) -> None:
+    """Over TLS, with both protocols. Neither log nor message contains it."""
+    authority = certificate(tmp_path)
+    tls: dict[str, Any] = {"ssl": True, "ssl_ca_certs": str(authority)}
+    http = free_port()
+    options = ("--tls-cert", str(authority), "--tls-key", str(tmp_path / "key.pem"), "--http", str(http))
     laser.send(ranking("UA", "LAX"))
-    process = laser.start("--key", "carrier", "--value", "top", port=port, PENSTOCK_LASER_TOKEN=TOKEN)
-    with client_of(port, wait_until, password=TOKEN) as client:
+    process = laser.start("--key", "carrier", "--value", "top", *options, port=port, PENSTOCK_LASER_TOKEN=TOKEN)
+    with client_of(port, wait_until, password=TOKEN, **tls) as client:
         assert client.get("UA") == "LAX"
-    with closing(redis.Redis(port=port)) as stranger, pytest.raises(redis.AuthenticationError):
-        stranger.get("UA")
-    with closing(redis.Redis(port=port, password="wrong")) as stranger, pytest.raises(redis.AuthenticationError):  # noqa: S106
-        stranger.get("UA")
+    for password in (None, "wrong"):
+        with (
+            closing(redis.Redis("127.0.0.1", port, password=password, **tls)) as stranger,
+            pytest.raises(redis.AuthenticationError),
+        ):
+            stranger.get("UA")
+    request = Request(f"https://127.0.0.1:{http}/v1/values?key=UA", headers={"Authorization": f"Bearer {TOKEN}"})
+    with urlopen(request, context=trusting(authority), timeout=20) as answer:  # noqa: S310 - https
+        assert json.load(answer) == {"values": {"UA": "LAX"}}
     process.terminate()
     printed = "".join(process.communicate(timeout=60))
 
@@ -211,30 +226,39 @@ def test_a_restarted_server_has_the_same_pairs(laser: Laser, port: int, wait_unt
         assert client.mget("UA", "DL") == ["LAX", "ATL"]
 
 
-def test_reads_survive_the_loss_of_one_of_two_servers(
-    laser: Laser, port: int, other_port: int, wait_until: WaitUntil
+def test_no_read_fails_while_one_of_two_deployed_servers_lives(
+    laser: Laser, tmp_path_factory: pytest.TempPathFactory, wait_until: WaitUntil
 ) -> None:
-    """Under two names; a client that asks the other one has every read answered, also while the killed one restarts."""
+    """They are killed in turn under reads, and restarted by their supervisor. A deleted table leaves nothing behind."""
+    folder = tmp_path_factory.mktemp("dir")
+    where = ("--dir", str(folder))
     laser.send(ranking("UA", "LAX"))
-    options = ("--key", "carrier", "--value", "top")
-    first = laser.start(*options, port=port, suffix=".a")
-    laser.start(*options, port=other_port, suffix=".b")
-    with client_of(port, wait_until) as client, client_of(other_port, wait_until) as other:
+    try:
+        options = ["--app", str(laser.app), "--category", laser.category, "--key", "carrier", "--value", "top"]
+        # Other tests may use the default ports.
+        options = [*options, "--port", str(free_port())]
+        tiers = json.loads(laser.cli.ok("laser", "deploy", laser.table, *options, "--replicas", "2", "--json", *where))
+        addresses = ",".join(tier["urls"][0] for tier in tiers)
+        with closing(ps.LaserTable(addresses, Single).open()) as rows:
 
-        def read() -> int:
-            for each in (client, other):
-                try:
-                    assert each.get("UA") == "LAX"
-                except redis.ConnectionError:
-                    continue
-                return int(each.connection_pool.connection_kwargs["port"])
-            raise AssertionError("no server answered")
+            def has_restarted(name: str, pid: int) -> bool:
+                assert rows.fetch(["UA"]) == {"UA": Single("LAX")}
+                found = json.loads(laser.cli.ok("deployments", name, "--json", *where))
+                return bool(found["ready"] == 1 and found["worker_status"][0]["pid"] != pid)
 
-        assert read() == port
-        first.kill()
-        wait_until(lambda: read() == other_port)
-        laser.start(*options, port=port, suffix=".a")
-        wait_until(lambda: read() == port)
+            for tier in tiers:
+                name, pid = tier["name"], tier["worker_status"][0]["pid"]
+                os.kill(pid, signal.SIGKILL)
+                wait_until(lambda name=name, pid=pid: has_restarted(name, pid))  # type: ignore[misc]  # binds the loop's values
+        seen = json.loads(laser.cli.ok("status", "--json", *where))
+        assert [server["name"] for server in seen["servers"]] == [tier["name"] for tier in tiers]
+        laser.cli.ok("laser", "delete", laser.table, "--yes", *where)
+
+        assert laser.cli.ok("deployments", "--json", *where).strip() in {"", "[]"}
+        assert list((folder / "state").glob("*")) == []
+        assert list((folder / "deployments").glob("laser.*")) == []
+    finally:
+        Daemon("supervisord", folder / "supervisor").stop(limit_s=60)
 
 
 def test_a_pipeline_and_bad_requests(laser: Laser, port: int, wait_until: WaitUntil) -> None:
@@ -274,11 +298,14 @@ def exchanged(port: int, request: bytes) -> bytes:
 
 
 def test_other_machines_need_a_token(laser: Laser, port: int) -> None:
-    """Without one, or with one that could be guessed, nothing is served."""
+    """Without one, or with one that could be guessed, nothing is served, and nothing deployed."""
     options = ("laser", "serve", laser.table, "--app", str(laser.app), "--category", laser.category, "--key", "carrier")
     refused = laser.cli(*options, "--value", "top", "--host", "0.0.0.0", "--port", str(port))  # noqa: S104 - refused
     short = laser.cli(*options, "--value", "top", "--port", str(port), PENSTOCK_LASER_TOKEN="short")  # noqa: S106 - refused
+    deploy = ("laser", "deploy", *options[2:], "--value", "top", "--host", "0.0.0.0", "--dry-run")  # noqa: S104 - refused
+    deployed = laser.cli(*deploy)
 
-    assert (refused.returncode, short.returncode) == (1, 1)
-    assert re.search(r"PENSTOCK_LASER_TOKEN", refused.stderr)
+    assert (refused.returncode, short.returncode, deployed.returncode) == (1, 1, 1)
+    assert "PENSTOCK_LASER_TOKEN" in refused.stderr
+    assert "PENSTOCK_LASER_TOKEN" in deployed.stderr
     assert "could be guessed" in short.stderr

@@ -48,7 +48,7 @@ def test_a_reset_and_a_resize_keep_state_and_outputs_exact(cli: Cli, app: Path, 
     assert (shown["repeated"] >= 60, shown["outputs"], shown["done"]) == (True, [f"{prefix}.totals"], False)
     assert declined.returncode == 1
     assert done.returncode == 0, done.stderr
-    assert f"written again to {prefix}.totals" in done.stderr
+    assert f"with all outputs to {prefix}.totals" in done.stderr
     assert totals(cli, prefix) == sorted(expected(range(60), range(60)) * 2)
 
     cli.ok("run", f"{app}:Hours", "--until-end")

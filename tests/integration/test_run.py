@@ -188,7 +188,11 @@ def test_a_run_that_rejects_every_message_fails(cli: Cli, app: Path, prefix: str
         producer.produce(f"{prefix}.readings", b"\xff{", meter.encode())
     producer.flush()
 
-    fails(cli("run", f"{app}:Large", "--until-end"), "rejected all 2 events", f"{prefix}.large.dead_letters")
+    fails(
+        cli("run", f"{app}:Large", "--until-end"),
+        "read 2 events and rejected every one",
+        f"{prefix}.large.dead_letters",
+    )
 
 
 def fails(done: Any, *says: str) -> None:
@@ -294,7 +298,7 @@ def test_co_partitioned_inputs_must_have_the_same_buckets(cli: Cli, app: Path, p
         "class Both(Totals):\n    name = 'both'\n    reads = (large, odd)\n"
     )
     app.write_text(text)
-    fails(cli("run", f"{app}:Both"), "not co-partitioned", f"{prefix}.large has 4, {prefix}.odd has 3 buckets")
+    fails(cli("run", f"{app}:Both"), "not co-partitioned", f"{prefix}.large has 4 buckets, {prefix}.odd has 3 buckets")
 
 
 def test_an_unreadable_app_file_is_explained(cli: Cli, app: Path) -> None:
@@ -341,10 +345,11 @@ def test_an_exception_stops_the_processor_and_is_quoted(cli: Cli, app: Path, pre
 
 @pytest.mark.parametrize("line", ["nonsense", '{"meter": "m", "at": "late", "litres": 1}'])
 def test_an_invalid_record_is_not_sent(cli: Cli, app: Path, prefix: str, kafka_bus: KafkaBus, line: str) -> None:
-    """The error names the line, and no line of the input is written."""
+    """The error names the line, and no line of the file is written."""
     cli.ok("category", "create", str(app))
-    given = '{"meter":"m","at":1,"litres":5}\n' + line
-    done = cli("category", "send", f"{prefix}.readings", "--app", str(app), stdin=given)
+    given = app.with_name("readings.jsonl")
+    given.write_text('{"meter":"m","at":1,"litres":5}\n' + line)
+    done = cli("category", "send", f"{prefix}.readings", str(given), "--app", str(app))
 
     fails(done, "Line 2 is not a Reading", "Nothing was written")
     assert kafka_bus.catalog.describe(f"{prefix}.readings").events == 0

@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import re
+import signal
 import subprocess
 from collections import Counter
 from collections.abc import Callable
@@ -16,6 +18,8 @@ import pytest
 from support.cli import Cli
 from support.query_site import APP, random_views
 
+from penstock.ops.dev_services.ports import free_port
+from penstock.ops.dev_services.service import Daemon
 from penstock.ops.scuba.client import ScubaClient
 from penstock.ops.serving.client import QueryFailed
 
@@ -50,7 +54,7 @@ class ScubaSite:
 
     def rows(self) -> int:
         """Return the number of stored rows."""
-        return self.client.tables().tables[0].rows
+        return self.client.tables().tables[0].rows or 0
 
     def wait_for(self, rows: int) -> None:
         self._wait_until(lambda: self.rows() == rows and self.client.tables().tables[0].lag_events == 0)
@@ -126,3 +130,38 @@ def test_a_killed_server_continues_and_duplicates_no_row(
     assert site.client.select(counted).rows == [[4_000, 4_000]]
     with pytest.raises(QueryFailed, match="needs its token"):
         ScubaClient(cli.environment["PENSTOCK_SCUBA"], token=TOKEN + "!").tables()
+
+
+def test_a_deployed_server_returns_after_a_kill_with_each_event_once(
+    cli: Cli, prefix: str, tmp_path_factory: pytest.TempPathFactory, wait_until: WaitUntil
+) -> None:
+    """Its supervisor restarts it, and its file continues. A deleted server leaves nothing behind."""
+    site, folder = ScubaSite(cli, prefix, wait_until), tmp_path_factory.mktemp("dir")
+    where, views = ("--dir", str(folder)), random_views(300, seed=5)
+    try:
+        site.send(views[:200])
+        # Other tests may use the default port.
+        port = str(free_port())
+        options = ("--app", str(site.app), "--port", port, "--json")
+        [deployed] = json.loads(cli.ok("scuba", "deploy", site.table, *options, *where))
+        name, pid = deployed["name"], deployed["worker_status"][0]["pid"]
+        site.client = ScubaClient(deployed["urls"][0])
+        site.wait_for(200)
+        os.kill(pid, signal.SIGKILL)
+        site.send(views[200:])
+
+        def has_returned() -> bool:
+            [found] = json.loads(cli.ok("deployments", "--json", *where))
+            return bool(found["ready"] == 1 and found["worker_status"][0]["pid"] != pid)
+
+        wait_until(has_returned)
+        site.wait_for(300)
+        rows = site.client.select(f'SELECT count(*), count(DISTINCT (_bucket, _offset)) FROM "{site.table}"').rows
+        assert rows == [[300, 300]]
+        assert [server["name"] for server in json.loads(cli.ok("status", "--json", *where))["servers"]] == [name]
+        cli.ok("scuba", "delete", site.table, "--yes", *where)
+
+        assert list((folder / "state").glob("*")) == []
+        assert list((folder / "deployments").glob("scuba.*")) == []
+    finally:
+        Daemon("supervisord", folder / "supervisor").stop(limit_s=60)

@@ -6,45 +6,93 @@ import socket
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from datetime import datetime, timezone
 from pathlib import Path
 from threading import Thread
 
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from support.browser import Browser, chromium
-from support.scuba_site import START_MS, Hit, Scuba, hits, new_bus, random_hits, scuba_on, send
+from support.browser import Browser
+from support.scuba_site import SAVING, START_MS, Hit, hits, new_bus, random_hits, scuba_on, send
 
+import penstock as ps
+from penstock.backfill.warehouse.layout import StoredFile
 from penstock.ops.clock import SteeredClock
 from penstock.ops.dashboard.access import Access
-from penstock.ops.scuba.site import SCUBA, create_site
+from penstock.ops.scuba.explorer import Explorer
+from penstock.ops.scuba.guarded import SCUBA
+from penstock.ops.scuba.queries import PREFIX
+from penstock.ops.scuba.site import create_site
+from penstock.ops.scuba.warehouse_tables import WarehouseTables
 from penstock.ops.serving.serving import http_server
+from penstock.transport.category_spec import CategorySpec
+from penstock.transport.messages import Outgoing
 
 PICTURES = Path(__file__).parents[2] / "artifacts" / "scuba"
-SIZES = {"desktop": (1280, 900), "phone": (390, 844)}
+SIZES = {"desktop": (1400, 900), "tablet": (820, 1100), "phone": (400, 844)}
 BAD = "<img src=x onerror='document.title=1'>"
 Wait = Callable[[Callable[[], bool]], None]
-RECORDS = [*random_hits(3_000, seed=30), Hit(BAD, START_MS, 1.0, 0)]
+HOUR_MS = 3_600_000
+NOW_MS = START_MS + 600_000
+EARLIER = [msgspec.structs.replace(hit, at=hit.at - HOUR_MS) for hit in random_hits(1_000, seed=31)]
+DAYS = ("2026-09-19", "2026-09-20", "2026-09-21")
+COUNTRIES = {"DE": 5, "United States": 9, "SGP": 2, "RUS": 3, "Narnia": 1}
+
+
+class Visit(ps.Record, frozen=True):
+    """A visit from a place."""
+
+    country: str
+    at: ps.EventTime
+    latitude: float
+    longitude: float
+
+
+visits = ps.Category("visits", Visit, key="country", event_time="at", buckets=1)
+VISITS = [
+    Visit(country, START_MS + number, 40.0 + number, -80.0 - number)
+    for country, count in COUNTRIES.items()
+    for number in range(count)
+]
+RECORDS = [*random_hits(3_000, seed=30), Hit(BAD, START_MS, 1.0, 0), *EARLIER]
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    """A headless Chromium."""
-    with chromium(tmp_path_factory.mktemp("chromium")) as opened:
-        yield opened
-
-
-@pytest.fixture(scope="module")
-def address() -> Iterator[str]:
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a server with all records."""
     clock = SteeredClock(START_MS)
     bus = new_bus(clock)
     send(bus, [*RECORDS, b"no JSON"])
-    with scuba_on(bus, clock) as scuba, closing(socket.create_server(("127.0.0.1", 0))) as listener:
+    bus.catalog.create(CategorySpec.of(visits))
+    for visit in VISITS:
+        bus.append(visits.name, Outgoing(b"k", msgspec.json.encode(visit), 0))
+    root = tmp_path_factory.mktemp("warehouse")
+    for number, day in enumerate(DAYS):
+        archive(root, day, (number + 1) * 10)
+    with (
+        scuba_on(bus, clock, categories=(hits, visits)) as scuba,
+        closing(WarehouseTables(root, prefix=PREFIX)) as archived,
+        closing(socket.create_server(("127.0.0.1", 0))) as listener,
+    ):
         scuba.read()
-        yield from _served(scuba, listener)
+        clock.advance((NOW_MS - clock.now_ms()) / 1000)
+        yield from _served(Explorer([scuba.source, archived], clock=clock), listener)
 
 
-def _served(scuba: Scuba, listener: socket.socket) -> Iterator[str]:
-    server = http_server(create_site(scuba.explorer, Access(None, SCUBA)), None)
+def archive(root: Path, day: str, count: int) -> None:
+    """Write a file of archived hits: one an hour."""
+    start_ms = int(datetime.fromisoformat(day).replace(tzinfo=timezone.utc).timestamp() * 1000)
+    times = [start_ms + number % 24 * HOUR_MS for number in range(count)]
+    marks = {"_bucket": [0] * count, "_offset": list(range(count)), "_event_time": times, "_arrived": times}
+    path = root / StoredFile(hits.name, day, 0, 0, -1, 1).path
+    path.parent.mkdir(parents=True)
+    pq.write_table(pa.table({"page": [f"/{number % 2}" for number in range(count)], **marks}), path)
+
+
+def _served(explorer: Explorer, listener: socket.socket) -> Iterator[str]:
+    server = http_server(create_site(explorer, Access(None, SCUBA), SAVING), None)
     thread = Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
     yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
@@ -52,12 +100,19 @@ def _served(scuba: Scuba, listener: socket.socket) -> Iterator[str]:
     thread.join()
 
 
-def choose(browser: Browser, label: str, value: str) -> None:
-    """Choose a value of a control, as the keyboard does."""
-    browser.run(
-        f"const box = document.querySelector('[aria-label=\"{label}\"]'); box.focus(); box.value = '{value}';"
-        "box.dispatchEvent(new Event('change', { bubbles: true }))"
+def choose(browser: Browser, *choices: str) -> None:
+    """Choose values of controls, as the keyboard does, one directly after the other.
+
+    Args:
+        browser: shows the page.
+        choices: a control's label and value, and those of further ones.
+    """
+    script = "".join(
+        f"{{ const box = document.querySelector('[aria-label=\"{label}\"]'); box.focus(); box.value = '{value}';"
+        "box.dispatchEvent(new Event('change', { bubbles: true })) }"
+        for label, value in zip(choices[::2], choices[1::2], strict=True)
     )
+    browser.run(script)
 
 
 def rows(browser: Browser, label: str) -> list[list[str]]:
@@ -109,9 +164,111 @@ def test_a_question_is_asked_step_by_step_and_has_an_address(browser: Browser, a
     assert browser.complaints() == []
 
 
+def test_charts_compare_times_and_distributions(browser: Browser, address: str, wait_until: Wait) -> None:
+    """Bars, a histogram and the time before are those of the events; each view has an address, and files have the same rows."""
+    browser.show(f"{address}#table={hits.name}&by=g0&of=ms&last=5m&compare=1h&chart=bars")
+    wait_until(lambda: len(rows(browser, "Groups")) == 5)
+    recent = Counter(hit.g0 for hit in RECORDS if hit.at >= NOW_MS - 300_000)
+    before = Counter(hit.g0 for hit in EARLIER if NOW_MS - 3_900_000 <= hit.at <= NOW_MS - 3_600_000)
+    found = rows(browser, "Groups")
+    assert {int(row[0]): (int(row[1]), int(row[2])) for row in found} == {g0: (recent[g0], before[g0]) for g0 in recent}
+    assert all(row[3].endswith(" %") for row in found)
+    assert browser.run("return document.querySelectorAll('.bars li').length") == 5
+    look_at_all(browser, "bars")
+    choose(browser, "Chart", "")
+    wait_until(lambda: bool(browser.run("return document.querySelectorAll('.series polyline.before').length")))
+    look_at_all(browser, "compared")
+    choose(browser, "Chart", "histogram")
+    wait_until(lambda: "Distribution of ms" in browser.text("main"))
+    bins = browser.run(
+        "return [...document.querySelectorAll('table[aria-label=\"Histogram\"] tbody tr')].map((row) => row.cells[2].textContent)"
+    )
+    assert sum(int(each.replace(",", "")) for each in bins) == sum(recent.values())
+    assert browser.run("return document.querySelectorAll('.series rect').length") == len(bins)
+    look_at_all(browser, "histogram")
+    size = browser.run(
+        "return fetch('samples?format=csv', {method: 'POST', headers: {'Content-Type': 'application/json'},"
+        f" body: JSON.stringify({{table: '{hits.name}', last: '5m', limit: 5000}})}}).then((answer) => answer.text())"
+        ".then((text) => text.trim().split('\\n').length)"
+    )
+    browser.run("[...document.querySelectorAll('.downloads button')].at(-1).click()")
+
+    assert size == sum(recent.values()) + 1
+    assert browser.text("#banner") == ""
+    assert browser.complaints() == []
+
+
+def test_a_map_shows_countries_by_codes_and_names(browser: Browser, address: str, wait_until: Wait) -> None:
+    """Also one without an outline; a place has the focus by keyboard, tells its value, and leads to its events."""
+    browser.show(f"{address}#table=visits")
+    wait_until(lambda: bool(rows(browser, "Groups")))
+    choose(browser, "Chart", "map")
+    wait_until(lambda: "latitude" in browser.run("return location.hash"))
+    choose(browser, "Latitude", "", "Group by 1", "country")
+    wait_until(lambda: browser.run("return document.querySelectorAll('.map a').length") == 4)
+    labels = browser.run(
+        "return [...document.querySelectorAll('.map a')].map((each) => each.getAttribute('aria-label'))"
+    )
+    shapes = browser.run("return [...document.querySelectorAll('.map a > :first-child')].map((each) => each.tagName)")
+    look_at_all(browser, "countries")
+
+    assert sorted(labels) == ["Only Germany: 5", "Only Russia: 3", "Only Singapore: 2", "Only United States: 9"]
+    assert sorted(shapes) == ["circle", "path", "path", "path"]
+    assert "No country: Narnia" in browser.text("main")
+    browser.run("document.querySelector('.map a').focus()")
+    assert browser.text(".told") in {label.removeprefix("Only ") for label in labels}
+    browser.run("document.activeElement.dispatchEvent(new MouseEvent('click', { bubbles: true }))")
+    wait_until(lambda: len(rows(browser, "Newest rows")) < len(VISITS))
+    assert browser.complaints() == []
+
+
+def test_a_map_shows_latitudes_and_longitudes(browser: Browser, address: str, wait_until: Wait) -> None:
+    """Each area once; it leads to the events in it."""
+    browser.show(f"{address}#table=visits&chart=map&latitude=latitude&longitude=longitude")
+    wait_until(lambda: bool(browser.run("return document.querySelectorAll('.map circle').length")))
+    areas = Counter((visit.latitude // 2, visit.longitude // 2) for visit in VISITS)
+    values = browser.run("return [...document.querySelectorAll('.map circle title')].map((each) => each.textContent)")
+    look_at_all(browser, "places")
+
+    assert Counter(int(text.rpartition(": ")[2]) for text in values) == Counter(areas.values())
+    browser.run("location.hash = document.querySelector('.map a').getAttribute('href')")
+    wait_until(lambda: len(rows(browser, "Newest rows")) == max(areas.values()))
+    assert browser.complaints() == []
+
+
+def test_archived_days_are_explored_as_the_newest_events(browser: Browser, address: str, wait_until: Wait) -> None:
+    """At first the last day; a longer time range opens the files of its days only. The query becomes an app of the category."""
+    browser.show(address)
+    wait_until(lambda: bool(rows(browser, "Groups")))
+    choose(browser, "Table", f"warehouse/{hits.name}")
+    wait_until(lambda: rows(browser, "Groups") == [["all", "30", ""]])
+    assert "1 of 3" in browser.text(".figures")
+    choose(browser, "Group by 1", "page")
+    choose(browser, "From", f"{DAYS[1]}T00:00")
+    wait_until(lambda: "2 of 3" in browser.text(".figures"))
+    choose(browser, "Compare with", "1d")
+    wait_until(lambda: "3 of 3" in browser.text(".figures"))
+    look_at_all(browser, "warehouse")
+
+    assert rows(browser, "Groups") == [
+        ["/0", "25", "15", "+67 %", "only this"],
+        ["/1", "25", "15", "+67 %", "only this"],
+    ]
+    assert browser.text("#live") == f"archived up to {DAYS[2]}"
+    query = f"{{table: 'warehouse/{hits.name}', group_by: ['page'], every: '1h'}}"
+    sql = browser.run(
+        "return fetch('app', {method: 'POST', headers: {'Content-Type': 'application/json'},"
+        f" body: JSON.stringify({{query: {query}, source: location.href}})}}).then((answer) => answer.json()).then((found) => found.sql)"
+    )
+    assert "interval '1 hours'" in sql
+    assert "-- Source: http://" in sql
+    browser.run("[...document.querySelectorAll('.downloads button')].at(-1).click()")
+    assert browser.text("#banner") == ""
+    assert browser.complaints() == []
+
+
 def test_a_query_that_the_server_refuses_is_explained(browser: Browser, address: str, wait_until: Wait) -> None:
     """The form stays, so that it can be corrected."""
-    browser.show("about:blank")
     browser.show(f"{address}#table={hits.name}&f=avg&of=page")
     wait_until(lambda: "avg needs a column with numbers" in browser.text("#banner"))
     choose(browser, "Column of the aggregate", "ms")

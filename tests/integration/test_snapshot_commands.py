@@ -187,6 +187,43 @@ def test_a_restored_app_counts_each_order_once(
     assert results(cli, prefix) == truth(chunks + 1)
 
 
+def test_one_processor_goes_back_while_the_others_run(cli: Cli, make_app: Callable[[str], Path], prefix: str) -> None:
+    """It reads the events since for its state alone: each order counts once, also orders that come during the restore."""
+    app = make_app("EXACTLY_ONCE")
+    send = ("category", "send", f"{prefix}.orders", "--app", str(app))
+    run = ("run", "--backup", "place")
+    cli.ok(*send, stdin=order_lines(0))
+    cli.ok(*run, str(app), "--until-end")
+    users, *others = [cli.start(*run, f"{app}:{name}") for name in ("Users", "Split", "Items")]
+    taken = json.loads(cli.ok("snapshot", "take", str(app), "--backup", "place", "--json"))
+    restore = ("snapshot", "restore", f"{app}:Users", taken["id"], "--backup", "place")
+    stop(users)
+    cli.ok(*send, stdin=order_lines(1))
+    cli.ok(*run, f"{app}:Users", "--until-end")
+    cli.ok(*send, stdin=order_lines(2))
+    stateless = cli("snapshot", "restore", f"{app}:Split", taken["id"], "--backup", "place", "--yes")
+    planned = json.loads(cli.ok(*restore, "--dry-run", "--json"))
+    restored = cli(*restore, "--yes")
+    cli.ok(*run, f"{app}:Users", "--until-end")
+    stop(*others)
+    cli.ok(*run, str(app), "--until-end")
+
+    assert (stateless.returncode, "worker" in stateless.stderr, "Traceback" in stateless.stderr) == (1, True, False)
+    assert (planned["processor"], planned["repeated"], planned["done"]) == (f"{prefix}.users", 0, False)
+    assert planned["caught_up"] >= CHUNK
+    assert restored.returncode == 0, restored.stderr
+    assert "Its positions stay" in restored.stderr
+    assert "without outputs" in restored.stderr
+    assert results(cli, prefix) == truth(3)
+    [amount] = {
+        entry["value"]
+        for state in json.loads(cli.ok("state", "get", f"{app}:Users", "u3", "--json"))
+        for entry in state["entries"]
+    }
+    orders = [json.loads(line) for chunk in range(3) for line in order_lines(chunk).splitlines()]
+    assert amount == sum(order["amount"] for order in orders if order["user"] == "u3")
+
+
 def test_snapshots_are_listed_described_and_deleted(cli: Cli, make_app: Callable[[str], Path], prefix: str) -> None:
     """And refused where they are not possible, with what to do."""
     app = make_app("EXACTLY_ONCE")
@@ -217,6 +254,42 @@ def test_snapshots_are_listed_described_and_deleted(cli: Cli, make_app: Callable
     assert not any("Traceback" in done.stderr for done in (nothing, without_store, running, unknown, changed))
 
 
+def test_a_clone_made_under_load_reaches_the_results_of_the_original(
+    cli: Cli, make_app: Callable[[str], Path], prefix: str
+) -> None:
+    """On its own categories, while the original continues; and afterwards nothing of it remains."""
+    app = make_app("EXACTLY_ONCE")
+    send = ("category", "send", f"{prefix}.orders", "--app", str(app))
+    workers = [cli.start("run", "--backup", "place", f"{app}:{name}") for name in ("Split", "Users", "Items")]
+    cli.ok(*send, stdin=order_lines(0))
+    cli.ok(*send, stdin=order_lines(1))
+    taken = json.loads(cli.ok("snapshot", "take", str(app), "--backup", "place", "--json"))
+    cli.ok(*send, stdin=order_lines(2))
+    never_made = cli("run", f"{app}@staging:Users")
+    made = json.loads(cli.ok("clone", str(app), str(taken["id"]), "--as", "staging", "--backup", "place", "--json"))
+    staging = cli.start("run", "--backup", "place", f"{app}@staging")
+    cli.ok(*send, stdin=order_lines(3))
+    stop(*workers, staging)
+    for name in (str(app), f"{app}@staging"):
+        cli.ok("run", name, "--until-end", "--backup", "place")
+    found = {name: results(cli, name) for name in (prefix, f"staging.{prefix}")}
+    compared = json.loads(cli.ok("compare", f"{app}@staging:Split", "--json"))
+    with_spark = cli("compare", f"{app}@staging:Split", "--master", "local")
+    again = cli("clone", str(app), str(taken["id"]), "--as", "staging", "--backup", "place")
+    cli.ok("unclone", f"{app}@staging", "--yes", "--backup", "place")
+    left = json.loads(cli.ok("category", "list", "--json"))
+
+    assert "There is no staging." in never_made.stderr
+    assert made["categories"][f"{prefix}.sums"] == f"staging.{prefix}.sums"
+    assert found == {prefix: truth(4), f"staging.{prefix}": truth(4)}
+    assert [(one["category"], one["agrees"]) for one in compared] == [(f"{prefix}.by_user", True)]
+    assert compared[0]["equal"] >= 2 * CHUNK  # sent after the snapshot
+    assert "without Spark" in with_spark.stderr
+    assert "exists already" in again.stderr
+    assert not [one["category"] for one in left if one["category"].startswith(f"staging.{prefix}")]
+    assert not [path for path in cli.folder.rglob(f"staging.{prefix}*") if path.is_file()]
+
+
 def test_bisect_finds_the_event_after_which_a_state_is_wrong(
     cli: Cli, make_app: Callable[[str], Path], prefix: str
 ) -> None:
@@ -224,8 +297,9 @@ def test_bisect_finds_the_event_after_which_a_state_is_wrong(
     app = make_app("EXACTLY_ONCE")
     send = ("category", "send", f"{prefix}.orders", "--app", str(app))
     take = ("snapshot", "take", str(app), "--backup", "place", "--json")
-    workers = [cli.start("run", "--backup", "place", f"{app}:{name}") for name in ("Split", "Users", "Items")]
     cli.ok(*send, stdin=order_lines(0))
+    cli.ok("run", str(app), "--until-end", "--backup", "place")
+    workers = [cli.start("run", "--backup", "place", f"{app}:{name}") for name in ("Split", "Users", "Items")]
     cli.ok(*take)
     bad = json.dumps({"number": 9_999, "user": "u3", "item": "i1", "amount": 90_000, "at": 500}) + "\n"
     cli.ok(*send, stdin=order_lines(1) + bad + order_lines(2))
@@ -242,6 +316,16 @@ def test_bisect_finds_the_event_after_which_a_state_is_wrong(
     misspelt = cli(*bisect, "--when", "stat > 3")
     of_items = json.loads(cli.ok("bisect", f"{app}:Items", "--key", "i1", "--when", "amount > 80000", "--json"))
 
+    at_end = json.loads(cli.ok("state", "get", f"{app}:Users", "u3", "--json", "--backup", "place"))
+    changed = cli.ok("state", "diff", f"{app}:Users", "--from", "1h ago", "--key", "u3", "--json", "--backup", "place")
+    steps = json.loads(cli.ok("explain", f"{app}:Users", "i1", "--json"))
+
+    [shown] = [entry["value"] for state in at_end for entry in state["entries"]]
+    assert shown > 90_000
+    assert json.loads(changed) == {"key": "u3", "window": None, "before": None, "after": shown}
+    assert [step["processor"] for step in steps] == [f"{prefix}.users", f"{prefix}.split"]
+    assert steps[0]["inputs"][0]["event"] == steps[1]["output"]["value"]
+    assert steps[1]["inputs"][0]["category"] == f"{prefix}.orders"
     assert with_snapshots.stderr.count("Snapshot ") == 2
     assert "at offset" in with_snapshots.stdout
     for cause in (found, from_start):

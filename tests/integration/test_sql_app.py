@@ -27,6 +27,9 @@ SELECT meter, at, litres FROM readings WHERE litres >= 5;
 
 CREATE TABLE per_litres WITH (category = '{prefix}.per_litres', buckets = 2, semantics = 'exactly once') AS
 SELECT litres, count(*) AS readings FROM readings GROUP BY litres, tumble(at, interval '1 day');
+
+CREATE TABLE phased WITH (category = '{prefix}.phased', buckets = 2, two_phase = true) AS
+SELECT litres, count(*) AS readings FROM readings GROUP BY litres, tumble(at, interval '1 day');
 """
 
 
@@ -34,7 +37,7 @@ SELECT litres, count(*) AS readings FROM readings GROUP BY litres, tumble(at, in
 def sql(cli: Cli, prefix: str) -> Path:
     """Return an app whose processors have names of their own on the shared broker."""
     file = cli.folder / "meters.sql"
-    names = {"large": f"{prefix}_large", "per_litres": f"{prefix}_per_litres"}
+    names = {"large": f"{prefix}_large", "per_litres": f"{prefix}_per_litres", "phased": f"{prefix}_phased"}
     text = APP.format(prefix=prefix)
     for name, unique in names.items():
         text = text.replace(f"TABLE {name} ", f'TABLE "{unique}" ')
@@ -56,12 +59,15 @@ def test_the_commands_run_an_app_in_sql(cli: Cli, sql: Path, prefix: str, kafka:
         return values(kafka, f"{prefix}.{name}")
 
     large = [each for each in sent if each["litres"] >= 5]
-    latest = {(each["litres"], each["window_start"]): each["readings"] for each in written("per_litres")}
+    latest, phased = (
+        {(each["litres"], each["window_start"]): each["readings"] for each in written(name)}
+        for name in ("per_litres", "phased")
+    )
     printed = cli.ok("replay", f"meters.sql:{prefix}_large", "--from", "1h ago", "--json")
     *replayed, summary = [json.loads(line) for line in printed.splitlines()]
 
     assert sorted(written("large"), key=repr) == sorted(large, key=repr)
-    assert latest == Counter((each["litres"], each["at"] - each["at"] % DAY) for each in sent)
+    assert latest == phased == Counter((each["litres"], each["at"] - each["at"] % DAY) for each in sent)
     assert len(replayed) == len(large)
     assert summary["summary"]["outputs"] == len(large)
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from penstock.processors.shard.position import StatePosition
 from penstock.state.backups.manifest import BackupId
+from penstock.state.backups.retention import Retention
 from penstock.state.errors import FileStoreUnreachable
 from penstock.state.protocols import ShardIdentity
 
@@ -81,7 +82,7 @@ class _Restored(NamedTuple):
 
     id: int
     position: StatePosition
-    files: tuple[()] = ()
+    size_bytes: int = 0
 
 
 def database_of(shard: tuple[ProcessBackups, ShardIdentity]) -> Database | None:
@@ -129,9 +130,10 @@ class SimulatedBackupScheduler:
     Args:
         backups: the backups of the process.
         every: the interval.
+        retention: which backups are kept; the simulated store keeps the newest.
     """
 
-    def __init__(self, backups: ProcessBackups, every: timedelta) -> None:
+    def __init__(self, backups: ProcessBackups, every: timedelta, retention: Retention) -> None:
         self._backups = backups
         self._every_s = every.total_seconds()
         self._open: dict[ShardIdentity, tuple[SimulatedState, int]] = {}

@@ -14,7 +14,7 @@ from penstock.processors.shard.checkpoints import Gap, Step, steps_of
 
 from .category_settings import CategorySettings
 from .faults import GLOBAL_FAULTS, ON_EMPTY_DISKS, Fault, FaultKind
-from .nodes import TABLES, Node
+from .nodes import TABLES, TIERS, Node
 from .profiles import Profile
 from .scenario import Scenario
 
@@ -29,6 +29,8 @@ _REQUESTS = {
 }
 STORE_REQUESTS = ("claim state", "read state", "write state", "write state", "write state")
 """Requests to a remote store."""
+SINK_REQUESTS = ("claim sink", "write sink", "write sink")
+"""Requests to the store of a sink."""
 _COMMON_POINTS = ("", "poll", "describe", "positions", "open state", "close state")
 
 
@@ -45,7 +47,7 @@ def fault_points(node: Node) -> tuple[str, ...]:
 def requests_of(node: Node) -> tuple[str, ...]:
     """Return the requests of a checkpoint that can be slow, fail, or get no answer."""
     steps = steps_of(node.make())
-    of_store = STORE_REQUESTS if node.is_remote else ()
+    of_store = STORE_REQUESTS if node.is_remote else SINK_REQUESTS if node.sink else ()
     if Step.COMMIT_TRANSACTION in steps:
         return (*of_store, "flush in transaction", "add positions", "commit transaction", "open transactions")
     requests = dict.fromkeys(_REQUESTS[step] for step in steps if step in _REQUESTS)
@@ -134,6 +136,8 @@ def _written_elsewhere(rng: random.Random, profile: Profile, last: Node) -> list
 def _may_delete(scenario: Scenario) -> bool:
     """Tell whether rows of a table may be deleted. A deletion as of an event's time needs messages with their own times."""
     last = scenario.nodes[-1]
+    if last.kind in TIERS:
+        return True
     if last.kind not in TABLES:
         return False
     has_times = last.reads[0] in scenario.category_settings.stamped and not scenario.skewed
@@ -175,7 +179,8 @@ def _process_fault(rng: random.Random, profile: Profile, node: Node, fault: Faul
             point = rng.choice((*requests_of(node), *_OTHER_REQUESTS))
             return replace(fault, point=point, duration_s=_duration(rng, (0.5, 40.0)))
         case FaultKind.DELAY:
-            return replace(fault, point="write state", duration_s=_duration(rng, (0.5, 90.0)))
+            point = "write sink" if node.sink else "write state"
+            return replace(fault, point=point, duration_s=_duration(rng, (0.5, 90.0)))
         case FaultKind.CUT:
             return replace(fault, point="commit transaction", duration_s=_duration(rng, profile.outages_s))
         case _:

@@ -29,7 +29,9 @@ SCHEMAS = "penstock.schemas"
 
 
 def outputs(world: World, name: str) -> list[dict[str, Any]]:
-    """Return the committed records of a category, without tombstones."""
+    """Return the committed records of a category, or the rows of a sink, without tombstones."""
+    if name in world.sinks:
+        return [msgspec.to_builtins(row) for row in world.sinks[name].rows]
     cluster = world.cluster_of(name)
     if name not in cluster.topics:
         return []
@@ -124,5 +126,6 @@ def digest(world: World) -> str:
             for log in cluster.topics[name].logs:
                 for message in log.committed(0, ALL):
                     hashed.update(repr((name, message.at, message.payload, message.arrived_ms)).encode())
+    hashed.update(repr([rows.rows for rows in world.sinks.values()]).encode())
     hashed.update(repr((world.scheduler.points, world.scheduler.now_ms, world.history)).encode())
     return hashed.hexdigest()[:16]

@@ -25,6 +25,8 @@ from .scheduler import Process
 if TYPE_CHECKING:
     from .world import World
 
+COPY = "copy."
+"""The first part of the name of a process of the clone, which a fault of the app's process may hit instead."""
 FIRST_FOREIGN = 1_000_000
 """The number of the first event of a recreated category."""
 FOREIGN_EVENTS = 20
@@ -91,7 +93,11 @@ class FaultInjector:
 
     def _take_armed(self, process: Process, point: str, fits: Callable[[FaultKind], bool]) -> Fault | None:
         for fault in self._armed:
-            if fault.target == process.name and fits(fault.kind) and fault.point in {"", point}:
+            if (
+                fault.target in {process.name, process.name.removeprefix(COPY)}
+                and fits(fault.kind)
+                and fault.point in {"", point}
+            ):
                 self._armed.remove(fault)
                 return fault
         return None

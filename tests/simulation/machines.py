@@ -27,7 +27,7 @@ from .network import SimulatedNetwork
 from .nodes import Node
 from .reporting import Reporting
 from .scheduler import START_MS, Process, SimulatedExecutor
-from .stores import Session, states_in
+from .stores import Session, sink_in, states_in
 
 if TYPE_CHECKING:
     from .world import World
@@ -81,6 +81,11 @@ class Machines:
         archivers = [(f"archiver-{number}", None) for number in range(scenario.archivers)]
         self.all = [Machine(name, node, Disk(world.scheduler)) for name, node in (*names, *archivers)]
 
+    def add(self, node: Node) -> None:
+        """Add the machines of a processor, which start soon."""
+        machines = (Machine(f"{node.name}-{number}", node, Disk(self._scheduler)) for number in range(node.workers))
+        self.all.extend(machines)
+
     def of(self, node: Node) -> list[Machine]:
         """Return the machines of a processor."""
         return [machine for machine in self.all if machine.node is node]
@@ -131,6 +136,7 @@ class Machines:
             machine.identity,
             self._backups(machine),
             takes_snapshots=world.scenario.snapshots,
+            open_sink=lambda sink: sink_in(self._session(process), world.sinks[sink.name], self._scheduler, sink.name),
         )
         threads = SimulatedExecutor(self._scheduler, process, f"{machine.name} opener")
         saver = SimulatedExecutor(self._scheduler, process, f"{machine.name} saver", 1)
@@ -147,8 +153,9 @@ class Machines:
             requests=requests,
         )
         machine.worker = worker
+        is_tier = machine.node in world.scenario.tiers
         with reporting.sweeping(worker):
-            worker.run()
+            worker.run(*([world.tiers.start(machine.node, process, clusters).publish] if is_tier else []))
         world.note(process.name, "has stopped")
 
     def _with_second_cluster(self, home: MemoryBus, process: Process, processor: type[ps.Processor]) -> Bus:
@@ -169,8 +176,10 @@ class Machines:
     def _states(self, node: Node, machine: Machine, process: Process, processor: ps.Processor) -> StateFolder:
         if node.writing is None or not isinstance(processor, ps.Aggregator):
             return SimulatedStates(machine.disk, self._scheduler, process)
-        session = Session(self._world.store, self._scheduler, process, self._world.injector.strike)
-        return states_in(session, self._scheduler, type(processor), node.writing)
+        return states_in(self._session(process), self._scheduler, type(processor), node.writing)
+
+    def _session(self, process: Process) -> Session:
+        return Session(self._world.store, self._scheduler, process, self._world.injector.strike)
 
     def _backups(self, machine: Machine) -> WorkerBackups | NoBackups:
         has_backups = machine.node is not None and (machine.node.backups or self._world.scenario.snapshots)

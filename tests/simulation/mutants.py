@@ -57,6 +57,18 @@ MUTANTS: dict[str, Mutant] = {
         150,
         repaired_faults.tables_are_used_before_they_are_read,
     ),
+    "tables are served before they are read": Mutant(
+        "After a loss of its disk, a tier of Laser answers with older values, or with none.",
+        "laser",
+        40,
+        repaired_faults.tables_are_served_before_they_are_read,
+    ),
+    "expired pairs are served": Mutant(
+        "A tier of Laser answers with values whose lifetime is over.",
+        "laser",
+        20,
+        repaired_faults.expired_pairs_are_served,
+    ),
     "former keys stay": Mutant(
         "Repartitioned records stay in their old buckets.", "spread", 20, repaired_faults.former_keys_stay
     ),
@@ -101,6 +113,18 @@ MUTANTS: dict[str, Mutant] = {
         "remote",
         100,
         repaired_faults.stores_take_any_write,
+    ),
+    "sinks take any write": Mutant(
+        "A worker that was paused writes rows of events that its successor has read.",
+        "sinks",
+        100,
+        repaired_faults.sinks_take_any_write,
+    ),
+    "sinks do not decide": Mutant(
+        "Rows are written again after a crash between their transaction and the group's commit.",
+        "sinks",
+        100,
+        repaired_faults.sinks_do_not_decide,
     ),
     "a bootstrap by the last file": Mutant(
         "A bootstrap skips the events that an archiver had not written when it died between two files.",
@@ -164,6 +188,18 @@ MUTANTS: dict[str, Mutant] = {
         "snapshots",
         60,
         repaired_faults.outputs_go_on_during_a_snapshot,
+    ),
+    "events of a loop hold nothing": Mutant(
+        "Windows behind a loop lack events that circulated when they became complete.",
+        "loops",
+        60,
+        repaired_faults.events_of_a_loop_hold_nothing,
+    ),
+    "rounds of a loop wait for no reader": Mutant(
+        "Windows behind a loop lack events that circulated for longer than a round.",
+        "loops",
+        200,
+        repaired_faults.rounds_of_a_loop_wait_for_no_reader,
     ),
     "watermarks are no news": Mutant(
         "Windows downstream of a quiet stateless shard never complete.",

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import ClassVar
 
+import pyarrow as pa
 from support.kinds import (
     IN_TIME,
     Answer,
@@ -26,10 +28,15 @@ from support.kinds import _Lookup as _FaultTestLookup
 from support.subjects import EXACT, LEAST, MOST, PAIRS
 
 import penstock as ps
+from penstock.processors.declare.phases import Partial, in_phases
+from penstock.processors.time.schedules import Schedule
 
 from .category_settings import DEFAULT_SETTINGS, CategorySettings
+from .laser import table_of
 
 EARLY_S = 10
+BEAT, BEAT_MS = "beat ", 7_000
+"""The first part of the keys of scheduled lines, and their interval."""
 FRESH_S = 10
 """How long "remembering" caches a row or its absence."""
 
@@ -39,6 +46,10 @@ class _Rekeyed(_Stateless):
 
     def process(self, event: Event) -> list[Event]:
         return [rekeyed(event)]
+
+    def process_columns(self, events: pa.RecordBatch) -> pa.RecordBatch:
+        keys = pa.array([f"r{number % 5}" for number in events.column("number").to_numpy().tolist()], pa.string())
+        return events.set_column(events.schema.get_field_index("key"), "key", keys)
 
 
 class _Asynchronous(ps.Stateless):
@@ -99,6 +110,23 @@ class _Broadcast(_Lookup):
     source = ps.lookups.CategoryTable(NUMBERED_ROWS)
 
 
+class _Scheduled(_Stateful):
+    """Also writes a line at an interval, with the number of the shard and of the earlier lines that it missed."""
+
+    deterministic = False
+    schedules: ClassVar[Mapping[str, Schedule]] = {"beat": ps.Interval(timedelta(milliseconds=BEAT_MS))}
+
+    def on_schedule(self, firing: ps.Firing, states: Iterable[tuple[str, Sums]]) -> list[Total]:
+        total = sum(state.count for _, state in states)
+        return [Total(f"{BEAT}{firing.shard}", firing.at, firing.shard, firing.skipped, total)]
+
+
+class _CatchingUp(_Scheduled):
+    """Writes a line for each time."""
+
+    schedules = {"beat": ps.Interval(timedelta(milliseconds=BEAT_MS), catch_up=True)}  # noqa: RUF012 - a declaration
+
+
 class _Deleting(_Stateful):
     """Writes a tombstone after the total of each event."""
 
@@ -109,6 +137,75 @@ class _Deleting(_Stateful):
         return after, [*totals, ps.Tombstone(context.key)]
 
 
+class _FirstCallFails:
+    """Fails at the first call of a worker for every third event."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._called: set[int] = set()
+
+    def call(self, event: Event) -> None:
+        """Raise at the first call for an event."""
+        if event.number % 3 == 0 and event.number not in self._called:
+            self._called.add(event.number)
+            raise TimeoutError(f"no answer for {event.number}")
+
+
+RETRY = ps.Retry(after=timedelta(milliseconds=500), factor=1.5, attempts=9)
+"""More attempts than workers that fail at an event."""
+
+
+class _Retrying(_FirstCallFails, _Stateless):
+    """Passes events on, some at a later attempt."""
+
+    on_error = RETRY
+
+    def process(self, event: Event) -> list[Event]:
+        self.call(event)
+        return super().process(event)
+
+
+class _CountingRetries(_FirstCallFails, _Stateful):
+    """Counts and sums each key's events, some at a later attempt."""
+
+    on_error = RETRY
+
+    def process(self, event: Event, state: Sums | None, context: ps.Context) -> tuple[Sums, list[Total]]:
+        self.call(event)
+        return super().process(event, state, context)
+
+
+class Turn(Event, frozen=True):
+    """An event on its way around a loop.
+
+    Args:
+        left: how often it passes again.
+    """
+
+    left: int
+
+
+class _Looping(_Stateless):
+    """Sends each event around its loop, each time under another key, and then passes it on."""
+
+    feedback: ClassVar[ps.Category[Turn]]
+
+    def process(self, event: Event | Turn) -> list[Event]:
+        left = event.left if isinstance(event, Turn) else event.number % MOST_TURNS
+        if not left:
+            return [rekeyed(Event(event.key, event.at, event.number))]
+        return [Turn(f"t{(event.number + left) % 7}", event.at, event.number, left - 1)]
+
+
+MOST_TURNS = 4
+
+
+class _Phased(_Closing):
+    """Writes each hour of another key when it is complete, in two phases."""
+
+    two_phase = ps.TwoPhase(lambda event: rekeyed(event).key)
+
+
 _TABLE = {"rows": Answer, "events": Event}
 KINDS = {
     **FAULT_TEST_KINDS,
@@ -116,17 +213,30 @@ KINDS = {
     "asynchronous": Kind(_Asynchronous, Event),
     "early": Kind(_Early, Hourly),
     "deleting": Kind(_Deleting, Total),
+    "scheduled": Kind(_Scheduled, Total),
+    "catching up": Kind(_CatchingUp, Total),
+    "retrying": Kind(_Retrying, Event),
+    "counting retries": Kind(_CountingRetries, Total),
     "forgetting": FAULT_TEST_KINDS["forgetting_unsure"],
     "table": Kind(_Table, Joined, _TABLE),
     "latest as of": Kind(_LatestAsOf, Joined, _TABLE),
     "lookup": Kind(_Lookup, Joined),
     "remembering": Kind(_Remembering, Joined),
     "broadcast": Kind(_Broadcast, Joined),
+    "looping": Kind(_Looping, Event),
+    "served": Kind(ps.Stateful, Event),
+    "expiring": Kind(ps.Stateful, Event),
+    "partials": Kind(_Phased, Partial),
+    "combining": Kind(_Phased, Hourly, {"partials": Partial}),
 }
+PHASES = ("partials", "combining")
+"""Kinds that are the first and the second phase of an aggregator."""
 PASS_THROUGH = ("stateless", "rekeyed", "repartition")
 """Kinds whose outputs other processors may read."""
 TABLES = ("table", "latest as of")
 """Kinds whose first input is a table."""
+TIERS = ("served", "expiring")
+"""Kinds that are servers of Laser tables, without and with a lifetime of their pairs."""
 LATE = ("late", "differences")
 """Kinds with late events."""
 
@@ -145,6 +255,7 @@ class Node:
         uses_upstream_watermarks: whether it uses upstream watermarks.
         backups: whether its states are backed up.
         writing: the write mode of its remote store; None for local states.
+        sink: whether its outputs are rows of a sink.
     """
 
     name: str
@@ -156,6 +267,7 @@ class Node:
     uses_upstream_watermarks: bool = False
     backups: bool = False
     writing: ps.WriteMode | None = None
+    sink: bool = False
 
     @property
     def is_remote(self) -> bool:
@@ -167,9 +279,15 @@ class Node:
         """Whether it writes to a category. In append mode, a store never returns a result."""
         return self.writing is not ps.WriteMode.APPEND
 
+    @property
+    def loop(self) -> str:
+        """The name of the category of its loop."""
+        return f"{self.name}.loop"
+
     def __str__(self) -> str:
         by = ", upstream watermarks" if self.uses_upstream_watermarks else ""
         storage = ", backed up" if self.backups else ", in a store" if self.is_remote else ""
+        storage += ", into a sink" if self.sink else ""
         storage += f" ({self.writing.value})" if self.writing is not None else ""
         pair = f"{self.state.name.lower()}/{self.output.name.lower()}"
         return f"{self.name}: {self.kind} of {' and '.join(self.reads)}, {pair}{by}{storage}, {self.workers} workers"
@@ -178,7 +296,11 @@ class Node:
         """Return the processor, with these settings of its categories."""
         kind = KINDS[self.kind]
         inputs = tuple(map(category_settings.category, self.reads, kind.reads.values()))
-        output = category_settings.category(f"{self.name}.out", kind.written)
+        if self.kind in TIERS:
+            return type("Simulated", (table_of(self.name, inputs[0], self.kind).processor(),), {"name": self.name})
+        output: ps.Category[ps.Record] | ps.sinks.Sink = category_settings.category(f"{self.name}.out", kind.written)
+        if self.sink:
+            output = ps.sinks.MemoryTable(kind.written, f"{self.name}.out")
         declared: dict[str, object] = {
             **_reading(kind.base, inputs),
             "name": self.name,
@@ -186,19 +308,30 @@ class Node:
             "state_semantics": self.state,
             "output_semantics": self.output,
         }
+        if self.kind == "looping":
+            loop = replace(category_settings.category(self.loop, Turn), buckets=inputs[0].buckets)
+            declared |= {"reads": (*inputs, loop), "feedback": loop, "writes": (output, loop)}
         if kind.late is not None:
             declared["late"] = category_settings.category(f"{self.name}.{kind.late}", Event)
         if self.writing is not None:
             declared["store"] = ps.RemoteStore(self.writing)
         if self.uses_upstream_watermarks:
             declared["watermark"] = ps.watermarks.UpstreamWatermark()
-        elif self.kind in {*PASS_THROUGH, "asynchronous", "pipe"}:
+        elif self.kind in {*PASS_THROUGH, "asynchronous", "pipe", "retrying", "looping"}:
             declared["watermark"] = IN_TIME
-        return type("Simulated", (kind.base,), declared)
+        if issubclass(kind.base, ps.Aggregator) and not all(isinstance(one.key, str) for one in inputs):
+            declared["observe_columns"] = ps.Aggregator.observe_columns  # columns need a key that is one field
+        base = _phase(self.kind, dict(declared)) if self.kind in PHASES else kind.base
+        return type("Simulated", (base,), declared)
 
     def pass_on(self, events: Sequence[Event]) -> list[Event]:
         """Return its outputs for events, for a kind whose outputs others may read."""
-        return [rekeyed(event) for event in events] if self.kind == "rekeyed" else list(events)
+        return [rekeyed(event) for event in events] if self.kind in {"rekeyed", "partials", "looping"} else list(events)
+
+
+def _phase(kind: str, declared: dict[str, object]) -> type[ps.Processor]:
+    """Return a phase of the aggregator over the inputs of a node; the second phase reads the partials of another node instead."""
+    return in_phases([type("Simulated", (_Phased,), declared)])[PHASES.index(kind)]
 
 
 def _reading(base: type[ps.Processor], inputs: tuple[ps.Category[ps.Record], ...]) -> dict[str, object]:
@@ -213,7 +346,11 @@ def pairs_of(kind: str) -> tuple[tuple[ps.Semantics, ps.Semantics], ...]:
     """Return the pairs of semantics of a kind."""
     if kind in PASS_THROUGH or kind in {"asynchronous", "pipe", "lookup", "remembering", "broadcast"}:
         return ((LEAST, LEAST), (MOST, MOST), (EXACT, EXACT))
-    if kind in {"merging", "random", "forgetting"}:
+    if kind in TIERS:
+        return ((EXACT, LEAST),)
+    if kind in {"retrying", "looping"}:
+        return ((LEAST, LEAST), (EXACT, EXACT))
+    if kind in {"merging", "random", "forgetting", "counting retries"}:
         return ((EXACT, EXACT),)  # weaker semantics could not be checked from outside
     if kind == "sessions":
         return ((LEAST, LEAST), (EXACT, LEAST), (EXACT, EXACT))  # lost events would change sessions

@@ -18,9 +18,10 @@ from support import kinds
 
 from penstock.backfill.archive import archiver, bucket_opener, segments
 from penstock.backfill.warehouse import archive_settings
-from penstock.ops.snapshots import taking
+from penstock.ops.snapshots import cloning, restoring, taking
 from penstock.ops.worker import (
     backups,
+    batch_processor,
     changelog_replay,
     input_merger,
     shard_loader,
@@ -28,6 +29,8 @@ from penstock.ops.worker import (
     watermark_publisher,
 )
 from penstock.processors import retry
+from penstock.processors.keyed_state import window_values
+from penstock.processors.keyed_state.state_cache import StateCache
 from penstock.processors.operators import (
     early_results,
     ordered_delivery,
@@ -41,8 +44,10 @@ from penstock.processors.shard import checkpoints, key_check
 from penstock.processors.time import timer_schedule, timers
 from penstock.transport import category_rows
 from penstock.transport import changelog as log_category
+from penstock.transport.tables import maintenance_protocol
 
 from . import backing_up, snapshotting
+from . import cloning as simulated_cloning
 from .archiving import SequentialExecutor
 from .disks import SimulatedState
 from .scheduler import Scheduler, wait_for_all
@@ -53,20 +58,21 @@ DELETIONS = timedelta(seconds=30)
 
 SMALL: tuple[tuple[Any, str, int], ...] = (
     (timer_schedule, "READ_AHEAD", 3),
-    (timers, "CACHED_KEYS", 2),
-    (stateful, "CACHED_KEYS", 2),
-    (sessions, "CACHED_KEYS", 2),
     (ordered_delivery, "DELIVERY_BATCH", 2),
     (sliding, "DUE_AT_ONCE", 2),
     (sliding_history, "CHUNK_VALUES", 3),
-    (sliding_history, "CACHED_VALUES", 12),
     (early_results, "READ_AT_ONCE", 2),
     (panes, "READ_AT_ONCE", 2),
     (input_merger, "MIN_RUN", 2),
     (input_merger, "MAX_QUEUED", 8),
     (key_check, "KNOWN_KEYS", 3),
+    (batch_processor, "LEAST_COLUMNS", 2),
 )
 """Smaller limits of the library's caches and batches, since a run has too few events to reach the usual limits."""
+
+
+CACHE_BYTES = 2_000
+"""The memory for decoded states in a run: some states of all shards together."""
 
 
 class SimulatedEvent:
@@ -143,6 +149,11 @@ def patched_library(scheduler: Scheduler, seed: int) -> Iterator[None]:
         (backups, "restore_shard", backing_up.restore),
         (backups, "BackupScheduler", backing_up.SimulatedBackupScheduler),
         (backups, "RocksShardState", SimulatedState),
+        (cloning, "install_clone", simulated_cloning.install_clone),
+        (cloning, "expect_states", simulated_cloning.expect_stored),
+        (restoring, "store_backup", simulated_cloning.store_backup),
+        (restoring, "rewrite_changelog", simulated_cloning.rewrite_changelog),
+        (maintenance_protocol, "time", _time_of(scheduler)),
         (bucket_opener, "ThreadPoolExecutor", SequentialExecutor),
         (segments, "ThreadPoolExecutor", SequentialExecutor),
         (archive_settings, "ThreadPoolExecutor", SequentialExecutor),
@@ -155,6 +166,10 @@ def patched_library(scheduler: Scheduler, seed: int) -> Iterator[None]:
         (log_category, "DELETIONS", DELETIONS),
         (changelog_replay, "DELETIONS", DELETIONS),
         (checkpoints, "secrets", SimpleNamespace(randbits=rng.getrandbits)),
+    ]
+    cache = StateCache(CACHE_BYTES)
+    replaced += [
+        (module, "STATE_CACHE", cache) for module in (timers, stateful, sessions, sliding_history, window_values)
     ]
     with ExitStack() as stack:
         for module, name, replacement in (*replaced, *SMALL):

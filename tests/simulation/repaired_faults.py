@@ -14,24 +14,30 @@ from support.warehouses import MemoryWarehouse
 
 import penstock as ps
 from penstock.backfill.archive import bucket_opener
+from penstock.ops.laser.served_pairs import ServedPairs
+from penstock.ops.laser.table import Pair
 from penstock.ops.worker import changelog_replay, open_shards, shard_opener, topic_watch
 from penstock.ops.worker.batch_processor import BatchProcessor
 from penstock.ops.worker.bus_snapshot import BusSnapshot
 from penstock.ops.worker.checkpoint_executor import CheckpointExecutor
 from penstock.ops.worker.checkpoint_scheduler import CheckpointScheduler, Hold
+from penstock.ops.worker.loop_watermark import LoopWatermark, _Statements
 from penstock.ops.worker.ownership import Ownership
+from penstock.ops.worker.sink_writers import SinkWriters
 from penstock.ops.worker.transaction_sweeper import TransactionSweeper
 from penstock.ops.worker.watermark_subscriber import BucketWatermarks, InputWatermark, _UpstreamShard
 from penstock.ops.worker.worker import Worker
 from penstock.processors.declare.categories import AnyCategory, Category
+from penstock.processors.declare.sinks import SinkBatch
 from penstock.processors.declare.tombstones import RowDeletion
 from penstock.processors.operators.early_results import EarlyResults
 from penstock.processors.operators.sliding_history import SlidingHistory
 from penstock.processors.shard import checkpoints
-from penstock.processors.shard.shard import Shard
+from penstock.processors.shard.shard import Shard as RunningShard
 from penstock.processors.time.idleness import IdleDetector
 from penstock.processors.time.shard_time import ShardTime
-from penstock.state.remote.protocols import ShardVersion, Write
+from penstock.state.remote.protocols import Shard, ShardVersion, Write
+from penstock.state.sinks.memory_table import MemoryRows
 from penstock.transport import category_rows
 from penstock.transport.clusters import _ClustersWriter
 from penstock.transport.codecs.avro import AvroCodec, fingerprint_with_logical_types, schema_of
@@ -52,6 +58,20 @@ def silence_is_idleness() -> AbstractContextManager[object]:
         return now_s - self._heard_s >= self._timeout.idle_after_s and self._heard_s > -inf
 
     return patch.object(IdleDetector, "is_idle", is_idle)
+
+
+def tables_are_served_before_they_are_read() -> AbstractContextManager[object]:
+    """Serve the shards of a Laser table as soon as they are open."""
+
+    def publish(self: ServedPairs, worker: Worker) -> None:
+        self._shards = {shard.number: shard.state for shard in worker.shards if shard.state is not None}
+
+    return patch.object(ServedPairs, "publish", publish)
+
+
+def expired_pairs_are_served() -> AbstractContextManager[object]:
+    """Serve the pairs of a Laser table until their timers fire, at the watermark."""
+    return patch.object(ServedPairs, "_live", lambda _, saved: msgspec.msgpack.decode(saved, type=Pair))
 
 
 def idle_before_it_is_read() -> AbstractContextManager[object]:
@@ -76,14 +96,24 @@ def outputs_go_on_during_a_snapshot() -> AbstractContextManager[object]:
     return patch.object(CheckpointScheduler, "_advance_hold", advance_and_go_on)
 
 
+def events_of_a_loop_hold_nothing() -> AbstractContextManager[object]:
+    """Let the watermark of a loop pass what its shards have sent into it."""
+    return patch.object(LoopWatermark, "record_sent", lambda *_: None)
+
+
+def rounds_of_a_loop_wait_for_no_reader() -> AbstractContextManager[object]:
+    """Let shards enter the next round before they have read what was sent before the previous one."""
+    return patch.object(_Statements, "end_of", lambda *_: 0)
+
+
 def watermarks_are_no_news() -> AbstractContextManager[object]:
     """Neither save nor publish a watermark if only event time has advanced."""
 
-    def has_news(self: Shard[Any]) -> bool:
+    def has_news(self: RunningShard[Any]) -> bool:
         moved = self.position != self.saved_position or self._reached() != self.committed
         return moved or bool(self.held) or bool(self.overlay.changes)
 
-    return patch.object(Shard, "has_news", property(has_news))
+    return patch.object(RunningShard, "has_news", property(has_news))
 
 
 def early_results_are_forgotten() -> AbstractContextManager[object]:
@@ -108,8 +138,8 @@ def saved_after_a_failure() -> AbstractContextManager[object]:
         self._checkpoints.abandon()
         self._release(list(self.owned))
 
-    def begin(self: CheckpointExecutor) -> None:
-        self._waiting = []
+    def begin(self: CheckpointExecutor, *, hold: bool = False) -> None:
+        self._waiting, self._holding, self._is_flushed = [], hold, False
         if self._transactional:
             self._transactions.enlist()
 
@@ -289,3 +319,25 @@ def stores_take_any_write() -> AbstractContextManager[object]:
         return version
 
     return patch.object(Row, "commit", commit)
+
+
+def sinks_take_any_write() -> AbstractContextManager[object]:
+    """Accept the rows of workers that do not own their shard any more."""
+    commit = MemoryRows.commit
+
+    def faulty_commit(self: MemoryRows, shard: Shard, version: ShardVersion, batch: SinkBatch) -> ShardVersion:
+        commit(self, shard, self._shards[shard].version, batch)
+        return version
+
+    return patch.object(MemoryRows, "commit", faulty_commit)
+
+
+def sinks_do_not_decide() -> AbstractContextManager[object]:
+    """Continue from the group's positions, even if a sink has rows of later events."""
+
+    def faulty_claim(self: SinkWriters, number: int, snapshot: BusSnapshot) -> BusSnapshot:
+        claim(self, number, snapshot)
+        return snapshot
+
+    claim = SinkWriters.claim
+    return patch.object(SinkWriters, "claim", faulty_claim)

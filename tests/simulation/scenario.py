@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from .category_settings import DEFAULT_SETTINGS, CategorySettings
 from .faults import Fault
-from .nodes import LATE, Node
+from .nodes import LATE, TIERS, Node
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,11 @@ class Scenario:
         """The names of the external categories."""
         written = {f"{node.name}.out" for node in self.nodes}
         return tuple(dict.fromkeys(name for node in self.nodes for name in node.reads if name not in written))
+
+    @property
+    def tiers(self) -> tuple[Node, ...]:
+        """The servers of Laser tables."""
+        return tuple(node for node in self.nodes if node.kind in TIERS)
 
     @property
     def is_late(self) -> bool:

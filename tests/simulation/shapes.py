@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from support.subjects import EXACT
+from support.subjects import EXACT, LEAST
 
 import penstock as ps
 from penstock.processors.declare.semantics import Semantics
 
-from .nodes import PASS_THROUGH, TABLES, Node, pairs_of
+from .nodes import PASS_THROUGH, TABLES, TIERS, Node, pairs_of
 
 ONE_INPUT = (
     "stateless",
@@ -99,6 +99,15 @@ def remote(rng: random.Random, choice: Choice) -> tuple[Node, ...]:
     return (replace(node, backups=False, writing=rng.choice(list(ps.WriteMode))),)
 
 
+def into_sink(rng: random.Random, choice: Choice) -> tuple[Node, ...]:
+    """Return one processor whose outputs are rows of a sink. Exactly once needs results that follow from the events."""
+    [node] = single(rng, choice)
+    if node.output is EXACT and node.kind in {"unsure", "clock", "random", "forgetting"}:
+        node = replace(node, kind="stateful")
+    # A sink has no buckets, where the kind has its own comparison of them.
+    return (replace(node, kind="rekeyed" if node.kind == "repartition" else node.kind, sink=True),)
+
+
 def with_upstream(rng: random.Random, choice: Choice) -> tuple[Node, ...]:
     """Return one processor with upstream watermarks."""
     return (_last(rng, choice, ONE_INPUT, "left", uses_upstream_watermarks=True),)
@@ -114,6 +123,13 @@ def table(rng: random.Random, choice: Choice) -> tuple[Node, ...]:
     return (_last(rng, choice, TABLES, "left", "right", uses_upstream_watermarks=False),)
 
 
+def tiers(rng: random.Random, _: Choice) -> tuple[Node, ...]:
+    """Return one or two servers of a Laser table."""
+    kind = rng.choice(TIERS)
+    nodes = [Node(name, kind, EXACT, LEAST, ("left",), 1, backups=rng.random() < 0.5) for name in ("first", "last")]
+    return tuple(nodes[: rng.choice((1, 2))])
+
+
 def chain(rng: random.Random, choice: Choice) -> tuple[Node, ...]:
     """Return two processors; the second uses the first one's watermarks."""
     first = _pass_through(rng, choice, "first", "left")
@@ -124,6 +140,25 @@ def repartitioned(rng: random.Random, choice: Choice) -> tuple[Node, ...]:
     """Return two processors; the second reads the first one's repartitioned output."""
     first, last = chain(rng, choice)
     return replace(first, kind="repartition"), last
+
+
+def retried(rng: random.Random, choice: Choice) -> tuple[Node, ...]:
+    """Return two processors; the first one retries events, which hold back the second one's watermarks."""
+    first, last = chain(rng, choice)
+    return replace(first, kind="retrying"), last
+
+
+def looped(rng: random.Random, choice: Choice) -> tuple[Node, ...]:
+    """Return two processors; events circulate in the first one, which holds back the second one's watermarks."""
+    first, last = chain(rng, choice)
+    # The watermark of its input survives on the bus: without a state, an estimate from events that are not read again does not.
+    return replace(first, kind="looping", uses_upstream_watermarks=True), last
+
+
+def two_phases(rng: random.Random, choice: Choice) -> tuple[Node, ...]:
+    """Return the two phases of an aggregator."""
+    first = Node("first", "partials", EXACT, EXACT, ("left",), rng.choice(choice.workers), rng.random() < 0.5)
+    return first, _last(rng, choice, ("combining",), "first.out", uses_upstream_watermarks=True)
 
 
 def diamond(rng: random.Random, choice: Choice) -> tuple[Node, ...]:

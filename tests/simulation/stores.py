@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from penstock.processors.declare.aggregator import Aggregator
+from penstock.processors.declare.sinks import SinkBatch
 from penstock.processors.declare.stores import WriteMode
 from penstock.processors.shard.position import StatePosition
 from penstock.state.protocols import ShardIdentity
@@ -17,6 +18,8 @@ from penstock.state.remote.errors import StoreInterrupted
 from penstock.state.remote.folder import RemoteStates
 from penstock.state.remote.protocols import NO_VERSION, Claim, Parts, Shard, ShardVersion, Write
 from penstock.state.remote.retry import RETRY_LIMIT_S, StoreRetry
+from penstock.state.sinks.memory_table import MemoryRows
+from penstock.state.sinks.owned_rows import OwnedRows, RowClaim
 
 from .faults import Fault, FaultKind
 from .scheduler import Process, Scheduler
@@ -95,29 +98,29 @@ class Session:
 
     def claim(self, identity: ShardIdentity) -> Claim:
         """Become the owner of a shard."""
-        return self._request("claim state", lambda: self._store.claim(identity))
+        return self.request("claim state", lambda: self._store.claim(identity))
 
     def commit(self, shard: Shard, version: ShardVersion, write: Write) -> ShardVersion:
         """Write as the owner; return the version before the write."""
-        return self._request("write state", lambda: self._store.rows[shard].commit(version, write))
+        return self.request("write state", lambda: self._store.rows[shard].commit(version, write))
 
     def parts(self, shard: Shard, slots: Sequence[bytes]) -> list[Parts]:
         """Return the parts of each slot."""
         stored = self._store.rows[shard].slots
-        return self._request("read state", lambda: [stored.get(slot, Parts()) for slot in slots])
+        return self.request("read state", lambda: [stored.get(slot, Parts()) for slot in slots])
 
     def version(self, shard: Shard) -> ShardVersion:
         """Return the shard's current owner and number of saves."""
-        return self._request("read state", lambda: self._store.rows[shard].version)
+        return self.request("read state", lambda: self._store.rows[shard].version)
 
     def outbox(self, shard: Shard) -> bytes:
         """Return the outbox."""
-        return self._request("read state", lambda: self._store.rows[shard].outbox)
+        return self.request("read state", lambda: self._store.rows[shard].outbox)
 
     def close(self) -> None:
         """Close the connection."""
 
-    def _request(self, name: str, effect: Callable[[], T]) -> T:
+    def request(self, name: str, effect: Callable[[], T]) -> T:
         """Perform a request, unless a fault prevents it or its answer."""
         self._scheduler.point(name)
         fault = self._strike(self._process, name)
@@ -155,7 +158,34 @@ class Session:
         return self._scheduler.now_ms >= self._store.unreachable_until_ms
 
 
+class SessionRows:
+    """Rows of a sink that are reached over a connection: a `RowStore`."""
+
+    def __init__(self, session: Session, rows: MemoryRows) -> None:
+        self._session = session
+        self._rows = rows
+
+    def claim(self, shard: Shard) -> RowClaim:
+        """Become the owner of a shard."""
+        return self._session.request("claim sink", lambda: self._rows.claim(shard))
+
+    def commit(self, shard: Shard, version: ShardVersion, batch: SinkBatch) -> ShardVersion:
+        """Write rows and position as the owner; return the version before the write."""
+        return self._session.request("write sink", lambda: self._rows.commit(shard, version, batch))
+
+    def close(self) -> None:
+        """Close the connection."""
+
+
+def sink_in(session: Session, rows: MemoryRows, scheduler: Scheduler, name: str) -> OwnedRows:
+    """Return the library's writer of a sink."""
+    return OwnedRows(SessionRows(session, rows), name, _retrying(scheduler))
+
+
+def _retrying(scheduler: Scheduler) -> StoreRetry:
+    return StoreRetry(RETRY_LIMIT_S, clock=lambda: scheduler.now_ms / 1000, pause=scheduler.sleep)
+
+
 def states_in(session: Session, scheduler: Scheduler, processor: type[Aggregator], writing: WriteMode) -> RemoteStates:
     """Return the library's states of a processor in the store."""
-    retrying = StoreRetry(RETRY_LIMIT_S, clock=lambda: scheduler.now_ms / 1000, pause=scheduler.sleep)
-    return RemoteStates(session, processor, writing, retrying)
+    return RemoteStates(session, processor, writing, _retrying(scheduler))

@@ -18,9 +18,17 @@ from penstock.processors.declare.partitioner import bucket_of
 from . import evidence
 from .category_settings import CategorySettings
 from .inputs import END_MS, is_deletion
-from .nodes import LATE, TABLES, Node
-from .truth_of_events import Inputs, Outputs, expect_looked_up, expect_one_each, expect_table_rows, expect_tombstones
-from .truth_of_windows import expect_windows
+from .nodes import BEAT, LATE, TABLES, TIERS, Node
+from .truth_of_events import (
+    Inputs,
+    Outputs,
+    expect_firings,
+    expect_looked_up,
+    expect_one_each,
+    expect_table_rows,
+    expect_tombstones,
+)
+from .truth_of_windows import expect_partials, expect_windows
 
 if TYPE_CHECKING:
     from .world import World
@@ -28,11 +36,14 @@ if TYPE_CHECKING:
 BY_EVENT = (
     "stateless",
     "rekeyed",
+    "looping",
     "asynchronous",
     "pipe",
     "repartition",
     "stateful",
     "deleting",
+    "retrying",
+    "counting retries",
     "unsure",
     "timers",
     "clock",
@@ -42,16 +53,28 @@ BY_EVENT = (
     "forgetting",
 )
 """Kinds with an output for each event."""
+SCHEDULED = ("scheduled", "catching up")
 LOOKUPS = ("lookup", "remembering", "broadcast")
 
 
 def expect_guarantees(world: World) -> None:
     """Compare outputs and states of a run with its input."""
     for node, inputs in _nodes_with_inputs(world):
+        if node.kind in TIERS:
+            world.tiers.expect_current(node)
+            continue
         outputs = evidence.outputs(world, f"{node.name}.out")
         watermarks_ms = _final_watermarks_ms(node, inputs, world.scenario.category_settings)
         _expect_outputs(world, node, Subject(node.kind, node.state, node.output), inputs, watermarks_ms)
         _expect_state(node, _decoded(evidence.state(world, node)), inputs, outputs, watermarks_ms)
+
+
+def expect_states(world: World, copies: Mapping[Node, tuple[Node, Outputs]]) -> None:
+    """Compare the states of copies of the scenario's processors with the input and with their outputs."""
+    for node, inputs in _nodes_with_inputs(world):
+        copy, outputs = copies[node]
+        watermarks_ms = _final_watermarks_ms(node, inputs, world.scenario.category_settings)
+        _expect_state(node, _decoded(evidence.state(world, copy)), inputs, outputs, watermarks_ms)
 
 
 def expect_no_wrong_output(world: World) -> None:
@@ -94,6 +117,12 @@ def _expect_outputs(
         expect_table_rows(subject, outputs, inputs[0], inputs[1], watermarks_ms)
     elif node.kind in LOOKUPS:
         expect_looked_up(subject, outputs, inputs[0], world.source.sent_s, world.clock.monotonic_s())
+    elif node.kind in SCHEDULED:
+        expect_firings(subject, [output for output in outputs if output["key"].startswith(BEAT)])
+        of_events = [output for output in outputs if not output["key"].startswith(BEAT)]
+        expect_one_each(subject, of_events, inputs, watermarks_ms)
+    elif node.kind == "partials":
+        expect_partials(subject, outputs, node.pass_on(inputs[0]))
     elif node.kind in BY_EVENT:
         expect_one_each(subject, outputs, inputs, watermarks_ms)
     else:
@@ -112,7 +141,7 @@ def _expect_state(
         case "table" | "latest as of" if node.state is EXACT:
             latest = _latest_rows(node, inputs[0], watermarks_ms)
             assert {key.decode(): row["number"] for key, row in state.items()} == latest
-        case "stateful" | "deleting" | "unsure" | "timers" | "clock":
+        case "stateful" | "deleting" | "counting retries" | "unsure" | "timers" | "clock" | "scheduled" | "catching up":
             expect_counts(node.state, sums_in(state), by_key(events))
         case "ordered":
             expect_counts(

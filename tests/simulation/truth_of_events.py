@@ -13,7 +13,7 @@ from support.verdicts import expect_each_event
 
 from .inputs import is_deletion
 from .lookups import number_of
-from .nodes import FRESH_S
+from .nodes import BEAT_MS, FRESH_S
 
 Outputs = Sequence[dict[str, Any]]
 Inputs = Sequence[Sequence[Event]]
@@ -30,7 +30,9 @@ def expect_one_each(subject: Subject, outputs: Outputs, inputs: Inputs, watermar
             expect_in_order(subject, outputs)
         case "forgetting":
             _expect_short_chains(outputs)
-        case "stateful" | "deleting" | "unsure" if subject.state is EXACT and subject.output is not LEAST:
+        case "stateful" | "deleting" | "counting retries" | "unsure" | "scheduled" | "catching up" if (
+            subject.state is EXACT and subject.output is not LEAST
+        ):
             counts = Counter((output["key"], output["count"]) for output in outputs)
             again = [count for count in counts if counts[count] > 1]
             assert not again, f"counted more than once: {again[:10]}"
@@ -55,6 +57,27 @@ def expect_tombstones(subject: Subject, deletions: Mapping[str, Sequence[bool]],
             assert sum(of_key) <= count, f"{sum(of_key) - count} tombstones of {key} came again"
         if subject.output is EXACT:
             assert list(of_key) == [False, True] * count, f"outputs and tombstones of {key} do not alternate"
+
+
+def expect_firings(subject: Subject, outputs: Outputs) -> None:
+    """Compare the scheduled lines of each shard with the times of the schedule.
+
+    At least once, a line may come again, and a lost state may begin its schedules anew.
+    """
+    by_shard = defaultdict[int, list[dict[str, Any]]](list)
+    for output in outputs:
+        assert output["at"] % BEAT_MS == 0, f"{output} is not at a time of its schedule"
+        by_shard[output["number"]].append(output)
+    for lines in by_shard.values():
+        times = [line["at"] for line in lines]
+        if subject.output is not LEAST:
+            assert times == sorted(set(times)), f"lines are repeated or out of order: {times}"
+        if subject.state is EXACT and subject.output is EXACT:
+            covered = [line["at"] - BEAT_MS * back for line in lines for back in range(line["count"], -1, -1)]
+            expected = list(range(covered[0], covered[-1] + 1, BEAT_MS))
+            assert covered == expected, f"lines are missing or repeated: {lines}"
+        if subject.kind == "catching up":
+            assert not any(line["count"] for line in lines), f"a time was skipped: {lines}"
 
 
 def _expect_short_chains(outputs: Outputs) -> None:

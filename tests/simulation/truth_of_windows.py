@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 from support.by_event import expect_flow
 from support.by_time import complete_hours, is_match, left_end_ms, right_end_ms, sessions_of, slides
 from support.kinds import HOUR_MS, Event
@@ -42,6 +44,16 @@ def expect_windows(subject: Subject, outputs: Outputs, inputs: Inputs, watermark
             _expect_joined(subject, outputs, inputs[0], inputs[1], watermarks_ms)
         case _:
             expect_complete(outputs, complete_hours(events, watermarks_ms), subject.state, subject.output)
+
+
+def expect_partials(subject: Subject, outputs: Outputs, events: Sequence[Event]) -> None:
+    """Expect the partials of hours to add up to the events, by group."""
+    found = [
+        {"key": output["key"], "hour": output["at"] + 1 - HOUR_MS, "count": count, "total": total}
+        for output in outputs
+        for count, total, *_ in [msgspec.msgpack.decode(b64decode(output["partial"]))]
+    ]
+    expect_flow(subject, found, by_hour(events))
 
 
 def _expect_hours(

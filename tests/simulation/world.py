@@ -12,6 +12,7 @@ from support.warehouses import MemoryWarehouse
 
 import penstock as ps
 from penstock.backfill.errors import BackfillRefused
+from penstock.state.sinks.memory_table import MemoryRows
 from penstock.transport.category_spec import CategorySpec
 from penstock.transport.errors import BusUnreachable
 from penstock.transport.internal_topics import create_missing_categories
@@ -21,8 +22,10 @@ from penstock.transport.tables.upstream_watermarks import WATERMARKS
 
 from .archiving import expect_archived, expect_no_gaps
 from .backing_up import SimulatedBackupStore
+from .cloning import Cloner
 from .evidence import digest, expect_read
 from .fault_injector import FaultInjector
+from .laser import Tiers
 from .lookups import SimulatedRows, TableWriter
 from .machines import Machines
 from .network import Brokers
@@ -85,13 +88,16 @@ class World:
         self.processors = {node: node.make(scenario.category_settings) for node in scenario.nodes}
         self.backup_store = SimulatedBackupStore()
         self.store = Store()
+        self.sinks = {f"{node.name}.out": MemoryRows() for node in scenario.nodes if node.sink}
         self.rows = SimulatedRows(self)
         self.table_writer: TableWriter | None = None
         self.warehouse = MemoryWarehouse()
+        self.tiers = Tiers(self)
         self.machines = Machines(self)
         self.injector = FaultInjector(self)
         self.source = Source(self)
         self.snapshots = SnapshotTaker(self)
+        self.cloner = Cloner(self)
         self._archive_checked_ms = 0.0
         self.scheduler.interfere = self.injector.interfere
         self.scheduler.pass_time = self._tick
@@ -119,6 +125,9 @@ class World:
             self.scheduler.spawn(Process("source"), "source", self.source.write)
             if self.scenario.snapshots:
                 self.snapshots.start()
+                self.cloner.start()
+            if self.scenario.tiers:
+                self.scheduler.spawn(Process("client"), "client", self.tiers.read)
             while not self.source.is_done or self.injector.are_waiting:
                 self._turn(0.5)
             last_ms = (
@@ -176,6 +185,7 @@ class World:
             try:
                 expect_read(self)
                 expect_guarantees(self)
+                self.cloner.expect_equal()
                 for name in self.scenario.sources if self.scenario.archivers else ():
                     expect_archived(self.bus, self.warehouse, name)
             except (AssertionError, BusUnreachable, BackfillRefused) as error:

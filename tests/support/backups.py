@@ -12,6 +12,7 @@ from pathlib import Path
 from penstock.processors.shard.position import StatePosition
 from penstock.state.backups.manifest import Manifest, StoredFile
 from penstock.state.backups.restore import restore
+from penstock.state.backups.retention import Retention
 from penstock.state.backups.scheduler import BackupScheduler
 from penstock.state.backups.shard import ShardBackups
 from penstock.state.backups.writer import BackupWriter
@@ -62,6 +63,10 @@ class WatchedFileStore:
     def list_folder(self, folder: str) -> dict[str, int | None]:
         with self._step("list_folder", folder):
             return self.store.list_folder(folder)
+
+    def tags(self, folder: str) -> dict[str, str]:
+        with self._step("tags", folder):
+            return self.store.tags(folder)
 
     def delete(self, path: str) -> None:
         with self._step("delete", path):
@@ -166,6 +171,6 @@ class StoreSwitch:
 @contextmanager
 def scheduled_backups(store: FileStore, state: RocksShardState, keep: int = 3) -> Iterator[BackupScheduler]:
     """Run a backup scheduler with a short interval for a state."""
-    with closing(BackupScheduler(store, OFTEN, keep)) as scheduler:
+    with closing(BackupScheduler(store, OFTEN, Retention(keep))) as scheduler:
         scheduler.adopt(ME, state)
         yield scheduler

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from penstock.ops.dev_services.ports import choose_ports
+from penstock.ops.dev_services.ports import free_port
 
 START_LIMIT_S = 30.0
 ANSWER_LIMIT_S = 60.0
@@ -87,7 +87,7 @@ def chromium(folder: Path) -> Iterator[Browser]:
     if binary is None or driver is None:
         end = pytest.fail if os.environ.get("CI") else pytest.skip
         end("NO BROWSER: the dashboard's page was not tested. `apt-get install chromium chromium-driver` brings one.")
-    port = choose_ports(["driver"], {})["driver"]
+    port = free_port()
     with subprocess.Popen([driver, f"--port={port}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
             _wait_for(f"http://127.0.0.1:{port}/status")

@@ -7,7 +7,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -20,6 +19,8 @@ import psutil
 import psycopg
 import pytest
 import redis
+
+from penstock.ops.dev_services.ports import free_port
 
 PASSWORD = "s3cret-of-the-tests"  # noqa: S105 - of a temporary database
 START_LIMIT_S = 30.0
@@ -206,13 +207,6 @@ def redis_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
     server.become_cluster()
     yield server
     server.stop()
-
-
-def free_port() -> int:
-    """Return a port that is free at this moment."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-    return port
 
 
 def _installed(package: str) -> Path:

@@ -10,10 +10,13 @@ from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from typing import Any
 
+import penstock as ps
 from penstock.ops.testing import InlineExecutor
 from penstock.ops.worker.checkpoint_coordinator import CheckpointCoordinator
 from penstock.state.errors import StateUnwritable
 from penstock.state.protocols import ShardIdentity, ShardState, StateFolder
+from penstock.state.remote.protocols import Shard, ShardVersion
+from penstock.state.sinks.owned_rows import RowClaim, RowStore
 from penstock.transport.bus import Ownership, Reader, TransactionalWriter, Writer
 from penstock.transport.memory import MemoryBus
 from penstock.transport.memory.cluster import Cluster
@@ -184,6 +187,29 @@ class FaultyWriter:
         """Close."""
         self._faults.at("bus: close a writer")
         self._writer.close()
+
+
+class FaultyRows:
+    """Rows of a sink whose claims and writes may fail, before they happen or before their answer."""
+
+    def __init__(self, rows: RowStore, faults: Faults) -> None:
+        self._rows = rows
+        self._faults = faults
+
+    def claim(self, shard: Shard) -> RowClaim:
+        """Become the owner."""
+        self._faults.at("sink: claim")
+        return self._rows.claim(shard)
+
+    def commit(self, shard: Shard, version: ShardVersion, batch: ps.sinks.SinkBatch) -> ShardVersion:
+        """Write rows and position."""
+        self._faults.at("sink: write")
+        found = self._rows.commit(shard, version, batch)
+        self._faults.at("sink: answer")
+        return found
+
+    def close(self) -> None:
+        """Keep the rows."""
 
 
 class DelayedExecutor(Executor):

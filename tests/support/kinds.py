@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, ClassVar, Literal
 
+import pyarrow as pa
+
 import penstock as ps
 
 HOUR_MS = 3_600_000
@@ -115,6 +117,13 @@ class _Stateless(ps.Stateless):
         return [event]
 
 
+class _Passing(_Stateless):
+    """Also in columns."""
+
+    def process_columns(self, events: pa.RecordBatch) -> pa.RecordBatch:
+        return events
+
+
 class _Pipe(ps.Pipe):
     """Passes events on through a program, which reads and writes them as lines of JSON."""
 
@@ -161,6 +170,9 @@ class _Aggregator(ps.Aggregator):
 
     def observe(self, event: Event) -> tuple[int, int, int, int]:
         return (event.number,) * 4
+
+    def observe_columns(self, events: pa.RecordBatch) -> pa.Array[Any]:
+        return pa.StructArray.from_arrays([events.column("number")] * 4, names=list("abcd"))
 
     def result(self, key: str, window: ps.windows.Window, value: tuple[int, int, int, int]) -> Hourly:
         return Hourly(key, window.start, *value)
@@ -275,11 +287,15 @@ class _ForgettingUnsure(_Forgetting):
 
 
 class _Late(_Closing):
-    """Writes each hour when it is complete, and late events to a late category."""
+    """Writes each hour when it is complete, and late events to a late category; a second output excludes columns."""
+
+    observe_columns = ps.Aggregator.observe_columns
 
 
 class _Differences(_Closing):
-    """Writes each hour when it is complete, and the differences of late events."""
+    """Writes each hour when it is complete, and the differences of late events; a second output excludes columns."""
+
+    observe_columns = ps.Aggregator.observe_columns
 
     emit = ps.AtWatermark(differences=True)
     allowed_lateness = timedelta(milliseconds=LATENESS_MS)
@@ -358,7 +374,7 @@ def other_key(event: Event) -> str:
 
 _TWO = {"events": Event, "more": Event}
 KINDS = {
-    "stateless": Kind(_Stateless, Event),
+    "stateless": Kind(_Passing, Event),
     "pipe": Kind(_Pipe, Event),
     "stateful": Kind(_Stateful, Total),
     "aggregator": Kind(_Aggregator, Hourly),

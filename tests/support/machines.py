@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,7 +49,12 @@ class Machine:
 
     @contextmanager
     def working(
-        self, processor: type[ps.Processor], backups: Backups | None = None, *, from_earliest: bool = False
+        self,
+        processor: type[ps.Processor],
+        backups: Backups | None = None,
+        *,
+        from_earliest: bool = False,
+        limits: Mapping[Bucket, int] | None = None,
     ) -> Iterator[Worker]:
         """Run a worker in the block, and stop it cleanly."""
         config = WorkerConfig(self.bus, RocksStateFolder(self.states), str(self.folder), backups or NoBackups())
@@ -60,6 +65,7 @@ class Machine:
             InlineExecutor(),
             clock=self.clock,
             from_earliest=from_earliest,
+            limits=limits,
         )
         try:
             yield worker
@@ -68,11 +74,16 @@ class Machine:
             worker.run()
 
     def run(
-        self, processor: type[ps.Processor], backups: Backups | None = None, *, from_earliest: bool = False
+        self,
+        processor: type[ps.Processor],
+        backups: Backups | None = None,
+        *,
+        from_earliest: bool = False,
+        limits: Mapping[Bucket, int] | None = None,
     ) -> None:
-        """Read to the end, save, and stop."""
-        targets = ends_of(processor.inputs(), self.bus)
-        with self.working(processor, backups, from_earliest=from_earliest) as worker:
+        """Read to the end or to limits, save, and stop."""
+        targets = ends_of(processor.inputs(), self.bus) | dict(limits or {})
+        with self.working(processor, backups, from_earliest=from_earliest, limits=limits) as worker:
             worker.run_once()
             while not worker.has_reached(targets):
                 worker.run_once()

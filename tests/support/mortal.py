@@ -17,11 +17,13 @@ from penstock.ops.worker.worker import Worker, WorkerConfig
 from penstock.processors.operators import merge_of
 from penstock.processors.shard.checkpoints import Gap, is_remote
 from penstock.state.protocols import MemoryStateFolder
+from penstock.state.remote.retry import StoreRetry
+from penstock.state.sinks.owned_rows import OwnedRows
 from penstock.transport.bus import Reader
 from penstock.transport.messages import Outgoing, Position
 
 from .disks import Disk
-from .faulty import DelayedExecutor, Faults, FaultyBus, FaultyStates, FaultyWriter
+from .faulty import DelayedExecutor, Faults, FaultyBus, FaultyRows, FaultyStates, FaultyWriter
 
 FEW = 7
 """The maximum number of messages of a poll, so a checkpoint has several polls and leaves messages unread."""
@@ -144,6 +146,9 @@ class CrashingDriver(Driver):
                 self._discard_worker(processor)
         return self._workers[processor]
 
+    def _open_faulty_sink(self, sink: ps.sinks.Sink) -> OwnedRows:
+        return OwnedRows(FaultyRows(self._rows[sink.name], self._moments), sink.name, StoreRetry())
+
     def _new_worker(self, processor: type[ps.Processor]) -> Worker:
         bus = BufferedBus(self._moments, FEW, self.bus.cluster)
         states = FaultyStates(self._states[processor], self._moments)
@@ -154,7 +159,7 @@ class CrashingDriver(Driver):
         def after_turn(_: Worker) -> None:
             self._moments.at("iteration")
 
-        config = WorkerConfig(bus, states, "driver")
+        config = WorkerConfig(bus, states, "driver", open_sink=self._open_faulty_sink)
         running = self._processors[processor]
         return Worker(
             running, config, InlineExecutor(), DelayedExecutor(), clock=self.clock, at_gap=at_gap, after_turn=after_turn

@@ -145,6 +145,8 @@ class Trial:
     def _read(self, name: str) -> Outputs:
         categories = {category.name: category for category in self.processor.outputs()}
         found = categories.get(f"x.{name}")
+        if self.subject.sink and name == KINDS[self.subject.kind].writes:
+            return [msgspec.to_builtins(row) for row in self.driver.rows(self.processor.sinks()[0])]
         return [] if found is None else [msgspec.to_builtins(one) for one in self.driver.read(found)]
 
     @cached_property

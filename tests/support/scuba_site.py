@@ -18,6 +18,9 @@ from penstock.ops.scuba.flat_columns import FlatColumns
 from penstock.ops.scuba.ingester import FLUSH_S, Ingester, IngestOptions
 from penstock.ops.scuba.sampling import ALL, SampleRate
 from penstock.ops.scuba.store import ScubaStore
+from penstock.ops.scuba.table_source import NewestEvents
+from penstock.ops.sql.from_query import saving
+from penstock.processors.apps.apps import App
 from penstock.processors.declare.categories import AnyCategory
 from penstock.transport.category_spec import CategorySpec
 from penstock.transport.memory import MemoryBus
@@ -47,6 +50,19 @@ class Hit(ps.Record, frozen=True):
 
 
 hits = ps.Category("shop.hits", Hit, key="page", event_time="at", buckets=3)
+
+
+class Slow(ps.Stateless):
+    """A processor of the served app."""
+
+    reads, writes = hits, ps.Category("shop.slow", Hit, key="page", event_time="at", buckets=3)
+
+    def process(self, event: Hit) -> list[Hit]:
+        return [event] if event.ms > 100 else []
+
+
+SAVING = saving(App.of("shop", [Slow]))
+"""Saves queries as apps."""
 
 
 def random_hits(count: int, seed: int) -> list[Hit]:
@@ -80,7 +96,8 @@ class Scuba:
     ) -> None:
         self.bus, self.clock, self.store = bus, clock, store
         self.ingester = Ingester(tables, bus, store, options, clock)
-        self.explorer = Explorer(store, self.ingester, options.rate, limits, clock)
+        self.source = NewestEvents(store, self.ingester, options.rate, clock)
+        self.explorer = Explorer([self.source], limits, clock)
 
     def read(self) -> None:
         """Read and store all that the bus has."""

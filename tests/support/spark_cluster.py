@@ -12,7 +12,9 @@ from pathlib import Path
 import psutil
 import pyspark
 
-from .databases import Server, free_port
+from penstock.ops.dev_services.ports import free_port
+
+from .databases import Server
 
 HOST = "127.0.0.1"
 SPARK_HOME = Path(pyspark.__file__).parent

@@ -27,7 +27,7 @@ from penstock.processors.declare.table_joins import TableJoin
 from penstock.processors.shard.checkpoints import Step
 from penstock.processors.sql.compiler import SqlApp, compile_app
 from penstock.processors.sql.cursor import parsed_sql, statements_of
-from penstock.processors.sql.errors import SqlText
+from penstock.processors.sql.errors import SqlRefused, SqlText
 from penstock.processors.sql.expressions import Program
 from penstock.processors.sql.relations import Relation
 from penstock.processors.sql.types import SqlType
@@ -184,12 +184,27 @@ def _name_of(table: str) -> str:
     return table.partition(" (")[0].split()[-1]
 
 
-def compiled(query: str) -> SqlApp:
-    """Return the app whose table `found` contains the results of a query."""
+def compiled(query: str, further: str = "") -> SqlApp:
+    """Return the app whose table `found` contains the results of a query.
+
+    Args:
+        query: the query.
+        further: settings of the table, each after a comma.
+    """
     declared = (FOLDER / "tables.sql").read_text(encoding="utf-8").replace("{folder}", str(FOLDER)).strip()
     tables = "".join(f"{each};\n" for each in declared.rstrip(";").split(";\n") if _name_of(each) in query.lower())
-    settings = "WITH (semantics = 'exactly once', out_of_orderness = '30 minutes', buckets = 2)"
+    settings = f"WITH (semantics = 'exactly once', out_of_orderness = '30 minutes', buckets = 2{further})"
     return compile_app(SqlText("suite.sql", f"{tables}\nCREATE TABLE found {settings} AS\n{query};"), __name__)
+
+
+def compiled_in_two_phases(query: str) -> SqlApp | None:
+    """Return the same with aggregates in two phases; None if this is refused."""
+    try:
+        return compiled(query, ", two_phase = true")
+    except SqlRefused as refused:
+        if "two_phase" in str(refused):
+            return None
+        raise
 
 
 class Results(NamedTuple):

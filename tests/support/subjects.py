@@ -36,16 +36,19 @@ class Subject:
         state: the state's semantics.
         output: the outputs' semantics.
         store: the store of an aggregator.
+        sink: where its outputs are rows instead of messages: "memory", or the address of PostgreSQL; empty for a category.
     """
 
     kind: str
     state: ps.Semantics
     output: ps.Semantics
     store: ps.LocalStore | ps.RemoteStore = LOCALLY
+    sink: str = ""
 
     def __str__(self) -> str:
         store = f"-{self.store.write_mode.value}" if isinstance(self.store, ps.RemoteStore) else ""
-        return f"{self.kind}{store}-{self.state.name.lower()}-{self.output.name.lower()}"
+        sink = "-sink" if self.sink else ""
+        return f"{self.kind}{store}{sink}-{self.state.name.lower()}-{self.output.name.lower()}"
 
     @property
     def writes_outputs(self) -> bool:
@@ -61,15 +64,25 @@ class Subject:
             **_reading(kind.base, inputs),
             **late,
             "name": f"{prefix}.{kind.name}",
-            "writes": ()
-            if not self.writes_outputs
-            else _category(f"{prefix}.{kind.writes}", kind.written, kind, kind.key),
+            "writes": self._output(f"{prefix}.{kind.writes}", kind),
             "state_semantics": self.state,
             "output_semantics": self.output,
             "checkpoint": checkpoint or ps.CheckpointInterval(),
             **({"store": self.store} if issubclass(kind.base, ps.Aggregator) else {}),
         }
         return type("Subject", (kind.base,), declared)
+
+    def _output(self, name: str, kind: Kind) -> ps.Category[ps.Record] | ps.sinks.Sink | tuple[()]:
+        if self.sink == MEMORY:
+            return ps.sinks.MemoryTable(kind.written, name)
+        if self.sink:
+            return ps.sinks.PostgresTable(table_of(name), kind.written, at=self.sink)
+        return _category(name, kind.written, kind, kind.key) if self.writes_outputs else ()
+
+
+def table_of(name: str) -> str:
+    """Return the name of the table of a subject's output."""
+    return name.replace(".", "_").replace("-", "_").lower()
 
 
 def _reading(base: type[ps.Processor], inputs: tuple[ps.Category[ps.Record], ...]) -> dict[str, Any]:
@@ -107,6 +120,15 @@ with several inputs or upstream watermarks, have each row with exact state that 
 
 TWICE = [Subject(kind, EXACT, EXACT) for kind in ("windowed", "sliding", "clock", "forgetting_unsure")]
 """Kinds with the steps of other kinds. They have all rows and crashes in memory; on Kafka, each has two crashes."""
+MEMORY = "memory"
+SINKS = [
+    *(Subject("stateless", output, output, sink=MEMORY) for output in (LEAST, MOST, EXACT)),
+    *(Subject(kind, *pair, sink=MEMORY) for kind in ("stateful", "aggregator") for pair in PAIRS),
+    *(Subject(kind, EXACT, EXACT, sink=MEMORY) for kind in ("timers", "closing", "sessions", "ordered", "flow")),
+    *(Subject(kind, EXACT, MOST, sink=MEMORY) for kind in ("merging", "random")),
+    *(Subject("aggregator", *pair, ps.RemoteStore(), sink=MEMORY) for pair in PAIRS if pair[1] is not EXACT),
+]
+"""Subjects whose outputs are rows."""
 LOCAL = [Subject(kind, *pair) for kind, pair in product(("stateful", "aggregator"), PAIRS)]
 
 

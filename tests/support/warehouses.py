@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
@@ -20,10 +21,12 @@ class MemoryFileStore:
 
     def __init__(self) -> None:
         self.stored: dict[str, bytes] = {}
+        self._writes: Counter[str] = Counter()
 
     def write(self, path: str, chunks: Iterable[bytes]) -> None:
         """Store a file."""
         self.stored[path] = b"".join(chunks)
+        self._writes[path] += 1
 
     def create(self, path: str, content: bytes) -> bool:
         """Store a file unless it exists."""
@@ -45,9 +48,16 @@ class MemoryFileStore:
                 found[name] = None if below else len(content)
         return found
 
+    def tags(self, folder: str) -> dict[str, str]:
+        """Return how often each file in a folder was written or deleted."""
+        prefix = f"{folder}/" if folder else ""
+        sizes = self.list_folder(folder)
+        return {name: str(self._writes[prefix + name]) for name, size in sizes.items() if size is not None}
+
     def delete(self, path: str) -> None:
         """Remove a file."""
         self.stored.pop(path, None)
+        self._writes[path] += 1
 
 
 class MemoryWarehouse(Warehouse):

@@ -33,6 +33,7 @@ from penstock.ops.alerting.alert_states import (
     write_alerts,
 )
 from penstock.ops.alerting.evaluation import MIN_RECOVERY_MS, evaluate
+from penstock.ops.alerting.heartbeat import BEAT_EVERY_S, Heartbeat
 from penstock.ops.alerting.notifications import (
     RETRY_LIMIT_S,
     CategoryRecipient,
@@ -43,11 +44,13 @@ from penstock.ops.alerting.notifications import (
     Recipient,
     Webhook,
 )
-from penstock.ops.alerting.rules import DEFAULTS, Alerting, InvalidRule, Rule, rules_of
+from penstock.ops.alerting.rules import DEFAULTS, Alerting, Rule, rules_of
 from penstock.ops.alerting.webhook_formats import WebhookFormat
+from penstock.ops.monitoring.metrics import PROCESSOR_METRICS
 from penstock.ops.monitoring.observer import Observer
 from penstock.ops.monitoring.reports import REPORTS, report_message
 from penstock.processors.apps.apps import AppName
+from penstock.processors.declare.alerts import ALERT_METRICS
 from penstock.processors.errors import DeclarationError, PenstockError
 from penstock.transport.bus import Bus, Scanner
 from penstock.transport.category_spec import CategorySpec, CategoryState
@@ -189,9 +192,16 @@ def test_a_rule_replaces_a_built_in_rule_of_the_same_name() -> None:
 
 
 def test_an_unknown_metric_name_is_refused_with_a_suggestion() -> None:
-    """Before any evaluation."""
-    with pytest.raises(InvalidRule, match="did you mean 'lag_seconds'"):
-        rules_of([ps.Alert("x", "lag_secnds", above=1)])
+    """At the declaration, in an app or in the configuration."""
+    with pytest.raises(DeclarationError, match=r"'lag_secnds'\. Did you mean `lag_seconds`\?"):
+        ps.Alert("x", "lag_secnds", above=1)
+    with pytest.raises(DeclarationError, match=r"'no_such'\. No rule was evaluated"):
+        Rule(name="x", metric="no_such", above=1).alert()
+
+
+def test_rules_may_name_each_metric_of_a_processor() -> None:
+    """The names are declared apart from their computation."""
+    assert set(ALERT_METRICS) == PROCESSOR_METRICS.keys()
 
 
 def test_rules_come_from_the_configuration() -> None:
@@ -532,6 +542,18 @@ def test_a_process_whose_clients_fail_gives_up_and_returns_with_new_ones() -> No
     assert world.received == []
 
 
+def test_rules_are_evaluated_only_while_kafka_answers(outage: Outage) -> None:
+    """The heartbeat follows it: during an outage the process runs, but is blind."""
+    before = outage.loop.is_evaluating
+    outage.bus.error = BusUnreachable("No broker answers.")
+    outage.run(1)
+    during = outage.loop.is_evaluating
+    outage.bus.error = None
+    outage.run(2)
+
+    assert (before, during, outage.loop.is_evaluating) == (True, False, True)
+
+
 def test_only_the_active_process_notifies_about_an_outage(outage: Outage) -> None:
     """A standby process sends nothing."""
     with closing(outage.open_loop(0)) as standby:
@@ -631,12 +653,18 @@ class Receiver:
 
     def __init__(self) -> None:
         self.bodies: list[dict[str, Any]] = []
+        self.requested: list[str] = []
         self.status = 200
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 outer.bodies.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+                self.send_response(outer.status)
+                self.end_headers()
+
+            def do_GET(self) -> None:
+                outer.requested.append(self.path)
                 self.send_response(outer.status)
                 self.end_headers()
 
@@ -664,6 +692,28 @@ def test_a_webhook_receives_the_whole_notification(receiver: Receiver) -> None:
     Webhook(receiver.url).send(NOTIFICATION)
 
     assert receiver.bodies == [{name: getattr(NOTIFICATION, name) for name in Notification.__struct_fields__}]
+
+
+def test_a_heartbeat_is_sent_at_intervals(receiver: Receiver, caplog: pytest.LogCaptureFixture) -> None:
+    """Not with each evaluation. A receiver that fails is logged once, without the secret in its address, and the heart beats on."""
+    now_s = [0.0]
+    heartbeat = Heartbeat(receiver.url, lambda: now_s[0])
+
+    def beat(times: int) -> None:
+        for _ in range(times):
+            heartbeat.beat_if_due()
+            now_s[0] += BEAT_EVERY_S / 2
+
+    beat(6)
+    beats = len(receiver.requested)
+    receiver.status = 500
+    beat(4)
+
+    assert (beats, len(receiver.requested)) == (3, 5)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "SECRET" not in caplog.text
+    with pytest.raises(PenstockError, match="not an http"):
+        Heartbeat("ftp://example.org", lambda: 0.0)
 
 
 RESOLVED = Notification.of(

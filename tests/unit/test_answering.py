@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from penstock.transport.kafka.bounded_calls import NoAnswer, call_with_limit
+from penstock.transport.bounded_calls import NoAnswer, call_with_limit
 
 
 def test_a_call_has_completed_when_the_caller_continues() -> None:

@@ -481,9 +481,10 @@ def test_a_backfill_has_the_outputs_of_the_stream() -> None:
 
 
 class AskedInBatch(Async):
-    """The processor of the backfill."""
+    """The processor of the backfill. In batch, an event that fails does not wait: it is rejected and counted."""
 
     name = "asked_in_batch"
+    on_error = ps.Retry()  # type: ignore[assignment]
 
 
 @pytest.mark.parametrize("concurrency", [0, -1])

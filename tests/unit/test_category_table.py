@@ -13,7 +13,7 @@ from penstock.backfill.run.plans import order_of
 from penstock.ops.testing import Driver
 from penstock.ops.worker.preflight import prepare
 from penstock.processors.errors import DeclarationError
-from penstock.processors.lookups import LookupRefused
+from penstock.processors.lookups import LookupRefused, TableSize
 from penstock.transport.category_rows import CHECK_EVERY_S, CategoryRows
 from penstock.transport.category_spec import CategorySpec
 from penstock.transport.codecs.by_category import Codecs, encoded_messages
@@ -154,7 +154,7 @@ def test_messages_that_do_not_decode_are_counted_and_skipped(caplog: pytest.LogC
 
     assert world.euros("USD") == {"USD": 1.0}
     assert world.table.failed_loads == 2
-    assert "2 messages of a table do not decode and were skipped; the first is at offset 1" in caplog.text
+    assert "skipped 2 messages of a table, which cannot be decoded. The first is at offset 1" in caplog.text
 
 
 def test_a_worker_refuses_a_missing_table_before_the_first_event() -> None:
@@ -184,3 +184,58 @@ def test_a_process_without_a_bus_cannot_open_the_table() -> None:
     """The message names who can."""
     with pytest.raises(LookupRefused, match="this process is not connected to it"):
         ps.lookups.CategoryTable(rates).open()
+
+
+def row_size(currency: str, euros: float) -> int:
+    """Return the size of the message of a row."""
+    return len(currency) + len(f'{{"currency":"{currency}","at":0,"euros":{euros}}}')
+
+
+def test_a_table_beyond_its_limit_is_refused_with_its_rows_and_bytes() -> None:
+    """At the first read and at a later one; replaced and deleted rows do not count."""
+    size = row_size("c000", 1.0)
+    world = World()
+    world.table = CategoryRows(rates, world.bus, lambda: world.now_s, max_bytes=10 * size)
+    for _ in range(5):  # replaced rows
+        world.write(*(Rate(f"c{number:03}", 0, 1.0) for number in range(10)))
+        assert len(world.euros(*(f"c{number:03}" for number in range(10)))) == 10
+    for number in range(100, 200):  # deleted rows
+        world.write(ps.Tombstone(f"c{number - 1:03}" if number > 100 else "c000"), Rate(f"c{number:03}", 0, 1.0))
+        assert world.euros(f"c{number:03}") == {f"c{number:03}": 1.0}
+    assert world.table.size.rows == 10
+    world.write(Rate("c300", 0, 1.0))
+
+    for table in (world.table, CategoryRows(rates, world.bus, lambda: world.now_s, max_bytes=10 * size)):
+        with pytest.raises(
+            LookupRefused, match=rf"has 11 rows of {11 * size} bytes or more.*limit is {10 * size}.*TableJoin"
+        ):
+            table.fetch(["c300"])
+
+
+def test_the_size_of_a_table_and_its_unread_messages_are_reported() -> None:
+    """Messages are unread while a transaction of their writer keeps them back, or the bus has not sent them."""
+    driver = Driver(Convert)
+    driver.send(rates, [Rate("USD", 0, 0.5), Rate("CHF", 0, 1.5), Rate("USD", 0, 2.5), ps.Tombstone("CHF")])
+    driver.send(payments, paid(0, ["USD"]))
+    lookups = driver.metrics(Convert).lookups
+
+    assert lookups is not None
+    assert lookups.table == TableSize(1, row_size("USD", 2.5) + len("CHF"), 0)
+    assert "a table of 1 row, 0 messages behind" in str(lookups)
+
+
+@pytest.mark.parametrize("limit", [0, -1, 1.5, "1 GB", True, None])
+def test_a_limit_is_a_positive_number_of_bytes(limit: Any) -> None:
+    """The error has an example."""
+    with pytest.raises(DeclarationError, match=r"no positive int.*such as 512"):
+        ps.lookups.CategoryTable(rates, max_bytes=limit)
+
+
+def test_a_missing_category_is_reported_with_a_similar_one() -> None:
+    """The name may be misspelled."""
+    bus = MemoryBus()
+    for name in ("rate", "payments", "converted"):
+        bus.create(CategorySpec(name, 8))
+
+    with pytest.raises(MissingCategory, match=r"needs category rates, which is not on the bus\. Did you mean `rate`\?"):
+        prepare(Convert, bus)

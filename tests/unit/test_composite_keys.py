@@ -227,6 +227,11 @@ def test_categories_with_other_key_fields_are_not_joined() -> None:
         ),
         (b'{"orderId":3,"tenant":"a"}', ps.KeyCodec.JSON, "with its fields in another order"),
         (
+            b'{"tenant": "a", "orderId": 3}',
+            ps.KeyCodec.JSON,
+            r"with spaces.*declare `key_codec=codecs.KeyFields\(\(\"tenant\", \"orderId\"\), spaces=True\)`",
+        ),
+        (
             b"a",
             ps.KeyCodec.JSON,
             "The message key is the field `tenant`: declare `key='tenant', key_codec=ps.KeyCodec.TEXT`",

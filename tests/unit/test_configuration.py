@@ -22,6 +22,7 @@ from penstock.ops.config.kafka_settings import TABLE, kafka_settings
 from penstock.ops.config.section import Section
 from penstock.ops.config.toml_file import TomlFile
 from penstock.ops.logs.setup import LogFormat, LogLevel
+from penstock.transport.errors import SettingsRefused
 
 SECRET = "hunter2"  # noqa: S105 - not a real password
 
@@ -182,6 +183,13 @@ def test_a_table_of_a_command_overrides_settings_of_all_commands() -> None:
     assert output_of("report")["dir"] == "all"
 
 
+def test_a_number_in_the_file_is_parsed_like_the_same_number_on_the_command_line() -> None:
+    """Also as the name of a folder."""
+    write_config("dir = 5\nbackup-every = 7\n")
+
+    assert [output_of("report")[name] for name in ("dir", "backup-every")] == ["5", 7.0]
+
+
 @pytest.mark.parametrize(
     ("text", "line", "parts"),
     [
@@ -194,6 +202,7 @@ def test_a_table_of_a_command_overrides_settings_of_all_commands() -> None:
         ('[report]\nquick = "yes"', 2, ("quick must be true or false, not a string",)),
         ('[report]\nday = "1"', 2, ("day must be a list of strings, not a string",)),
         ("dir = [1]", 1, ("dir must be a string or a number, not a list",)),
+        ("store = true", 1, ("store must be a string or a number, not true or false",)),
         ('backup-every = "soon"', 1, ("backup-every is invalid", "number")),
         ("[report]\nbackup-every = 0", 2, ("backup-every is invalid", "1")),
         ('[environment]\nPENSTOCK_DIR = "x"', 2, ("Write dir = … at the top",)),
@@ -437,3 +446,29 @@ def test_help_and_version_need_no_configuration(
 
     assert shown.exit_code == 0, shown.output
     assert f"penstock {ps.__version__} " in shown.output or "Usage: " in shown.output
+
+
+@pytest.mark.parametrize("address", ["9092", "'9092'"])
+def test_a_number_is_no_address_of_kafka(address: str) -> None:
+    """It is refused before the first request, like other addresses without a host."""
+    Path("penstock.toml").write_text(f"kafka = {address}\n")
+    done = CliRunner().invoke(penstock_app, ["category", "list"])
+
+    assert isinstance(done.exception, SettingsRefused)
+    assert "'9092' contains no host" in str(done.exception)
+    assert "localhost:9092" in str(done.exception)
+
+
+def test_a_file_may_begin_with_a_byte_order_mark() -> None:
+    """Editors on Windows write it."""
+    Path("penstock.toml").write_bytes(b'\xef\xbb\xbfdir = "x"\n')
+
+    assert output_of("report")["dir"] == "x"
+
+
+def test_an_option_of_all_commands_without_its_value_is_named() -> None:
+    """It may stand after the command, so its absence must not make the command its value."""
+    done = CliRunner().invoke(penstock_app, ["category", "list", "--config"])
+
+    assert done.exit_code == 2
+    assert "The option --config needs a value" in done.output

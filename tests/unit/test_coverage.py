@@ -76,7 +76,7 @@ def test_lost_days_are_refused_by_name() -> None:
     warehouse = lose(lose(lose(archive_of(range(1, 11)), 3), 5), 6)
     with pytest.raises(
         BackfillRefused,
-        match=r"category=readings has no files of 1970-01-03, 1970-01-05 to 1970-01-06 .* 6 offsets are missing.*`--allow-missing`",
+        match=r"category=readings has no files of 1970-01-03, 1970-01-05 to 1970-01-06 .* it lacks 6 offsets.*`--allow-missing`",
     ):
         notes_of(warehouse, TEN_DAYS)
 

@@ -12,7 +12,9 @@ from support.disks import Disk
 from support.kinds import KINDS
 from support.mortal import Crash
 from support.mortals import Trial, can_lose_disk, moments_of
-from support.subjects import PAIRS, REMOTE, STATELESS, Subject
+from support.subjects import PAIRS, REMOTE, SINKS, STATELESS, Subject
+
+from penstock.ops.worker import batch_processor
 
 SOON = 12
 """The next death follows within this many operations; opening a shard and recovering it takes as many."""
@@ -31,6 +33,7 @@ def subjects() -> Iterator[Subject]:
         elif kind not in ALONE:
             yield from (Subject(kind, *pair) for pair in PAIRS)
     yield from REMOTE
+    yield from SINKS
 
 
 @cache
@@ -59,6 +62,11 @@ def cases() -> list[object]:
         for subject in subjects()
         for disk in (Disk if can_lose_disk(subject) else [Disk.SAME])
     ]
+
+
+@pytest.fixture(autouse=True)
+def _columns_in_small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch_processor, "LEAST_COLUMNS", 2)
 
 
 @pytest.mark.parametrize(("subject", "disk"), cases())

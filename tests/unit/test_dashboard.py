@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import queue
 import re
+import stat
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -15,19 +16,23 @@ from typing import Any
 import httpx2
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from starlette.testclient import TestClient
 from support.statuses import NOW_MS, cluster_status, processor_status, shard_status, worker_status
 from typer.testing import CliRunner
 
 from penstock.ops.alerting.alert_states import ActiveAlert, Alerts
 from penstock.ops.cli.command_line import app as command
-from penstock.ops.dashboard.access import Access, AccessRefused
+from penstock.ops.dashboard.access import DASHBOARD, Access, AccessRefused, Token
 from penstock.ops.dashboard.broadcast import Broadcaster, Message, MessageKind
 from penstock.ops.dashboard.dry_run_pool import DryRunner, DryRunPool
 from penstock.ops.dashboard.dry_run_process import DryRunRequest, run
-from penstock.ops.dashboard.history import HISTORY_MS, History, Sample
+from penstock.ops.dashboard.history import HISTORY_MS, History, ProcessorSample, Sample
+from penstock.ops.dashboard.history_file import HistoryFile
 from penstock.ops.dashboard.poller import PolledStatus
 from penstock.ops.dashboard.site import PAGE, SiteContent, create_site
+from penstock.ops.dashboard.visitors import Role
 from penstock.ops.listening import AddressUnavailable, listening_at
 from penstock.processors.apps.apps import AppName
 from penstock.processors.declare.dead_letters import DeadLetter
@@ -147,7 +152,7 @@ class Site:
         self.broadcaster = Broadcaster(self.source, interval_s=0.0)
         self.bus = MemoryBus()
         self.state = folder / "state"
-        content = SiteContent(self.bus, app, self.state, "a title")
+        content = SiteContent(self.bus, app, folder, "a title")
         self.client = TestClient(
             create_site(content, self.broadcaster, access, dry_runner),
             base_url="http://127.0.0.1:8710",
@@ -227,11 +232,11 @@ def test_a_browser_receives_the_history_and_each_status(site: Site, wait_until: 
 
     events = events_during(site, wait_until, poll_again)
 
-    assert [kind for kind, _ in events] == ["title", "history", "status", "status"]
-    assert events[0][1] == "a title"
-    assert events[1][1]["at_ms"] == [NOW_MS]
-    assert events[1][1]["processors"]["scorer"]["backlog_events"] == [7]
-    assert [content["processors"][0]["backlog_events"] for _, content in events[2:]] == [7, 9]
+    assert [kind for kind, _ in events] == ["visitor", "title", "history", "status", "status"]
+    assert events[1][1] == "a title"
+    assert events[2][1]["at_ms"] == [NOW_MS]
+    assert events[2][1]["processors"]["scorer"]["backlog_events"] == [7]
+    assert [content["processors"][0]["backlog_events"] for _, content in events[3:]] == [7, 9]
 
 
 def latest_ms(site: Site) -> int | None:
@@ -248,7 +253,7 @@ def test_a_failed_poll_is_reported_and_retried(site: Site, wait_until: Callable[
         site.add(polled())
         wait_until(lambda: latest_ms(site) == NOW_MS)
 
-    _, _, *failures, last = events_during(site, wait_until, fail_and_recover)
+    _, _, _, *failures, last = events_during(site, wait_until, fail_and_recover)
 
     assert [kind for kind, _ in failures] == ["failure"] * 3
     assert [content["message"] for _, content in failures][::2] == ["no broker", "still no broker"]
@@ -273,7 +278,7 @@ def test_browsers_receive_heartbeats_during_a_slow_poll(
     monkeypatch.setattr(Message, "encoded", recording)
     events = events_during(site, wait_until, lambda: wait_until(sent.is_set))
 
-    assert [kind for kind, _ in events][:3] == ["title", "history", "heartbeat"]
+    assert [kind for kind, _ in events][:4] == ["visitor", "title", "history", "heartbeat"]
 
 
 def test_programs_read_the_latest_status(site: Site, wait_until: Callable[..., None]) -> None:
@@ -304,6 +309,62 @@ def test_the_history_covers_an_hour() -> None:
     assert columns["at_ms"] == [HISTORY_MS, HISTORY_MS + 1]
     assert columns["processors"]["scorer"]["backlog_events"] == [None, 0]
     assert columns["processors"]["scorer"]["watermark_lag_s"] == [None, None]
+
+
+def figures(*lags_s: float) -> dict[str, ProcessorSample]:
+    """Return the figures of processors by their lags."""
+    return {f"p{number}": ProcessorSample(1.0, 2.5, None, lag_s, None) for number, lag_s in enumerate(lags_s)}
+
+
+@given(
+    steps=st.lists(st.tuples(st.integers(1, HISTORY_MS), st.floats(0, 1_000)), max_size=12), restart=st.integers(0, 12)
+)
+def test_the_history_survives_a_restart(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[int, float]], restart: int
+) -> None:
+    """With the samples of the last hour, and no older one; another cluster has a history of its own."""
+    folder, now_ms, sent = tmp_path_factory.mktemp("dir"), 0, []
+    history = History(HistoryFile(folder, "broker:9092"))
+    for number, (pause_ms, lag_s) in enumerate(steps):
+        if number == restart:
+            history = History(HistoryFile(folder, "broker:9092"))
+        now_ms += pause_ms
+        sent.append(Sample(now_ms, figures(lag_s)))
+        history.add(sent[-1])
+    expected = History()
+    for sample in sent:
+        expected.add(sample)
+
+    assert history.to_json() == expected.to_json()
+    assert History(HistoryFile(folder, "other:9092")).to_json()["at_ms"] == []
+
+
+def test_a_damaged_or_unwritable_history_stops_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The line that a crash cut off is skipped, and the file is private. What cannot be stored is in memory."""
+    history = History(HistoryFile(tmp_path, "broker:9092"))
+    history.add(Sample(1, figures(1.0)))
+    [file] = (tmp_path / "dashboard").iterdir()
+    with file.open("ab") as cut_off:
+        cut_off.write(b'[2,{"p0":[1.0')
+    after = History(HistoryFile(tmp_path, "broker:9092")).to_json()
+    assert (after["at_ms"], stat.S_IMODE(file.stat().st_mode)) == ([1], 0o600)
+    (tmp_path / "blocked").write_text("a file in place of the folder")
+    blocked = History(HistoryFile(tmp_path / "blocked", "broker:9092"))
+    for at_ms in (3, 4):
+        blocked.add(Sample(at_ms, figures(1.0)))
+
+    assert blocked.to_json()["at_ms"] == [3, 4]
+    assert caplog.text.count("cannot be used") == 1
+
+
+def test_a_full_history_file_is_shortened(tmp_path: Path) -> None:
+    """It contains two hours at most."""
+    history = History(HistoryFile(tmp_path, "broker:9092"))
+    for minute in range(0, 300, 10):
+        history.add(Sample(minute * 60_000, figures(1.0)))
+    [file] = (tmp_path / "dashboard").iterdir()
+
+    assert len(file.read_bytes().splitlines()) <= 13
 
 
 # access
@@ -341,7 +402,7 @@ def test_requests_without_the_token_are_refused(protected_site: Site, path: str)
     for headers in (
         {},
         {"Authorization": "Bearer wrong"},
-        {"Cookie": f"{Access(TOKEN).cookie_name}=wrong"},
+        {"Cookie": f"{Token(TOKEN, Role.OPERATOR).cookie_name(DASHBOARD)}=wrong"},
         {"Cookie": ";;=="},
     ):
         answer = protected_site.client.get(path, headers=headers)
@@ -375,8 +436,9 @@ def test_an_address_that_other_machines_reach_requires_a_token() -> None:
     for host in ("0.0.0.0", "::", "192.168.0.7", "box.example"):  # noqa: S104 - to be refused
         with pytest.raises(AccessRefused, match="PENSTOCK_DASHBOARD_TOKEN"):
             Access.at(host, None)
-    with pytest.raises(AccessRefused, match="could be guessed"):
-        Access.at("0.0.0.0", "short")  # noqa: S104 - as above
+    for secret, length in (("short", "5 characters"), ("x", "1 character,")):
+        with pytest.raises(AccessRefused, match=f"The token has {length}.*could be guessed"):
+            Access.at("0.0.0.0", secret)  # noqa: S104 - as above
 
     assert Access.at("0.0.0.0", TOKEN).token == TOKEN  # noqa: S104 - as above
     assert TOKEN not in repr(Access(TOKEN))

@@ -8,8 +8,9 @@ from contextlib import closing
 import pytest
 
 import penstock as ps
+from penstock.ops.dead_letters import handling
 from penstock.ops.dead_letters.handling import RETRY_HEADER, drop, retry
-from penstock.ops.dead_letters.letters import Letter, LetterState, group_letters, read_letters
+from penstock.ops.dead_letters.letters import Letter, LetterState, group_letters, marks_of, read_letters
 from penstock.ops.dead_letters.pending import PendingLetters
 from penstock.ops.testing import Driver, Killed
 from penstock.transport.errors import BusError
@@ -241,3 +242,22 @@ def test_only_pending_letters_are_counted(driver: Driver, monkeypatch: pytest.Mo
     count()
 
     assert counts == [2, 1, 0, 1, 0, 1, 0]
+
+
+def test_marks_of_expired_letters_are_deleted_by_the_next_retry_or_drop(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In transactions of limited size; the marks of other letters stay, and so do the letters' states."""
+    monkeypatch.setattr(handling, "MOST_MARKS", 2)
+    driver.send(clicks, [Click("ann", 5, -number) for number in range(10, 16)])
+    numbers = [letter.number for letter in read_letters(driver.bus, "totals")]
+    pending = numbers[6]
+    drop(driver.bus, "totals", lambda letter: letter.number != pending, "a test")
+    assert set(marks_of("totals").read(driver.bus)) == set(numbers) - {pending}
+    driver.bus.trim(Bucket("totals.dead_letters", 0), numbers[5])
+    corrected(monkeypatch)
+    retry(driver.bus, Totals, every)
+
+    assert set(marks_of("totals").read(driver.bus)) == set(numbers[5:])
+    assert states(driver) == [LetterState.DROPPED, LetterState.RETRIED, LetterState.DROPPED]
+    assert drop(driver.bus, "totals", every, "again").handled == 0

@@ -23,6 +23,7 @@ from penstock.ops.deploy.errors import DeployError, IncompatibleState, NameTaken
 from penstock.ops.deploy.purge import plan_purge, purge
 from penstock.ops.deploy.registry import DeploymentFiles, DesiredState, all_deployments, find_deployment
 from penstock.ops.deploy.version import DeploymentSettings, PodSettings, Shape, Target
+from penstock.processors.apps.apps import AppName
 from penstock.processors.declare.processor import Processor
 from penstock.state.files.local_files import LocalFileStore
 from penstock.state.local.folder import RocksStateFolder
@@ -262,7 +263,7 @@ def request(folder: Path, *, take_over: bool = False, workers: int | None = None
     app.touch()
     chosen = {"target": Target.SYSTEMD, **settings}
     return DeploymentRequest(
-        app,
+        AppName(app),
         Totals,
         DeploymentSettings("broker:9092", str(folder.parent / "d"), str(folder), **chosen),
         workers,

@@ -16,6 +16,10 @@ DEATHS = "unit/test_crashes.py::test_guarantees_hold_whenever_workers_die"
 KILLS = "faults/test_every_gap.py::test_guarantees_hold_after_a_kill"
 LOST_DISKS = "faults/test_every_gap.py::test_guarantees_hold_without_the_disk"
 REMOTE_KILLS = "faults/test_every_gap.py::test_guarantees_hold_in_a_remote_store"
+SINK_DEATHS = (
+    "contract/test_sink_writers.py::test_rows_in_postgresql_equal_the_truth_after_a_death_before_each_sort_of_operation"
+)
+SINK_KILLS = "faults/test_killed_sinks.py::test_rows_equal_the_truth_after_a_kill"
 ZOMBIES = "faults/test_zombies.py::test_a_zombie_writes_nothing"
 EVERY_EVENT = "unit/test_worker.py::test_every_event_is_processed_dead_lettered_or_stops_the_worker"
 
@@ -41,6 +45,10 @@ ROWS = {
         "contract/test_remote_fencing.py::test_a_zombie_changes_nothing",
     ),
     "stateless": (DEATHS, KILLS),
+    "rows at least once": (DEATHS,),
+    "rows at most once": (DEATHS,),
+    "rows exactly once, stateless": (DEATHS, SINK_DEATHS, SINK_KILLS),
+    "rows exactly once, local state": (DEATHS, SINK_DEATHS, SINK_KILLS),
     "a worker is killed and restarts within its session (45 s)": (
         "faults/test_moving.py::test_a_quick_restart_moves_nothing",
         KILLS,
@@ -186,6 +194,28 @@ ROWS = {
 """Tests per row; the key is the first cell of a row in the page's tables."""
 
 SENTENCES = {
+    "so a paused worker that wakes up writes nothing": (
+        "contract/test_sink_writers.py::test_a_former_owner_writes_nothing",
+    ),
+    "A write whose answer was lost is repeated, and counts once": (
+        "contract/test_sink_writers.py::test_a_write_whose_answer_is_lost_counts_once",
+    ),
+    "each row is in one file after any crash": (
+        "unit/test_parquet_sink.py::test_files_contain_each_row_once_whenever_workers_die",
+        "unit/test_parquet_sink.py::test_rows_of_an_unconfirmed_checkpoint_are_in_the_next_file",
+    ),
+    "It never removes a row": ("unit/test_parquet_sink.py::test_a_paused_worker_repeats_rows_and_removes_none",),
+    "a request without an answer is repeated with the same `Idempotency-Key`": (
+        "unit/test_http_sink.py::test_an_interrupted_request_is_repeated_under_its_key",
+        "unit/test_http_sink.py::test_rows_have_the_declared_guarantee_whenever_workers_die",
+    ),
+    "At most once, no request is repeated": ("unit/test_http_sink.py::test_at_most_once_repeats_no_request",),
+    "no transaction includes both": ("unit/test_sinks.py::test_combinations_that_cannot_hold_are_refused",),
+    "The worker stops and says so": ("unit/test_sinks.py::test_a_sink_that_has_lost_rows_stops_the_worker",),
+    "make the group's positions count again": ("unit/test_sinks.py::test_after_a_reset_the_group_decides_again",),
+    "nothing of the checkpoint is saved": (
+        "contract/test_sink_writers.py::test_a_row_that_the_table_refuses_writes_nothing",
+    ),
     "Penstock refuses other pairs before the first event, and gives the reason": (
         "unit/test_declarations.py::test_an_invalid_declaration_is_refused",
     ),
@@ -353,7 +383,12 @@ SENTENCES = {
 }
 """Tests per sentence; the key is a part of the sentence."""
 
-TABLES = ("| state / output | durable steps", "| failure |", "| event | default |")
+TABLES = (
+    "| state / output | durable steps",
+    "| failure |",
+    "| event | default |",
+    "| rows of a sink | durable steps",
+)
 
 
 def first_cells() -> Iterator[str]:

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import http.client
-from collections.abc import Iterable
-from contextlib import closing
+import threading
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from prometheus_client import Counter
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 import penstock as ps
-from penstock.ops.dev_services.ports import choose_ports
+from penstock.ops.dev_services.ports import free_port
 from penstock.ops.testing import Driver, InlineExecutor
-from penstock.ops.worker.health import STUCK_S, Address, Health, HealthUnavailable, LoopMonitor, serve_health
+from penstock.ops.worker.health import HANGING_S, STUCK_S, Address, Health, HealthUnavailable, LoopMonitor, serve_health
+from penstock.ops.worker.histogram import FAST_S, Histogram
 from penstock.ops.worker.worker import Worker, WorkerConfig
 from penstock.state.protocols import MemoryStateFolder
 from penstock.transport.messages import Outgoing
@@ -51,6 +58,9 @@ class Counted(Count):
         return super().process(event, state, context)
 
 
+LIMIT_S = 20.0
+
+
 class Steered:
     """A clock that tests advance."""
 
@@ -82,7 +92,7 @@ def test_a_worker_is_healthy_while_its_loop_runs(monkeypatch: pytest.MonkeyPatch
         InlineExecutor(),
         clock=driver.clock,
     )
-    monitor, address = LoopMonitor(clock), Address("127.0.0.1", choose_ports(["health"], {})["health"])
+    monitor, address = LoopMonitor(clock), Address("127.0.0.1", free_port())
     with serve_health(address, monitor):
         assert asked(address, "/health")[0] == 503
         worker.run_once()
@@ -108,18 +118,53 @@ def test_a_worker_is_healthy_while_its_loop_runs(monkeypatch: pytest.MonkeyPatch
         assert asked(address, "/other") == (404, None)
 
 
+def test_only_a_hang_in_user_code_calls_for_a_restart() -> None:
+    """A worker that waits for a broker, at its start or later, is not killed; one that hangs in its processor is."""
+    driver, clock = Driver(Count), Steered()
+    config = WorkerConfig(driver.bus, MemoryStateFolder(), "test")
+    worker = Worker(Count(), config, InlineExecutor(), InlineExecutor(), clock=driver.clock)
+    monitor, address = LoopMonitor(clock), Address("127.0.0.1", free_port())
+    began, released = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        began.set()
+        released.wait(LIMIT_S)
+
+    with serve_health(address, monitor), ThreadPoolExecutor(1) as loop:
+        at_start = asked(address, "/live")[0]
+        loop.submit(monitor.record_turn, worker).result()
+        clock.s += HANGING_S
+        in_library = asked(address, "/live")[0], asked(address, "/health")[0]
+        loop.submit(hang)
+        assert began.wait(LIMIT_S)
+        in_user_code = asked(address, "/live")[0]
+        clock.s -= 1
+        shortly_before = asked(address, "/live")[0]
+        released.set()
+
+    assert (at_start, in_library) == (200, (200, 503))
+    assert (in_user_code, shortly_before) == (503, 200)
+
+
+def metrics_text(address: Address, accept: str = "") -> tuple[str, str]:
+    """Return the content type and the text of the metrics that a worker serves."""
+    connection = http.client.HTTPConnection(*address, timeout=10)
+    connection.request("GET", "/metrics", headers={"Accept": accept})
+    answer = connection.getresponse()
+    text = answer.read().decode()
+    connection.close()
+    return str(answer.getheader("Content-Type")), text
+
+
 def metrics_at(address: Address) -> dict[str, float]:
     """Return the samples that a worker serves."""
-    connection = http.client.HTTPConnection(*address, timeout=10)
-    connection.request("GET", "/metrics")
-    text = connection.getresponse().read().decode()
-    connection.close()
-    lines = [line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#")]
+    lines = [line.rsplit(" ", 1) for line in metrics_text(address)[1].splitlines() if not line.startswith("#")]
     return {name: float(value) for name, value in lines}
 
 
-def test_a_worker_serves_its_metrics_and_those_of_the_users_code() -> None:
-    """Any metric of prometheus_client is among them; the counters of the worker have the name of the processor."""
+@contextmanager
+def counting_worker() -> Iterator[tuple[Worker, Driver, LoopMonitor, Address]]:
+    """Yield a worker of `Counted` and the address at which it serves its health."""
     driver = Driver(Counted)
     worker = Worker(
         Counted(),
@@ -130,13 +175,27 @@ def test_a_worker_serves_its_metrics_and_those_of_the_users_code() -> None:
     )
     monitor, address = (
         LoopMonitor(driver.clock.monotonic_s),
-        Address("127.0.0.1", choose_ports(["health"], {})["health"]),
+        Address("127.0.0.1", free_port()),
     )
     with serve_health(address, monitor):
+        yield worker, driver, monitor, address
+
+
+parse_openmetrics: Any = text_string_to_metric_families
+
+
+def send_readings(driver: Driver, count: int) -> None:
+    """Send readings of one meter."""
+    with closing(driver.bus.writer()) as writer:
+        writer.send(readings.name, [Outgoing(b"m", b'{"meter": "m", "at": 1}') for _ in range(count)])
+        writer.flush()
+
+
+def test_a_worker_serves_its_metrics_and_those_of_the_users_code() -> None:
+    """Any metric of prometheus_client is among them; the counters of the worker have the name of the processor."""
+    with counting_worker() as (worker, driver, monitor, address):
         before = metrics_at(address)
-        with closing(driver.bus.writer()) as writer:
-            writer.send(readings.name, [Outgoing(b"m", b'{"meter": "m", "at": 1}') for _ in range(5)])
-            writer.flush()
+        send_readings(driver, 5)
         while worker.metrics.events_in < 5:
             worker.run_once()
         monitor.record_turn(worker)
@@ -147,9 +206,46 @@ def test_a_worker_serves_its_metrics_and_those_of_the_users_code() -> None:
     assert after['test_health_calls_total{result="ok"}'] == 5
 
 
+def test_a_worker_serves_histograms_of_its_times() -> None:
+    """The age of each event, and the durations of batches and checkpoints; also in OpenMetrics, as its parser reads it."""
+    with counting_worker() as (worker, driver, monitor, address):
+        send_readings(driver, 5)
+        driver.clock.advance(2)
+        while worker.metrics.events_in < 5:
+            worker.run_once()
+        worker.save()
+        monitor.record_turn(worker)
+        samples = metrics_at(address)
+        kind, text = metrics_text(address, "application/openmetrics-text; version=1.0.0")
+    families = {family.name: family for family in parse_openmetrics(text)}
+    ages = "penstock_worker_event_age_seconds_bucket"
+
+    assert samples[f'{ages}{{le="1.0",processor="counted"}}'] == 0
+    assert (
+        samples[f'{ages}{{le="2.5",processor="counted"}}'] == samples[f'{ages}{{le="+Inf",processor="counted"}}'] == 5
+    )
+    assert samples['penstock_worker_event_age_seconds_sum{processor="counted"}'] == 10
+    assert samples['penstock_worker_checkpoint_seconds_count{processor="counted"}'] == worker.metrics.checkpoints
+    assert kind.startswith("application/openmetrics-text")
+    assert families["penstock_worker_event_age_seconds"].type == "histogram"
+    assert {"penstock_worker_events_in", "penstock_worker_processing_seconds", "test_health_calls"} <= families.keys()
+
+
+@given(durations=st.lists(st.floats(0, 1_000)), cut=st.integers(0, 20))
+def test_a_histogram_counts_each_duration(durations: list[float], cut: int) -> None:
+    """In the first bucket whose bound it does not exceed, however the durations are divided into batches."""
+    histogram = Histogram(FAST_S)
+    for part in (durations[:cut], durations[cut:]):
+        histogram.record(np.array(part, dtype=float))
+    expected = [(bound, sum(each <= bound for each in durations)) for bound in (*FAST_S, float("inf"))]
+
+    assert list(histogram.cumulative()) == expected
+    assert histogram.sum_s == pytest.approx(sum(durations))
+
+
 def test_an_unavailable_address_is_named() -> None:
     """The error precedes the first event."""
-    address = Address("127.0.0.1", choose_ports(["health"], {})["health"])
+    address = Address("127.0.0.1", free_port())
     with (
         serve_health(address, LoopMonitor()),
         pytest.raises(HealthUnavailable, match=f"{address.port}.*another port"),

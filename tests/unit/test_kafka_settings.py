@@ -131,3 +131,37 @@ def test_hosts_that_cannot_be_resolved_are_listed() -> None:
     settings = KafkaSettings("nosuchhost.invalid:9092,127.0.0.1:1,PLAINTEXT://localhost:2,[::1]:3")
 
     assert settings.unknown_hosts() == ["nosuchhost.invalid"]
+
+
+def test_members_learn_of_a_rebalance_within_half_a_second() -> None:
+    """Buckets that move wait for the heartbeat of every member. A user's own interval overrides it."""
+    key = "heartbeat.interval.ms"
+    own = KafkaSettings("broker:1", {key: "2000"})
+
+    assert int(KafkaSettings("broker:1").for_reader("g", "one", co_partitioned=False)[key]) <= 500
+    assert own.for_reader("g", None, co_partitioned=True)[key] == "2000"
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("", "is empty"),
+        (" ", "is empty"),
+        ("a:9092,,b:9092", "contains an empty part"),
+        ("localhost:kafka", "has the port 'kafka'"),
+        ("localhost:99999", "has the port '99999'"),
+        ("a:9092, [::1]:0", "has the port '0'"),
+    ],
+)
+def test_an_address_that_no_broker_can_have_is_refused(address: str, words: str) -> None:
+    """Before the first request, instead of after ten seconds without an answer."""
+    with pytest.raises(SettingsRefused, match=rf"{words}.*No request was sent"):
+        KafkaSettings(address)
+
+
+@pytest.mark.parametrize(
+    "address", ["localhost", "localhost:9092", "a:1, b:65535", "[::1]:9092", "::1", "SASL_SSL://a:9093"]
+)
+def test_other_addresses_are_accepted(address: str) -> None:
+    """With or without a port, of IPv6, and with the protocol as a prefix."""
+    assert KafkaSettings(address).bootstrap == address

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -96,3 +98,83 @@ def test_a_replaced_phrase_is_reported_with_its_line() -> None:
     text = "The worker recommends theirs.\nNobody reads it; the worker is\ntold."
 
     assert [(line, phrase) for line, phrase, _ in sorted(replaced_phrases(text))] == [(2, "Nobody"), (2, "is told")]
+
+
+COUNTABLE = [
+    "event",
+    "record",
+    "letter",
+    "bucket",
+    "message",
+    "worker",
+    "shard",
+    "row",
+    "day",
+    "file",
+    "key",
+    "processor",
+    "category",
+    "state",
+    "second",
+    "minute",
+    "member",
+    "output",
+    "value",
+    "backup",
+    "column",
+    "line",
+    "window",
+    "field",
+    "attempt",
+    "snapshot",
+    "pair",
+    "group",
+    "server",
+    "partition",
+    "segment",
+    "reader",
+    "app",
+    "replica",
+    "tombstone",
+    "exception",
+    "request",
+    "offset",
+    "table",
+    "difference",
+    "test",
+]
+ADJECTIVES = "more|new|other|dead|failed|different|unread|input"
+LIBRARY = ("processors", "transport", "state", "backfill", "ops")
+PLURAL = re.compile(rf" (?:(?:{ADJECTIVES}) )?(?:{'|'.join(COUNTABLE).replace('category', 'categorie')})s\b(?!/)")
+
+
+def plurals_after_numbers(source: str) -> Iterator[tuple[int, str]]:
+    """Yield the line and the words of each value in an f-string that a plural follows. A constant is not 1, and a name is no number."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.JoinedStr):
+            for value, text in pairwise(node.values):
+                if isinstance(value, ast.FormattedValue) and isinstance(text, ast.Constant):
+                    words = PLURAL.match(str(text.value))
+                    inserted = ast.unparse(value.value)
+                    if words and not inserted.isupper() and "name" not in inserted:
+                        yield text.lineno, inserted + words[0]
+
+
+@pytest.mark.parametrize("place", LIBRARY)
+def test_a_noun_has_the_number_of_the_number_before_it(place: str) -> None:
+    """`counted(number, "event")` returns `1 event` and `2 events`."""
+    files = [path for path in tracked(place) if path.endswith(".py")]
+
+    assert files
+    assert not [
+        f"{path}:{line}: {words}"
+        for path in files
+        for line, words in plurals_after_numbers((ROOT / path).read_text(encoding="utf-8"))
+    ]
+
+
+def test_a_plural_after_a_number_is_reported() -> None:
+    """With and without an adjective, but not after a constant, and not as a unit of a rate."""
+    source = 'f"{n:,} events, {n} dead letters, {MOST} keys, {rate} events/s, {record_name} records"'
+
+    assert [words for _, words in plurals_after_numbers(source)] == ["n events", "n dead letters"]

@@ -24,7 +24,7 @@ def test_only_a_used_port_is_replaced() -> None:
 
 def test_ports_chosen_together_are_distinct() -> None:
     """No two names get the same port."""
-    names = [f"port{number}" for number in range(50)]
+    names = [f"port{number}" for number in range(500)]
 
     assert len(set(choose_ports(names, {}).values())) == len(names)
 
@@ -37,3 +37,11 @@ def test_a_listening_port_is_detected() -> None:
 
     assert while_open
     assert not is_listening(port)
+
+
+def test_a_chosen_port_is_none_of_an_outgoing_connection() -> None:
+    """Connections to other services do not take a port between its choice and the start of the service."""
+    with socket.create_server((LOOPBACK, 0)) as server, socket.create_connection(server.getsockname()) as connection:
+        outgoing: int = connection.getsockname()[1]
+
+    assert max(choose_ports([f"port{number}" for number in range(50)], {}).values()) < outgoing

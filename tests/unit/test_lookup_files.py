@@ -95,7 +95,7 @@ def test_a_changed_file_is_loaded_again(path: Path, caplog: pytest.LogCaptureFix
 
     warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert [text.startswith(f"{path} line 2 is not a valid City: Expected `int") for text in warnings] == [True, False]
-    assert all("The 1 rows of the previous version stay in use" in text for text in warnings)
+    assert all("Lookups still use the previous version with 1 row." in text for text in warnings)
     counts = driver.metrics(Name).lookups
     assert counts is not None
     assert counts.failed_loads == 2

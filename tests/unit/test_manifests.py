@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 from base64 import b64decode
+from importlib import import_module
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -19,16 +20,20 @@ from msgspec.structs import replace
 from support.deployed import on_a_cluster, version_of
 from support.kubectl import Kubectl
 
+from penstock.ops.cli.command_line import Penstock
+from penstock.ops.cli.root import commands_of
 from penstock.ops.deploy.errors import DeployError, SupervisorUnavailable, UpdateFailed
 from penstock.ops.deploy.kubernetes_rollout import KubernetesRollout, expect_reachable, manifest_list
+from penstock.ops.deploy.kustomize import DeployedVersion, kustomize_base
 from penstock.ops.deploy.manifests import Manifest, manifests_of, prerequisites
 from penstock.ops.deploy.registry import DeploymentFiles, DesiredState
-from penstock.ops.deploy.systemd import unit_text
+from penstock.ops.deploy.systemd import installed_version, unit_text
 from penstock.ops.deploy.version import PodSettings, Version
 from penstock.processors.apps.app_files import Contents
 
 ADDRESS = "postgresql://ann:geheim@db/penstock"
 KUBERNETES = "1.33"
+yaml: Any = import_module("yaml")
 
 # From the resource definition of KEDA 2.x, and its documentation of the metadata of the Kafka scaler.
 _TEXT = {"type": "string"}
@@ -158,6 +163,132 @@ def test_manifests_refer_to_existing_objects(tmp_path: Path) -> None:
     assert {"name": "PENSTOCK_DEPLOYMENT", "value": "small.totals@1"} in container["env"]
 
 
+def test_values_are_those_that_the_cluster_accepts(tmp_path: Path) -> None:
+    """The schemas allow any text where the API server accepts a few words only."""
+    found = by_kind(manifests_of(version(tmp_path), code(tmp_path), 2))
+    workers = found["StatefulSet"]["spec"]
+    [spread] = workers["template"]["spec"]["topologySpreadConstraints"]
+
+    assert workers["updateStrategy"] == {"type": "RollingUpdate"}
+    assert workers["podManagementPolicy"] in {"Parallel", "OrderedReady"}
+    assert spread["whenUnsatisfiable"] in {"ScheduleAnyway", "DoNotSchedule"}
+    assert found["NetworkPolicy"]["spec"]["policyTypes"] == ["Ingress"]
+    assert workers["template"]["spec"]["securityContext"]["fsGroupChangePolicy"] in {"OnRootMismatch", "Always"}
+
+
+def test_workers_have_no_more_rights_than_they_need(tmp_path: Path) -> None:
+    """No root, no token of the cluster, no writable image; other pods reach the health port only. All that they write is on volumes."""
+    classed = PodSettings("registry/app:7", storage_class="fast")
+    found = by_kind(manifests_of(version(tmp_path, pods=classed), code(tmp_path), 1))
+    spec = found["StatefulSet"]["spec"]
+    pod, claim = spec["template"]["spec"], spec["volumeClaimTemplates"][0]
+    [container] = pod["containers"]
+    writable = {mount["mountPath"] for mount in container["volumeMounts"] if not mount.get("readOnly")}
+
+    assert (pod["automountServiceAccountToken"], pod["enableServiceLinks"]) == (False, False)
+    assert pod["securityContext"]["runAsNonRoot"]
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    for each in (*pod["initContainers"], container):
+        assert each["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+        }
+    assert writable == {"/penstock/data", "/tmp"}  # noqa: S108 - of the pod
+    assert container["command"][container["command"].index("--dir") + 1] == "/penstock/data"
+    assert found["NetworkPolicy"]["spec"]["ingress"] == [{"ports": [{"protocol": "TCP", "port": 8080}]}]
+    assert found["NetworkPolicy"]["spec"]["podSelector"]["matchLabels"] == spec["selector"]["matchLabels"]
+    assert claim["spec"]["storageClassName"] == "fast"
+
+
+def base_of(folder: Path, **settings: Any) -> dict[str, list[Manifest]]:
+    """Return the manifests of a kustomize base for an app of two processors, by file."""
+    versions = [version(folder, **settings), replace(version(folder, **settings), name="large")]
+    files = kustomize_base([DeployedVersion(each, code(folder), 2) for each in versions])
+    listed = yaml.safe_load(files.pop("kustomization.yaml"))
+    assert listed.pop("resources") == sorted(files)
+    assert listed == {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "namespace": "streams"}
+    return {name: msgspec.json.decode(text)["items"] for name, text in files.items()}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"config": "/etc/penstock.toml", "secured": True, "variables": ("PENSTOCK_STORE",)}],
+    ids=["plain", "secured"],
+)
+def test_a_base_contains_the_workers_and_what_watches_them(tmp_path: Path, settings: dict[str, Any]) -> None:
+    """The schemas allow every field; each object has its own name, and the workers are those of a deployment without a base."""
+    base = base_of(tmp_path, pods=PodSettings("registry/app:7", "streams"), **settings)
+    services = {name.removesuffix(".json"): base[name] for name in base if by_kind(base[name]).get("Deployment")}
+    manifests = [manifest for items in base.values() for manifest in items]
+    for manifest in manifests:
+        if manifest["kind"] != "ScaledObject":
+            kubernetes_validate.validate(manifest, KUBERNETES, strict=True)
+    named = [
+        (manifest["kind"], manifest["metadata"]["name"]) for manifest in manifests if manifest["kind"] != "ConfigMap"
+    ]
+
+    assert len(named) == len(set(named))
+    assert base["penstock-small-totals.json"] == manifests_of(
+        version(tmp_path, pods=PodSettings("registry/app:7", "streams"), **settings), code(tmp_path), 2
+    )
+    assert set(services) == {"penstock-alerts", "penstock-metrics", "penstock-dashboard"}
+    for items in services.values():
+        pod = by_kind(items)["Deployment"]["spec"]["template"]["spec"]
+        assert (pod["automountServiceAccountToken"], pod["securityContext"]["runAsNonRoot"]) == (False, True)
+        assert all(
+            each["securityContext"]["readOnlyRootFilesystem"] for each in [*pod["containers"], *pod["initContainers"]]
+        )
+        assert {mount["name"] for mount in pod["containers"][0]["volumeMounts"]} <= {
+            volume["name"] for volume in pod["volumes"]
+        }
+
+
+def test_services_of_a_base_are_reachable_at_their_port_only(tmp_path: Path) -> None:
+    """Selectors match the pods; the alert process has no port; the dashboard does not start without its token."""
+    base = base_of(tmp_path, pods=PodSettings("registry/app:7", "streams"))
+    for name, port in {"penstock-alerts": None, "penstock-metrics": 9464, "penstock-dashboard": 8710}.items():
+        found = by_kind(base[f"{name}.json"])
+        spec, policy = found["Deployment"]["spec"], found["NetworkPolicy"]["spec"]
+        labels, container = spec["template"]["metadata"]["labels"], spec["template"]["spec"]["containers"][0]
+        assert labels == spec["selector"]["matchLabels"] == policy["podSelector"]["matchLabels"]
+        assert [rule["ports"][0]["port"] for rule in policy["ingress"]] == [port] * (port is not None)
+        assert [each["containerPort"] for each in container.get("ports", [])] == [port] * (port is not None)
+        if port is not None:
+            assert found["Service"]["spec"]["selector"] == labels
+            assert str(port) in container["command"]
+    dashboard, alerts = (
+        by_kind(base[f"penstock-{name}.json"])["Deployment"]["spec"] for name in ("dashboard", "alerts")
+    )
+
+    assert dashboard["template"]["spec"]["containers"][0]["envFrom"][0]["secretRef"]["optional"] is False
+    assert alerts["replicas"] == 2
+
+
+def test_commands_of_a_base_exist(tmp_path: Path) -> None:
+    """With each of their options."""
+    base = base_of(tmp_path, pods=PodSettings("registry/app:7", "streams"), config="/etc/penstock.toml")
+    known = dict(commands_of(Penstock()))
+    for name in ("alerts", "metrics", "dashboard"):
+        command = by_kind(base[f"penstock-{name}.json"])["Deployment"]["spec"]["template"]["spec"]["containers"][0][
+            "command"
+        ]
+        words = ("alerts", "run") if name == "alerts" else (name,)
+        options = {f"--{option.name}" for option in known[words]}
+
+        assert {word for word in command if word.startswith("--")} - {"--config"} <= options
+
+
+def test_probes_for_restarts_do_not_depend_on_kafka(tmp_path: Path) -> None:
+    """A pod without a broker is not ready, and lives: a restart would not help it."""
+    [container] = by_kind(manifests_of(version(tmp_path), code(tmp_path), 1))["StatefulSet"]["spec"]["template"][
+        "spec"
+    ]["containers"]
+    paths = {name: container[f"{name}Probe"]["httpGet"]["path"] for name in ("startup", "liveness", "readiness")}
+
+    assert paths == {"startup": "/live", "liveness": "/live", "readiness": "/ready"}
+
+
 def test_manifests_contain_the_code(tmp_path: Path) -> None:
     """A new version needs no new image, and the code of older versions remains for a rollback."""
     found = by_kind(manifests_of(version(tmp_path), code(tmp_path), 1))
@@ -266,15 +397,24 @@ def test_without_kubectl_the_error_names_the_alternatives(tmp_path: Path, monkey
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
 def test_systemd_accepts_the_units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Older versions warn about two newer settings only. Folders may have any name."""
+    """Without a warning about a setting that this version does not have. Folders may have any name."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     unit = tmp_path / "penstock-totals@.service"
-    unit.write_text(unit_text(tmp_path / "with a space, 100% and $HOME", "totals"))
+    unit.write_text(unit_text(tmp_path / "with a space, 100% and $HOME", "totals", installed_version()))
     checked = subprocess.run(
         ["systemd-analyze", "--user", "verify", str(unit)], capture_output=True, text=True, check=False, timeout=30
     )
     if "Failed to" in checked.stderr and "manager" in checked.stderr:
         pytest.skip(f"systemd-analyze does not work here: {checked.stderr}")
-    newer_settings = ("'RestartSteps'", "'RestartMaxDelaySec'")
 
-    assert [line for line in checked.stderr.splitlines() if not any(name in line for name in newer_settings)] == []
+    assert checked.stderr.splitlines() == []
+
+
+@pytest.mark.parametrize(("version", "grows"), [(252, False), (254, True), (257, True)])
+def test_units_have_settings_of_the_installed_systemd(tmp_path: Path, version: int, grows: bool) -> None:
+    """The pause before a restart grows where systemd can do that; it is never so short that a crash loop fills the machine."""
+    lines = unit_text(tmp_path, "totals", version).splitlines()
+
+    assert ("RestartSteps=10" in lines, "RestartMaxDelaySec=60" in lines) == (grows, grows)
+    assert ("RestartSec=1" in lines, "RestartSec=5" in lines) == (grows, not grows)
+    assert {"NoNewPrivileges=yes", "UMask=0077", "RestrictSUIDSGID=yes"} <= set(lines)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import socket
 
 import pytest
-from support.databases import free_port
 
 from penstock.backfill.errors import BackfillRefused
 from penstock.backfill.spark import session
 from penstock.backfill.spark.prerequisites import expect_reachable, is_local
+from penstock.ops.dev_services.ports import free_port
 
 
 def test_one_master_of_several_is_enough() -> None:

@@ -26,6 +26,7 @@ from penstock.ops.monitoring.observer import Observer, upstream_first
 from penstock.ops.monitoring.prometheus import StatusCollector
 from penstock.ops.monitoring.reports import REPORTS, Node, Report, report_message
 from penstock.ops.monitoring.status import ClusterStatus, ProcessorStatus
+from penstock.ops.worker.exposition import CACHE_COUNTERS, HISTOGRAMS, RESTORE_COUNTERS
 from penstock.ops.worker.identity import count_restart
 from penstock.transport.category_spec import CategorySpec
 from penstock.transport.errors import BusError
@@ -542,6 +543,10 @@ def test_metrics_have_values_for_a_processor_without_problems() -> None:
         "backup_age_seconds",
         "backup_late",
         "checkpoint_age_seconds",
+        "lookup_table_rows",
+        "lookup_table_bytes",
+        "lookup_table_unread",
+        "state_bytes",
     }
     assert values["workers"] == 1
 
@@ -571,4 +576,10 @@ def test_the_documentation_lists_each_metric() -> None:
     metrics: dict[str, MetricDefinition[Any]] = {**PROCESSOR_METRICS, **BUCKET_METRICS, **WORKER_METRICS}
 
     assert [name for name, metric in metrics.items() if f"| `{name}` | {metric.description} |" not in operations] == []
-    assert used <= metrics.keys()
+    counters = {*RESTORE_COUNTERS, *CACHE_COUNTERS}
+    assert [name for name in counters if f"`_{name}_total`" not in operations] == []
+    assert used <= {
+        *metrics,
+        *(f"worker_{name}_seconds_bucket" for name in HISTOGRAMS),
+        *(f"worker_{name}_total" for name in counters),
+    }

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from penstock.ops.cli.output import printable
-from penstock.ops.humanize import counted
+import pytest
+
+from penstock.ops.cli.output import print_table
+from penstock.ops.humanize import printable
+from penstock.processors.wording import counted
 
 
 def test_control_characters_of_a_message_do_not_reach_the_terminal() -> None:
@@ -14,3 +17,13 @@ def test_control_characters_of_a_message_do_not_reach_the_terminal() -> None:
 def test_a_count_agrees_with_its_noun() -> None:
     """One record, two records, no records."""
     assert [counted(number, "record") for number in (0, 1, 2_000)] == ["0 records", "1 record", "2,000 records"]
+
+
+def test_a_row_of_a_table_for_a_program_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """At 80 columns, the name of a processor would be broken in two, and grep would not find it."""
+    names = ["a-processor-with-a-long-name" * 3, "another-name" * 9]
+    print_table(("processor", "reason"), [names])
+
+    title, row = capsys.readouterr().out.splitlines()
+    assert title.split() == ["processor", "reason"]
+    assert row.split() == names

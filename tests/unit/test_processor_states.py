@@ -28,8 +28,10 @@ from penstock.transport.tables.registrations import PROCESSORS, forget_registrat
 
 HOUR_MS, MINUTE_MS = 3_600_000, 60_000
 TWO_WORKERS = DeployedProcessor("scorer@3", 2, up_s=500.0, deployed_ms=NOW_MS - 5 * MINUTE_MS, earlier_version=2)
+UNDEPLOYED = DeployedProcessor("", 0)
 RUNNING, SILENT = worker_status(), worker_status(report_age_s=60.0)
 FAILED, ENDED = worker_status(end_reason="No space left."), worker_status(end_reason=STOPPED)
+FAILED_BEFORE = worker_status(end_reason="Bad code.", deployment="scorer@3")
 LOOPING = worker_status(end_reason="Bad code.", restarts=4, crash_loop_since_ms=NOW_MS - 2 * MINUTE_MS)
 BACKLOG: dict[str, Any] = {"backlog_events": 1_200, "lag_s": 30.0, "owner": ""}
 
@@ -63,8 +65,20 @@ def deployed(**fields: Any) -> DeployedProcessor:
         ((), deployed(), ProcessorState.LOST),
         ((), deployed(restarting=1), ProcessorState.CRASH_LOOPING),
         ((LOOPING,), deployed(up_s=1.0), ProcessorState.CRASH_LOOPING),
-        ((FAILED,), DeployedProcessor("", 0), ProcessorState.STOPPED),
-        ((SILENT,), DeployedProcessor("", 0), ProcessorState.STOPPED),
+        ((FAILED_BEFORE,), UNDEPLOYED, ProcessorState.STOPPED),
+        ((worker_status(report_age_s=60.0, deployment="scorer@3"),), UNDEPLOYED, ProcessorState.STOPPED),
+        ((), UNDEPLOYED, ProcessorState.STOPPED),
+        ((FAILED,), UNDEPLOYED, ProcessorState.FAILED),
+        ((SILENT,), UNDEPLOYED, ProcessorState.LOST),
+        ((ENDED,), UNDEPLOYED, ProcessorState.STOPPED),
+        (
+            (
+                worker_status(end_reason="Bad code.", report_age_s=90.0),
+                worker_status(deployment="scorer@3", end_reason=STOPPED),
+            ),
+            UNDEPLOYED,
+            ProcessorState.STOPPED,
+        ),
     ],
 )
 def test_the_state_follows_from_the_deployment_and_the_reports(
@@ -83,7 +97,7 @@ def test_the_state_follows_from_the_deployment_and_the_reports(
         ((), None),
         ((SILENT, worker_status("two", report_age_s=61.0)), deployed(unsupervised=2)),
         ((FAILED, worker_status("two", end_reason="No space left.")), None),
-        ((ENDED,), DeployedProcessor("", 0)),
+        ((ENDED,), UNDEPLOYED),
         ((LOOPING, worker_status("two", end_reason="Bad code.", restarts=3)), deployed(restarting=2)),
     ],
 )
@@ -153,7 +167,7 @@ def violated(status: ProcessorStatus) -> set[str]:
         ({"workers": (FAILED,)}, {"not running"}),
         ({"workers": ()}, {"not running"}),
         ({"workers": (RUNNING, SILENT, FAILED)}, {"worker silent", "worker failed"}),
-        ({"workers": (FAILED, SILENT), "deployed": DeployedProcessor("", 0)}, set()),
+        ({"workers": (FAILED_BEFORE,), "deployed": UNDEPLOYED}, set()),
         ({"workers": (FAILED, SILENT), "is_registered": False}, set()),
         ({"workers": (worker_status(restarts=9),)}, set()),
         ({"workers": (worker_status(checkpoint_duration_s=31.0),)}, {"checkpoint slow"}),
@@ -216,7 +230,7 @@ def test_states_change_with_the_life_of_a_deployment() -> None:
         world.now_ms += MINUTE_MS
         observe(deployed(unsupervised=2))
         observe(deployed(up_s=1.0))
-        observe(DeployedProcessor("", 0), present(end_reason=STOPPED))
+        observe(UNDEPLOYED, present(end_reason=STOPPED))
         forget_registration(world.bus, NODE.name)
         world.now_ms += 10_000
         observe(None)

@@ -159,7 +159,7 @@ def test_misplaced_events_are_reported(machine: Machine, monkeypatch: pytest.Mon
         if gap.before is MaintenanceStep.CHANGE_TOPICS:
             write_by(machine.bus, 3, generate_events(Purchase, 120, 140))
 
-    with pytest.raises(MisplacedKeys, match=r"orders: \d+ events of \d+ keys"):
+    with pytest.raises(MisplacedKeys, match=r"orders: a writer placed \d+ events of \d+ keys"):
         resize(machine, Numbered, 6, write_meanwhile)
     with pytest.raises(MaintenanceUnfinished):
         machine.run(with_buckets(Numbered, 6))
@@ -234,7 +234,7 @@ def test_events_of_another_partitioner_are_reported(machine: Machine) -> None:
         if gap.before is MaintenanceStep.CHANGE_TOPICS:
             write_by(machine.bus, 3, generate_events(Purchase, 120, 140))
 
-    with pytest.raises(MisplacedKeys, match=r"orders: \d+ events of \d+ keys"):
+    with pytest.raises(MisplacedKeys, match=r"orders: a writer placed \d+ events of \d+ keys"):
         resize(machine, subject, 6, write_meanwhile)
 
 

@@ -15,6 +15,7 @@ from penstock.ops.worker.backup_protocol import NoBackups
 from penstock.ops.worker.resume_checks import expect_existing, first_available
 from penstock.ops.worker.shard_loader import ShardLoader
 from penstock.ops.worker.shard_opener import LoadedShard
+from penstock.ops.worker.sink_writers import SinkWriters, open_sink
 from penstock.processors.shard.checkpoints import next_id
 from penstock.processors.shard.overlay import Overlay
 from penstock.processors.shard.position import Offsets, StatePosition
@@ -151,7 +152,15 @@ def make_loader(bus: MemoryBus) -> Iterator[Callable[[StateFolder], ShardLoader]
         def make(states: StateFolder) -> ShardLoader:
             made.append(
                 ShardLoader(
-                    SUBJECT(), bus, states, NoBackups(), threads, worker="it", from_earliest=False, now_ms=lambda: 0
+                    SUBJECT(),
+                    bus,
+                    states,
+                    NoBackups(),
+                    threads,
+                    worker="it",
+                    from_earliest=False,
+                    now_ms=lambda: 0,
+                    sinks=SinkWriters(SUBJECT, open_sink),
                 )
             )
             return made[-1]

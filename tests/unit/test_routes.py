@@ -95,7 +95,7 @@ def test_a_batch_routes_the_same_outputs() -> None:
         (ps.To(foreign, CLICKS[0]), "returned a Click for foreign, but writes only"),
         (ps.To(shop, Count("ann", 1, 1)), "returned a Count for shop, but writes only"),
         (ps.To("shop", Count("ann", 1, 1)), "returned a Count for shop"),
-        (5, "returned a int, but writes only"),
+        (5, "returned an int, but writes only"),
     ],
 )
 def test_an_output_without_a_category_is_refused(output: Any, words: str) -> None:

@@ -135,7 +135,7 @@ def test_a_trial_that_helps_adds_the_required_workers() -> None:
 
     assert [decision.workers for decision in decisions if decision.change][:2] == [2, 6]
     assert any("one more worker shows whether more help" in decision.reason for decision in decisions)
-    assert any("More workers help: 6 workers are needed" in decision.reason for decision in decisions)
+    assert any("More workers help: To catch up within" in decision.reason for decision in decisions)
     processor.run(3_500, 3_600)
     assert processor.backlog == 0
 
@@ -185,7 +185,7 @@ def test_a_decision_contains_its_figures() -> None:
     reasons = [processor.step(3_500).reason for _ in range(12)]
 
     assert any("3,500 events/s arrive, 1,000 are read" in reason and "if this lasts" in reason for reason in reasons)
-    assert any("workers are needed to catch up within 2 min" in reason for reason in reasons)
+    assert any("To catch up within 2 min, it needs" in reason for reason in reasons)
 
 
 def test_a_number_outside_of_the_limits_is_corrected() -> None:
@@ -203,5 +203,5 @@ def test_nothing_is_decided_while_workers_start() -> None:
     policy.decide(status, 2)
 
     assert policy.decide(status, 2) == ScalingDecision(
-        2, change=False, reason="1 of 2 workers run; waiting for the others."
+        2, change=False, reason="Running: 1 of 2 workers; waiting for the others."
     )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import math
 import random
 from collections.abc import Iterator
 from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -17,16 +19,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
-from support.scuba_site import START_MS, Scuba, hits, new_bus, random_hits, scuba_on, send
+from support.scuba_site import SAVING, START_MS, Scuba, hits, new_bus, random_hits, scuba_on, send
 
 from penstock.ops.cli.explore import parse_filter
 from penstock.ops.clock import SteeredClock
 from penstock.ops.dashboard.access import Access
-from penstock.ops.scuba.answers import Exploration, SqlRows, Tables
+from penstock.ops.scuba.answers import Estimate, Exploration, SqlRows, Tables
 from penstock.ops.scuba.explorer import Busy, QueryLimits
-from penstock.ops.scuba.queries import Aggregate, ExploreQuery, Filter, SampleQuery
+from penstock.ops.scuba.guarded import SCUBA
+from penstock.ops.scuba.queries import Aggregate, ExploreQuery, Filter, HistogramQuery, SampleQuery
 from penstock.ops.scuba.safe_sql import checked_select
-from penstock.ops.scuba.site import SCUBA, create_site
+from penstock.ops.scuba.site import create_site
 from penstock.ops.serving.parameters import BadQuery
 
 RECORDS = random_hits(4_000, seed=20)
@@ -189,6 +192,116 @@ def test_answers_are_those_of_polars_on_the_raw_events(
         assert found.keys() == {place for place in points if place[1:] in kept}
         assert all(all(map(equal, values_of, points[place])) for place, values_of in found.items())
         assert [point.start_ms for point in answer.points] == sorted(point.start_ms for point in answer.points)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    aggregate=aggregates,
+    group_by=groups,
+    conditions=st.lists(filters, max_size=1),
+    begin=st.integers(200_000, 500_000),
+    minutes=st.sampled_from([1, 3, 5]),
+)
+def test_a_comparison_has_the_same_groups_at_the_earlier_time(
+    scuba: Scuba, aggregate: Aggregate, group_by: list[str], conditions: list[Filter], begin: int, minutes: int
+) -> None:
+    """Their aggregates and time series, moved to the later time; a group without earlier events has none."""
+    shift_ms, end = minutes * 60_000, begin + 100_000
+    query = ExploreQuery(
+        table=TABLE,
+        aggregates=[aggregate],
+        group_by=group_by,
+        filters=conditions,
+        begin=START_MS + begin,
+        end=START_MS + end,
+        every="30s",
+        compare=f"{minutes}m",
+    )
+    answer = scuba.explorer.explore(query)
+    offset = pl.col("at") - START_MS + shift_ms
+    raw = RAW.filter((offset >= begin) & (offset < end))
+    for condition in conditions:
+        raw = raw.filter(polars_condition(condition))
+    value = [polars_value(aggregate.function, aggregate.column).alias("value")]
+    earlier = raw.group_by(group_by).agg(value) if group_by else raw.select(value)
+    expected = {row[: len(group_by)]: row[len(group_by)] for row in earlier.iter_rows()}
+    sliced = raw.with_columns(((pl.col("at") + shift_ms) // 30_000 * 30_000).alias("start"))
+    points = {
+        row[: len(group_by) + 1]: row[-1]
+        for row in (sliced.group_by("start", *group_by).agg(value).iter_rows() if len(raw) else ())
+    }
+    kept = {tuple(row.group) for row in answer.rows}
+    found = {(each.start_ms, *answer.rows[each.series].group): each.values[0].value for each in answer.compared_points}
+
+    assert len(answer.compared) == len(answer.rows)
+    for row, before in zip(answer.rows, answer.compared, strict=True):
+        known = expected.get(tuple(row.group))
+        assert before is None if tuple(row.group) not in expected else before and equal(before[0].value, known)
+    assert found.keys() == {place for place in points if place[1:] in kept}
+    assert all(equal(each, points[place]) for place, each in found.items())
+
+
+def test_a_comparison_needs_a_time_range_and_says_what_is_missing(scuba: Scuba) -> None:
+    """The rows of the earlier time may have been dropped."""
+    with pytest.raises(BadQuery, match="compare needs a time range"):
+        scuba.explorer.explore(ExploreQuery(table=TABLE, compare="1d"))
+    answer = scuba.explorer.explore(
+        ExploreQuery(table=TABLE, begin=START_MS, end=START_MS + 600_000, compare="1d", series=1)
+    )
+
+    assert (answer.compared, answer.is_compared_partly) == ([[Estimate(0, 0)]], True)
+
+
+@pytest.mark.parametrize(("column", "bins"), [("ms", 30), ("ms", 1), ("g0", 5), ("device.memory", 7)])
+def test_a_histogram_counts_each_value_once(scuba: Scuba, column: str, bins: int) -> None:
+    """In the interval that contains it; missing values are in none, and the last interval contains the largest ones."""
+    found = scuba.explorer.histogram(HistogramQuery(table=TABLE, column=column, bins=bins))
+    values = RAW[column].drop_nulls().to_list()
+
+    assert (found.bins[0].low, found.bins[-1].high) == (min(values), max(values))
+    assert all(one.high == other.low for one, other in pairwise(found.bins))
+    assert sum(each.events.value for each in found.bins) == len(values)
+    for each in found.bins[:-1]:
+        inside = sum(each.low <= value < each.high for value in values)
+        assert abs(each.events.value - inside) <= 2  # a value at an edge may be on either side
+
+
+def test_a_histogram_of_one_value_and_of_none(scuba: Scuba) -> None:
+    """One interval, and none; a text has no histogram."""
+    one = HistogramQuery(table=TABLE, column="g0", filters=[Filter("g0", "=", 3)])
+    none = HistogramQuery(table=TABLE, column="g0", filters=[Filter("g0", "=", 99)])
+
+    assert [each.events.value for each in scuba.explorer.histogram(one).bins] == [sum(hit.g0 == 3 for hit in RECORDS)]
+    assert scuba.explorer.histogram(none).bins == []
+    with pytest.raises(BadQuery, match="needs a column with numbers"):
+        scuba.explorer.histogram(HistogramQuery(table=TABLE, column="page"))
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_answers_are_exported(scuba: Scuba, form: str) -> None:
+    """All rows of a SELECT beyond an answer's limit, groups, time series and rows; an unknown format is refused."""
+    client = TestClient(create_site(scuba.explorer, Access(None, SCUBA), SAVING), base_url="http://127.0.0.1")
+
+    def table(path: str, query: dict[str, Any]) -> pl.DataFrame:
+        answer = client.post(f"{path}?format={form}", json=query)
+        assert answer.status_code == 200, answer.text
+        assert f"penstock.{form}" in answer.headers["content-disposition"]
+        return pl.read_csv(io.BytesIO(answer.content)) if form == "csv" else pl.read_parquet(io.BytesIO(answer.content))
+
+    wide = f'SELECT a.page, b.g0 FROM "{TABLE}" a, "{TABLE}" b WHERE a.g0 = 1 AND a._offset < 60 AND b._offset < 200'
+    few = sum(hit.g0 == 1 for hit in RECORDS[:180]) * 600
+    assert len(table("/sql", {"sql": wide})) == few > 10_000
+    listed = table("/sql", {"sql": f"SELECT array_agg(g0) AS all_g0 FROM \"{TABLE}\" WHERE page = '/p1'"})
+    assert len(listed) == 1
+    counted = table("/query", {"table": TABLE, "group_by": ["g0"]})
+    assert dict(counted.iter_rows()) == dict(RAW.group_by("g0").len().iter_rows())
+    series = table("/query", {"table": TABLE, "every": "1m"})
+    assert (series.columns, series["count"].sum()) == (["time_ms", "count"], len(RECORDS))
+    assert (
+        table("/samples", {"table": TABLE, "limit": 2_000})["at"].to_list() == sorted(RAW["at"].to_list())[::-1][:2_000]
+    )
+    assert client.post("/sql?format=xlsx", json={"sql": wide}).status_code == 400
+    assert client.post("/histogram?format=csv", json={"table": TABLE, "column": "ms"}).status_code == 400
 
 
 @pytest.mark.parametrize("rate", [0.05, 0.3])
@@ -397,7 +510,7 @@ def test_too_many_queries_at_a_time_are_refused() -> None:
         began, end = Event(), Event()
 
         def hold() -> None:
-            with one.explorer._reading():
+            with one.explorer._reading(one.source):
                 began.set()
                 end.wait(30)
 
@@ -458,7 +571,7 @@ def test_queries_see_one_state_while_rows_arrive_and_are_dropped() -> None:
 
 def test_the_http_interface(scuba: Scuba) -> None:
     """JSON in and out, with the status of each failure."""
-    client = TestClient(create_site(scuba.explorer, Access(None, SCUBA)), base_url="http://127.0.0.1:8740")
+    client = TestClient(create_site(scuba.explorer, Access(None, SCUBA), SAVING), base_url="http://127.0.0.1:8740")
     found = client.post("/query", json={"table": TABLE, "group_by": ["page"], "series": 2})
     answer = msgspec.json.decode(found.content, type=Exploration)
     rows = client.post("/samples", json={"table": TABLE, "limit": 3})
@@ -479,7 +592,7 @@ def test_the_http_interface(scuba: Scuba) -> None:
 
 def test_programs_need_the_token_and_pages_of_other_sites_cannot_ask(scuba: Scuba) -> None:
     """As for the dashboard; whether it runs is no secret."""
-    site = create_site(scuba.explorer, Access(TOKEN, SCUBA))
+    site = create_site(scuba.explorer, Access(TOKEN, SCUBA), SAVING)
     client = TestClient(site, base_url="http://example.com")
     query = {"table": TABLE}
     bearer = {"Authorization": f"Bearer {TOKEN}"}
@@ -490,7 +603,7 @@ def test_programs_need_the_token_and_pages_of_other_sites_cannot_ask(scuba: Scub
     assert client.post("/query", json=query, headers=bearer).status_code == 200
     assert client.post("/query", json=query, headers={**bearer, "Origin": "http://evil.example"}).status_code == 403
     assert client.post("/query", content=msgspec.json.encode(query), headers=bearer).status_code == 403
-    loopback = create_site(scuba.explorer, Access(None, SCUBA))
+    loopback = create_site(scuba.explorer, Access(None, SCUBA), SAVING)
     assert TestClient(loopback, base_url="http://example.com").get("/tables").status_code == 403
 
 
@@ -515,7 +628,7 @@ def test_conditions_of_the_command_line(text: str, expected: Filter) -> None:
 
 def test_a_statement_keeps_its_meaning() -> None:
     """The checked statement differs in its letters only."""
-    assert checked_select("select page from hits", ["hits"]) == "SELECT page FROM hits"
+    assert checked_select("select page from hits", ["hits"]).sql == "SELECT page FROM hits"
 
 
 def test_sums_beyond_64_bits_are_answered(scuba: Scuba) -> None:
@@ -530,7 +643,7 @@ def test_sums_beyond_64_bits_are_answered(scuba: Scuba) -> None:
 
 def test_random_bytes_are_no_query(scuba: Scuba) -> None:
     """The answer is a refusal, never a failure of the server."""
-    client = TestClient(create_site(scuba.explorer, Access(None, SCUBA)), base_url="http://127.0.0.1:8740")
+    client = TestClient(create_site(scuba.explorer, Access(None, SCUBA), SAVING), base_url="http://127.0.0.1:8740")
     dice = random.Random(3)
     for _ in range(30):
         body = dice.randbytes(dice.randrange(40))

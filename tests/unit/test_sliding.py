@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock.ops.testing import Crash, Driver
 from penstock.processors.errors import DeclarationError
+from penstock.processors.keyed_state.state_cache import ENTRY_BYTES, StateCache
 from penstock.processors.operators import Operator, open_operator, sliding_history
 from penstock.processors.operators.sliding_aggregate import SlidingAggregate
 from penstock.processors.shard.checkpoints import Step
@@ -124,7 +125,7 @@ def history_limits(chunk: int, cached: int) -> Iterator[None]:
     """Limit the values in a chunk and the values cached between checkpoints."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sliding_history, "CHUNK_VALUES", chunk)
-        patch.setattr(sliding_history, "CACHED_VALUES", cached)
+        patch.setattr(sliding_history, "STATE_CACHE", StateCache(cached * ENTRY_BYTES))
         yield
 
 
@@ -213,7 +214,7 @@ def test_a_failing_event_is_in_no_window() -> None:
     assert stopped.outputs == expected(events[:1])
     assert stopping.time.low_ms == 40 - BOUND
     rest = stopping.feed(readings, events[3:], stop_at_error=True).outputs
-    assert stopped.outputs + rest == expected([*events[:2], events[3]])
+    assert [*stopped.outputs, *rest] == expected([*events[:2], events[3]])
     assert continuing.feed(readings, events, stop_at_error=False).outputs == expected([*events[:2], events[3]])
 
 

@@ -9,22 +9,20 @@ from pathlib import Path
 import pytest
 from support.machines import Machine, create_categories, read, write
 from support.maintenance import Killed, environment, kill_before, worker_backups
-from support.resets import EXACT, LEAST, MOST, Reading, Total, generate_readings, readings, totals
+from support.resets import EXACT, Reading, Total, generate_readings, readings, totals
+from support.snapshots import CASES, Timed, Totals, checked, stopped_snapshot
 
 import penstock as ps
-from penstock.ops.snapshots.restoring import RestorePlan, perform_restore, plan_restore
-from penstock.ops.snapshots.snapshot import FORMAT, ProcessorCut, Snapshot, SnapshotError
+from penstock.ops.maintenance.reset import ResetPlan, perform_reset
+from penstock.ops.snapshots.restoring import RestorePlan, perform_restore, plan_restore, plan_restore_alone
+from penstock.ops.snapshots.snapshot import Snapshot, SnapshotError
 from penstock.ops.worker.resume_checks import MaintenanceUnfinished
-from penstock.processors.shard.position import StatePosition
-from penstock.state.backups.shard import ShardBackups
 from penstock.state.files.local_files import LocalFileStore
 from penstock.transport.errors import GroupInUse
 from penstock.transport.memory import MemoryBus
 from penstock.transport.messages import Bucket
-from penstock.transport.tables.maintenance_protocol import AtGap, MaintenanceStep, no_gap
-from penstock.transport.tables.snapshot_requests import ShardCut
+from penstock.transport.tables.maintenance_protocol import AtGap, MaintenanceRefused, MaintenanceStep, no_gap
 
-checked = ps.Category("checked", Reading, key="meter", event_time="at", buckets=2)
 copies = ps.Category("copies", Reading, key="meter", event_time="at", buckets=2)
 
 
@@ -39,24 +37,6 @@ class Check(ps.Stateless):
         return [event]
 
 
-class Totals(ps.Stateful):
-    """Sums the checked readings of each meter."""
-
-    name = "totals"
-    reads, writes, state = checked, totals, int
-
-    def process(self, event: Reading, state: int | None, context: ps.Context) -> tuple[int, list[Total]]:
-        """Add a reading."""
-        total = (state or 0) + event.litres
-        return total, [Total(event.meter, event.at, total)]
-
-
-class Timed(Totals):
-    """The same with a changelog: its state also depends on the clock."""
-
-    deterministic = False
-
-
 class Copy(ps.Stateless):
     """Also reads the checked readings, and is ahead of `Totals` at the cut."""
 
@@ -69,7 +49,6 @@ class Copy(ps.Stateless):
 
 
 App = tuple[type[ps.Processor], type[ps.Processor], type[ps.Processor]]
-CASES = [(Totals, LEAST, LEAST), (Totals, EXACT, MOST), (Totals, EXACT, EXACT), (Timed, EXACT, EXACT)]
 
 
 def app_of(base: type[Totals], state: ps.Semantics, output: ps.Semantics) -> App:
@@ -85,33 +64,6 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path / "machine", MemoryBus(), LocalFileStore(tmp_path / "place"))
 
 
-def snapshot_of(machine: Machine, app: App) -> Snapshot:
-    """Return the snapshot of an app that has stopped."""
-    machine.back_up(app[1])
-    cuts = {
-        processor.name: ProcessorCut(
-            tuple(category.name for category in processor.inputs()),
-            tuple(category.name for category in processor.outputs()),
-            processor.state_shape(),
-            {number: cut_of(machine, processor, number) for number in range(2)},
-        )
-        for processor in app
-    }
-    ends = {name: dict(machine.bus.ends(name)) for name in ("checked", "totals", "copies")}
-    return Snapshot(FORMAT, "app", "20261124T000000-0000", 0, 0.1, 0.2, cuts, ends)
-
-
-def cut_of(machine: Machine, processor: type[ps.Processor], number: int) -> ShardCut:
-    """Return the part of one shard."""
-    if processor.state_shape() is not None:
-        newest = ShardBackups(machine.place, processor.name, number).newest()
-        assert newest is not None
-        return ShardCut(newest.position, str(newest.id))
-    name = processor.inputs()[0].name
-    positions = [one for one in machine.bus.positions(processor.name, name) if one.bucket.number == number]
-    return ShardCut(StatePosition({name: positions[0].offset or 0}))
-
-
 def history(machine: Machine, app: App) -> Snapshot:
     """Let an app read 50 readings, and all but `Totals` 20 more. After the snapshot, all read 30 more."""
     create_categories(machine.bus, app)
@@ -119,7 +71,7 @@ def history(machine: Machine, app: App) -> Snapshot:
     run(machine, app)
     write(machine.bus, readings, generate_readings(50, 70))
     run(machine, (app[0], app[2]))
-    snapshot = snapshot_of(machine, app)
+    snapshot = stopped_snapshot(machine, app)
     write(machine.bus, readings, generate_readings(70, 100))
     run(machine, app)
     return snapshot
@@ -135,6 +87,13 @@ def restore(machine: Machine, app: App, snapshot: Snapshot, at_gap: AtGap = no_g
     """Plan and perform a restore."""
     plan = plan_restore(snapshot, app, environment(machine))
     perform_restore(plan, environment(machine), at_gap)
+    return plan
+
+
+def restore_alone(machine: Machine, app: App, snapshot: Snapshot, at_gap: AtGap = no_gap) -> ResetPlan:
+    """Plan and perform a restore of the totals alone."""
+    plan = plan_restore_alone(snapshot, app[1], environment(machine))
+    perform_reset(plan, environment(machine), at_gap)
     return plan
 
 
@@ -211,3 +170,77 @@ def test_restores_are_refused_with_the_reason(machine: Machine, tmp_path: Path) 
     assert machine.bus.ends("checked") == ends
     machine.run(app[1])
     assert last_totals(machine) == truth(100)
+
+
+def wrong_history(machine: Machine, app: App) -> tuple[Snapshot, App]:
+    """As `history`, but a version of the totals with a fault has counted the readings after the snapshot tenfold."""
+
+    def process(self: ps.Stateful, event: Reading, state: int | None, context: ps.Context) -> tuple[int, list[Total]]:
+        total = (state or 0) + 10 * event.litres
+        return total, [Total(event.meter, event.at, total)]
+
+    create_categories(machine.bus, app)
+    write(machine.bus, readings, generate_readings(0, 50))
+    run(machine, app)
+    snapshot = stopped_snapshot(machine, app)
+    write(machine.bus, readings, generate_readings(50, 100))
+    run(machine, (app[0], type("Totals", (app[1],), {"process": process}), app[2]))
+    machine.back_up(app[1])  # the newest backup is wrong, too
+    return snapshot, app
+
+
+@pytest.mark.parametrize("step", [step for step in MaintenanceStep if step is not MaintenanceStep.STAGE_STATE])
+@pytest.mark.parametrize(("base", "state", "output"), [case for case in CASES if case[0] is Totals])
+def test_a_processor_goes_back_alone(
+    machine: Machine, base: type[Totals], state: ps.Semantics, output: ps.Semantics, step: MaintenanceStep
+) -> None:
+    """Its state forgets what a faulty version made of the readings since, no output is written twice, and others have not stopped.
+
+    Killed before each step, it is finished by its repetition; a worker that has lost its disk afterwards finds the same state.
+    """
+    snapshot, app = wrong_history(machine, app_of(base, state, output))
+    with machine.working(app[0]) as other:
+        other.run_once()
+        with pytest.raises(Killed):
+            restore_alone(machine, app, snapshot, kill_before(step))
+        plan = restore_alone(machine, app, snapshot)
+        other.run_once()
+    written = len(read(machine.bus, totals))
+    machine.lose(app[1])
+    run(machine, app)
+
+    assert plan.repeated == plan.skipped == 0
+    assert 50 <= sum(shard.caught_up for shard in plan.shards) <= 60  # plus the ends of transactions
+    assert len(read(machine.bus, totals)) == written
+    write(machine.bus, readings, generate_readings(100, 120))
+    run(machine, app)
+    seen = Counter(one.meter for one in generate_readings(100, 120))
+    assert len(read(machine.bus, totals)) == written + 20
+    assert last_totals(machine).items() >= {meter: truth(120)[meter] for meter in seen}.items()
+
+
+def test_restores_of_one_processor_are_refused_with_the_reason(machine: Machine) -> None:
+    """Without a state, with one that depends on more than its events, while it runs, and when events since the cut have expired."""
+    app = app_of(Totals, EXACT, EXACT)
+    snapshot = history(machine, app)
+    with pytest.raises(MaintenanceRefused, match="has no state"):
+        plan_restore_alone(snapshot, app[0], environment(machine))
+    with machine.working(app[1]) as worker:
+        worker.run_once()
+        with pytest.raises(GroupInUse):
+            restore_alone(machine, app, snapshot)
+    machine.bus.trim(Bucket("checked", 0), machine.bus.ends("checked")[0] - 1)
+    with pytest.raises(MaintenanceRefused, match="needs the events from"):
+        restore_alone(machine, app, snapshot)
+
+    run(machine, app)
+    assert last_totals(machine) == truth(100)
+
+
+def test_a_state_with_a_changelog_does_not_go_back_alone(machine: Machine) -> None:
+    """Its events could lead to another state."""
+    app = app_of(Timed, EXACT, EXACT)
+    snapshot = history(machine, app)
+
+    with pytest.raises(MaintenanceRefused, match="cannot go back alone"):
+        restore_alone(machine, app, snapshot)

@@ -9,9 +9,10 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from datetime import timedelta
 from pathlib import Path
 from threading import Event
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -20,9 +21,10 @@ from penstock.ops.cli.traces import TracesUnavailable, expect_traces_installed
 from penstock.ops.deploy.environment import opentelemetry_variables
 from penstock.ops.deploy.version import DeploymentSettings, Shape, Version
 from penstock.ops.deploy.worker_command import run_arguments
-from penstock.ops.testing import Driver, InlineExecutor
+from penstock.ops.testing import YEAR_2100_MS, Driver, InlineExecutor
 from penstock.ops.worker.exposition import WorkerCollector, exposition
 from penstock.ops.worker.metrics import Metrics
+from penstock.ops.worker.output_writer import OutputRefused
 from penstock.ops.worker.trace_context import SpanMetrics
 from penstock.ops.worker.worker import Worker, WorkerConfig
 from penstock.processors.declare.codecs import Headers
@@ -380,7 +382,7 @@ def test_failed_exports_are_counted_and_logged_once(
     refused = [line for line in caplog.messages if "401" in line]
     assert len(refused) == 1
     assert "http://localhost:4318: code: 401, reason: who?. Events are processed as usual." in refused[0]
-    assert "35 of 35 spans were not exported." in caplog.messages
+    assert "Did not export 35 of 35 spans." in caplog.messages
 
 
 def test_exported_spans_are_counted() -> None:
@@ -390,10 +392,10 @@ def test_exported_spans_are_counted() -> None:
     metrics = driver.metrics(Split)
 
     assert metrics_of(driver, Split) == {"ended": 3, "exported": 3, "failed": 0, "dropped": 0}
-    text = exposition(WorkerCollector(lambda: ("split", metrics))).decode()
+    text = exposition(WorkerCollector(lambda: ("split", metrics))).text.decode()
     assert 'penstock_worker_spans_exported_total{processor="split"} 3.0' in text
     assert str(metrics).endswith("; 3 spans, 0 not exported")
-    assert "spans" not in exposition(WorkerCollector(lambda: ("split", Metrics()))).decode()
+    assert "spans" not in exposition(WorkerCollector(lambda: ("split", Metrics()))).text.decode()
 
 
 def test_spans_beyond_the_queue_are_dropped_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -472,3 +474,83 @@ def test_deployed_workers_get_the_variables_of_opentelemetry() -> None:
     environment = {"OTEL_EXPORTER_OTLP_HEADERS": "key=1", "OTEL_SERVICE_NAME": "", "PATH": "/bin"}
 
     assert opentelemetry_variables(environment) == {"OTEL_EXPORTER_OTLP_HEADERS"}
+
+
+class Reminder(ps.Stateful[Order, int, Order]):
+    """Writes a copy of an order a second after it, by the wall clock or by event time."""
+
+    reads, writes, state, trace_context = orders, copies, int, True
+    deterministic = False
+    watermark = ps.watermarks.BoundedOutOfOrderness(timedelta())
+    clock: ClassVar[ps.Clock] = ps.Clock.WALL
+
+    def process(self, event: Order, state: int | None, context: ps.Context) -> tuple[int, list[Order]]:
+        """Set the timer."""
+        context.timer(YEAR_2100_MS + 1_000 if self.clock is ps.Clock.WALL else event.at + 1, clock=self.clock)
+        return event.at, []
+
+    def on_timer(self, timer: ps.Timer, state: int, context: ps.Context) -> tuple[None, list[Order]]:
+        """Write the copy."""
+        return None, [Order(context.key, state)]
+
+
+class EventReminder(Reminder):
+    """The same in event time: the next order fires the timer."""
+
+    clock = ps.Clock.EVENT
+
+
+@pytest.mark.parametrize("processor", [Reminder, EventReminder])
+@pytest.mark.parametrize("sampler", ["parentbased_always_on", None])
+def test_timers_that_become_due_together_have_a_span_if_the_sampler_begins_traces(
+    processor: type[Reminder], sampler: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also between two events. Their outputs have its context, and those of events have that of the event."""
+    if sampler is not None:
+        monkeypatch.setenv("OTEL_TRACES_SAMPLER", sampler)
+    exporter = Collected()
+    with traced(processor, exporter=exporter) as (driver, _):
+        send(driver, [UNSAMPLED], at=1)
+        if processor is Reminder:
+            driver.advance(2)
+        else:
+            send(driver, [UNSAMPLED], at=5)
+        found = parents_in(driver, copies)
+    spans = [span for span in exporter.get_finished_spans() if span.name.startswith("timers")]
+
+    if sampler is None:
+        assert (spans, found) == ([], [None])
+    else:
+        [span] = spans
+        assert (span.name, span.kind, span.parent) == (f"timers {processor.name}", SpanKind.INTERNAL, None)
+        assert span.attributes == {
+            "penstock.processor": processor.name,
+            "penstock.bucket": orders.bucket_of("ann"),
+            "penstock.outputs": 1,
+        }
+        assert found == [traceparent(span)]
+
+
+class Unfit(Split):
+    """Returns records that no category accepts."""
+
+    on_error = ps.ErrorPolicy.STOP
+
+    def process(self, event: Order) -> Iterable[Any]:
+        """Return the order itself."""
+        return [event]
+
+
+def test_refused_outputs_are_the_error_of_the_spans_of_their_batch() -> None:
+    """None of its events took effect."""
+    exporter = Collected()
+    with traced(Unfit, exporter=exporter) as (driver, _), pytest.raises(OutputRefused):
+        send(driver, [SAMPLED, SAMPLED])
+    spans = of_processor(exporter, Unfit)
+
+    assert len(spans) == 2
+    for span in spans:
+        assert span.status.status_code is StatusCode.ERROR
+        assert "Order" in str(span.status.description)
+        assert span.attributes is not None
+        assert span.attributes["error.type"] == "OutputRefused"

@@ -62,6 +62,24 @@ def test_people_read_one_block_for_each_processor(file: Path) -> None:
     assert "pages.grouped by group_key, 3 buckets, internal\n" in pages
 
 
+def test_queries_with_large_groups_are_advised_to_have_two_phases(tmp_path: Path) -> None:
+    """Only if they can; with two phases, the first reads the table itself."""
+    file = tmp_path / "shop.sql"
+    file.write_text(
+        FILE
+        + "CREATE TABLE own AS SELECT customer, count(*) AS n FROM views GROUP BY customer;"
+        + "CREATE TABLE phased WITH (two_phase = true) AS SELECT page, count(*) AS n FROM views GROUP BY page;"
+    )
+    done = CliRunner().invoke(app, ["sql", "explain", str(file), "--json"])
+    plans = {plan["name"]: plan for plan in map(json.loads, done.output.splitlines())}
+
+    assert [name for name, plan in plans.items() if plan["advice"]] == ["pages"]
+    assert "two_phase = true" in plans["pages"]["advice"]
+    assert plans["phased_partials"]["reads"] == [category("views", "customer", 2)]
+    assert plans["phased_partials"]["key"] == "group_key, the values of GROUP BY"
+    assert plans["phased"]["reads"] == [category("phased.partials", "key", 8, internal=True)]
+
+
 def test_a_file_without_a_query_is_an_error(tmp_path: Path) -> None:
     """Neither explained in silence, nor with advice for Python."""
     path = tmp_path / "empty.sql"

@@ -5,15 +5,17 @@ from __future__ import annotations
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from fractions import Fraction
+from functools import reduce
 from pathlib import Path
 
 import pytest
 
 import penstock as ps
+from penstock.processors.sql.aggregates import FirstInOrder
 from penstock.processors.sql.compiler import SqlApp, compile_app
 from penstock.processors.sql.decimals import ChosenDecimal, DecimalMean, DecimalSum
 from penstock.processors.sql.errors import SqlRefused, SqlText
-from penstock.testing import Crash, Driver, check_laws, load_app
+from penstock.testing import Crash, Driver, Step, check_laws, load_app
 
 EVENTS = "CREATE CATEGORY events (seen bigint, name text, number bigint, share double precision) WITH (key = 'name', time = 'seen');"
 
@@ -32,6 +34,18 @@ def test_a_file_is_an_app_with_the_name_of_its_application(tmp_path: Path) -> No
 
     assert app.name == "top_events"
     assert [(processor.__name__, processor.name) for processor in app.processors] == [("large", "large")]
+
+
+def test_a_missing_semicolon_is_reported_where_it_belongs() -> None:
+    """And not at a correct word of the next statement. A column may be named like the keyword."""
+    columns = "CREATE CATEGORY e (a bigint, create text) WITH (key = 'create', time = 'a')"
+    query = "CREATE TABLE t AS SELECT * FROM e WHERE a > 5"
+
+    for text in (f"{columns}\n{query};", f"{columns};\n{query}\nCREATE TABLE u AS SELECT * FROM t;"):
+        with pytest.raises(SqlRefused, match=r"A semicolon is missing here, before CREATE TABLE\.") as refused:
+            compiled(text)
+        line = text.splitlines()[text.count("\n") - 1]
+        assert f"line {text.count(chr(10))}, column {len(line) + 1}:" in str(refused.value)
 
 
 def test_puma_tables_and_windows_in_brackets_are_accepted() -> None:
@@ -75,6 +89,28 @@ def test_settings_of_a_table_become_those_of_its_category_and_processor() -> Non
     assert aggregator.output_semantics is ps.Semantics.EXACTLY_ONCE
     assert issubclass(aggregator, ps.Aggregator)
     assert aggregator.late is ps.OnLate.DROP
+
+
+def test_first_rows_obey_the_laws_of_monoids() -> None:
+    """Also with equal keys, NULL, and more rows than are kept."""
+    rows = [[[[0, number % 3], [number % 2, 0]], f"{number}"] for number in range(7)]
+    first = FirstInOrder(4, (True, False))
+    check_laws(first, rows)
+
+    assert first.value(reduce(first.combine, map(first.lift, rows))) == ["2", "5", "4", "1"]
+
+
+def test_rows_of_which_the_first_are_chosen_are_exactly_once() -> None:
+    """Whatever the results are: a row that was repeated after a crash would be among the first ones twice."""
+    app = compiled(
+        f"{EVENTS}CREATE TABLE t AS SELECT number, count(*) AS n FROM events [1 hour] GROUP BY number ORDER BY n LIMIT 3;"
+    )
+    *before, last = app.processors
+
+    assert {processor.output_semantics for processor in before if "rows" in processor.name} == {
+        ps.Semantics.EXACTLY_ONCE
+    }
+    assert last.output_semantics is ps.Semantics.AT_LEAST_ONCE
 
 
 def test_a_table_can_be_read_by_a_later_query() -> None:
@@ -170,7 +206,7 @@ def test_unquoted_names_are_in_lower_case_except_declared_columns() -> None:
         (
             f"{EVENTS}\nCREATE TABLE t AS SELECT seen FROM events ORDER BY seen;",
             "line 2, column 52",
-            "ORDER is not supported",
+            "ORDER BY and LIMIT belong together",
         ),
         (
             f"{EVENTS}\nCREATE TABLE t AS SELECT DISTINCT ON (name) seen, name FROM events;",
@@ -207,7 +243,72 @@ def test_unquoted_names_are_in_lower_case_except_declared_columns() -> None:
             "line 2",
             "A query with topk has no DISTINCT",
         ),
-        (f"{EVENTS}\nCREATE TABLE t AS SELECT seen FROM events LIMIT 5;", "line 2", "LIMIT is not supported"),
+        *(
+            (f"{EVENTS}\nCREATE TABLE t WITH (two_phase = {value}) AS {query};", "line 2", reason)
+            for value, query, reason in (
+                ("true", "SELECT seen FROM events", "this query has no groups"),
+                ("true", "SELECT DISTINCT number FROM events", "this query has no groups"),
+                ("'yes'", "SELECT number, count(*) FROM events GROUP BY number", "Write true or false"),
+                ("true", "SELECT name, number, count(*) FROM events GROUP BY name, number", "its key is name: two"),
+                ("true", "SELECT first(seen) AS f FROM events", "first(seen) depends on the order of events"),
+                (
+                    "true",
+                    "SELECT number, count(*) FROM events GROUP BY number, session(seen, interval '1 hour')",
+                    "cannot combine sessions",
+                ),
+                (
+                    "true",
+                    "SELECT count(*) FROM events [1 hour] EMIT AFTER WATERMARK WITH DELAY interval '1 hour'",
+                    "Write EMIT ON WINDOW CLOSE",
+                ),
+                (
+                    "true",
+                    "SELECT count(*) FROM events a JOIN events b ON a.name = b.name AND a.seen = b.seen",
+                    "Name the join first",
+                ),
+            )
+        ),
+        *(
+            (
+                f"{EVENTS}\nCREATE LOOKUP TABLE n (k text, v text) WITH (csv = 'n.csv', key = 'k');\nCREATE TABLE t AS {query};",
+                "line 3",
+                reason,
+            )
+            for query, reason in (
+                (
+                    "SELECT name, number, count(*) AS n FROM events GROUP BY name",
+                    "number is neither in GROUP BY nor in an aggregate",
+                ),
+                (
+                    "SELECT name, count(*) AS n FROM events GROUP BY name HAVING number > 1",
+                    "number is neither in GROUP BY nor in an aggregate",
+                ),
+                ("SELECT seen FROM events LIMIT 5", "ORDER BY and LIMIT belong together"),
+                ("SELECT seen FROM events ORDER BY seen LIMIT 5", "needs groups in tumbling or hopping windows"),
+                ("SELECT name, count(*) AS n FROM events GROUP BY name ORDER BY n LIMIT 5", "needs groups in tumbling"),
+                (
+                    "SELECT count(*) AS n FROM events [1 hour] ORDER BY n LIMIT 5 EMIT CHANGES",
+                    "and results at their end",
+                ),
+                (
+                    "SELECT seen FROM events UNION ALL SELECT seen FROM events ORDER BY seen LIMIT 5",
+                    "not supported after UNION ALL",
+                ),
+                ("SELECT count(*) AS n FROM events [1 hour] ORDER BY 2 LIMIT 5", "The result has no column 2"),
+                ("SELECT count(*) AS n FROM events [1 hour] ORDER BY m LIMIT 5", "There is no column 'm'"),
+                ("SELECT seen, row_number() OVER (ORDER BY seen) AS n FROM events", "write SELECT DISTINCT"),
+                ("SELECT seen, lag(seen) OVER (ORDER BY seen) AS n FROM events", "penstock.Stateful"),
+                ("SELECT seen, sum(number) OVER (PARTITION BY name) AS n FROM events", "Group by windows"),
+                ("SELECT seen, (SELECT max(v) FROM n) AS m FROM events", "A query in an expression is not supported"),
+                ("SELECT seen FROM events WHERE number > 1 OR name IN (SELECT k FROM n)", "joined by AND"),
+                ("SELECT seen FROM events WHERE name IN (SELECT v FROM n)", "Write SELECT k in the parentheses"),
+                ("SELECT seen FROM events WHERE name IN (SELECT name FROM events)", "events is a stream"),
+                ("SELECT seen FROM events WHERE EXISTS (SELECT 1 FROM n)", "compares no row of n with the event"),
+                ("SELECT seen FROM events WHERE EXISTS (SELECT 1 FROM n WHERE v = name)", "not compare the key of"),
+                ("SELECT seen FROM events WHERE name IN (SELECT k FROM n LIMIT 1)", "only SELECT, FROM and WHERE"),
+                ("SELECT seen FROM events WHERE number IN (SELECT k FROM n)", "Add a cast"),
+            )
+        ),
         (
             f"{EVENTS}\nCREATE TABLE t AS SELECT a.seen FROM events a JOIN events b ON true;",
             "line 2",
@@ -287,7 +388,7 @@ def test_unquoted_names_are_in_lower_case_except_declared_columns() -> None:
         (
             f"{EVENTS}\nCREATE TABLE t AS SELECT name, count(*) AS n, number FROM events GROUP BY name;",
             "line 2, column 47",
-            "no column 'number'",
+            "number is neither in GROUP BY nor in an aggregate",
         ),
         (
             f"{EVENTS}\nCREATE TABLE t AS SELECT count(DISTINCT name) AS n FROM events;",
@@ -417,6 +518,22 @@ def test_an_inner_aggregate_is_written_once_when_its_window_is_complete() -> Non
     assert found == {2: 1, 1: 2}
     assert names == ["sizes.per_name", "sizes.grouped", "sizes"]
     assert {processor.output_semantics for processor in app.processors} == {ps.Semantics.EXACTLY_ONCE}
+
+
+def test_a_crash_counts_no_event_twice() -> None:
+    """Results may repeat by default, but rows of internal categories do not: the crash is between the sending of rows and their commit."""
+    app = compiled(
+        f"{EVENTS}CREATE TABLE sizes AS WITH named AS (SELECT seen, name, number FROM events WHERE name IS NOT NULL) "
+        "SELECT number, count(*) AS events FROM named GROUP BY number;"
+    )
+    driver = Driver(app.processors)
+    events = app.relations["events"].category
+    rows = [events.record(seen=seen, name="a", number=seen % 2, share=None) for seen in range(10)]
+    driver.send(events, [*rows[:5], Crash(before=Step.COMMIT_OFFSETS), *rows[5:]])
+    newest = {each.number: each.events for each in driver.read(app.relations["sizes"].category)}
+
+    assert newest == {0: 5, 1: 5}
+    assert app.processors[-1].output_semantics is ps.Semantics.AT_LEAST_ONCE
 
 
 def test_minima_of_moments_pass_through_an_internal_category() -> None:

@@ -13,6 +13,7 @@ from support.sql_suite import (
     Rows,
     cases,
     compiled,
+    compiled_in_two_phases,
     connected_oracle,
     made_up_batches,
     of_oracle,
@@ -22,6 +23,8 @@ from support.sql_suite import (
 
 CASES = list(cases())
 FACTS = [fact for case in CASES for fact in case.facts]
+
+GROUPED = [case for case in CASES if case.theme in ("groups", "windows", "distinct")]
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +48,18 @@ def test_results_are_those_of_duckdb(case: Case, oracle: duckdb.DuckDBPyConnecti
     assert found.columns == expected.columns
     assert (expected.rows - found.rows, found.rows - expected.rows) == ({}, {})
     assert expected.rows or "never" in case.name, "a query without results proves nothing"
+
+
+@pytest.mark.parametrize("case", GROUPED, ids=map(str, GROUPED))
+def test_results_in_two_phases_are_those_of_duckdb(
+    case: Case, oracle: duckdb.DuckDBPyConnection, batches: list[Rows]
+) -> None:
+    """Unless two phases are refused, because partials cannot be combined or would spread nothing."""
+    app = compiled_in_two_phases(case.query)
+    if app is not None:
+        expected = of_oracle(oracle, case.oracle, app.relations["found"])
+
+        assert streamed(app, batches).rows == expected.rows
 
 
 @pytest.mark.parametrize("fact", FACTS, ids=[fact.expression for fact in FACTS])

@@ -16,6 +16,7 @@ import penstock as ps
 from penstock.ops.testing import Crash, Driver
 from penstock.processors.errors import ProcessorFailed
 from penstock.processors.keyed_state import key_layout
+from penstock.processors.keyed_state.state_cache import ENTRY_BYTES, StateCache
 from penstock.processors.shard.checkpoints import Step, steps_of
 from penstock.processors.shard.overlay import Overlay
 from penstock.processors.time import timer_schedule, timers
@@ -94,7 +95,7 @@ def test_encoded_pairs_keep_their_order_and_can_be_decoded(pairs: list[tuple[str
 
 def test_pending_timers_use_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """RocksDB stores thirty thousand timers; the process caches one or two thousand, and all due timers fire."""
-    monkeypatch.setattr(timers, "CACHED_KEYS", 1_000)
+    monkeypatch.setattr(timers, "STATE_CACHE", StateCache(1_000 * ENTRY_BYTES))
     saved = RocksStateFolder(tmp_path).open(ShardIdentity("reminders", 0, "int by who"))
     pending, fired = Timers(Clock.EVENT, saved), 0
     tracemalloc.start()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence
-from datetime import date, datetime, timedelta, timezone
+from datetime import date, datetime, timezone
 from decimal import Decimal
 from io import BytesIO
 from pathlib import Path
@@ -14,49 +14,26 @@ from uuid import UUID
 
 import msgspec
 import pytest
-from confluent_kafka.schema_registry import Schema
+from confluent_kafka.schema_registry import Schema, SchemaReference
 from fastavro import parse_schema, schemaless_writer
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
+from support.inference import ARRIVED_MS, SPEC, change, events_of, inferred, message
+from support.protos import compiled
+from support.registry_server import PASSWORD, USER, registry_server
 
+from penstock.codecs import CloudEvents
 from penstock.ops.topic_inference import NamedRegistry, TopicSample, declaration_of, read_sample
 from penstock.ops.topic_inference.formats import TopicNotInferable
-from penstock.processors.declare.categories import AnyCategory, Category
+from penstock.processors.declare.codecs import split_messages
 from penstock.processors.declare.partitioner import Partitioner, bucket_of
 from penstock.processors.declare.records import fields_of
 from penstock.transport.category_spec import CategorySpec
 from penstock.transport.codecs.by_category import Codecs
-from penstock.transport.codecs.registry import SchemaRegistry, _client_of, prefix_of
+from penstock.transport.codecs.protobuf_schemas import PROTOBUF, encode_indexes, schema_of_file
+from penstock.transport.codecs.registry import RegistryClient, SchemaRegistry, _client_of, prefix_of
 from penstock.transport.memory import MemoryBus
 from penstock.transport.messages import MessageCopy, Outgoing
-
-ARRIVED_MS = 1_780_000_000_000
-SPEC = CategorySpec("user-orders", 4, timedelta(days=7))
-
-
-def message(content: Any, key: bytes | None = None, bucket: int = 0, headers: Any = None) -> MessageCopy:
-    """Return a message with a JSON value, or with these bytes."""
-    value = content if isinstance(content, bytes) else json.dumps(content).encode()
-    return MessageCopy(value, key, bucket, timestamp=(2, ARRIVED_MS), headers=headers)
-
-
-def inferred(
-    messages: Sequence[MessageCopy], spec: CategorySpec = SPEC, registry: NamedRegistry | None = None
-) -> AnyCategory:
-    """Run the inferred module, and return its category."""
-    names: dict[str, Any] = {"__name__": "inferred"}
-    code = declaration_of(TopicSample(spec, messages), registry)
-    exec(compile(code, "inferred.py", "exec", dont_inherit=True), names)  # noqa: S102 - the code under test
-    [category] = [value for value in names.values() if isinstance(value, Category)]
-    return category
-
-
-def events_of(category: AnyCategory, messages: Sequence[MessageCopy]) -> list[Any]:
-    """Decode messages; each of them decodes."""
-    decoded = Codecs(MemoryBus()).of(category).decode(messages)
-    assert decoded.bad == []
-    return decoded.events
-
 
 SCALARS = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False, allow_infinity=False)
 TEXTS = (
@@ -573,16 +550,12 @@ def test_cloud_events_are_recognised(mode: str) -> None:
     category = inferred(messages, CategorySpec("t", 1))
     events = events_of(category, messages)
 
+    assert isinstance(category.codec, CloudEvents)
+    assert category.codec.mode.value == mode
     assert [(one.event_id, one.cents) for one in events] == [("e0", 0), ("e1", 1), ("e2", 2)]
     assert category.keys_of(events) == ["o0", "o1", "o2"]
     assert category.event_times_of(events) == [ARRIVED_MS] * 3
     assert Codecs(MemoryBus()).of(category).encode(events)
-
-
-def change(number: int, operation: str, before: Any, after: Any) -> dict[str, Any]:
-    """Return the envelope of a change."""
-    source = {"table": "customers", "ts_ms": ARRIVED_MS - number, "lsn": number}
-    return {"before": before, "after": after, "source": source, "op": operation, "ts_ms": ARRIVED_MS}
 
 
 @pytest.mark.parametrize("kind", ["number", "text"])
@@ -638,6 +611,9 @@ AVRO_ORDER = {
         {"name": "next", "type": ["null", "Order"], "default": None},
     ],
 }
+
+
+AVRO_ORDER_ID: list[dict[str, Any]] = [{"name": "id", "type": "string"}, {"name": "at", "type": "long"}]
 
 
 def registered(subject: str, schema: Any, language: str, name: str) -> tuple[NamedRegistry, int]:
@@ -778,11 +754,8 @@ def test_a_key_of_several_fields_is_recognised(codec: str) -> None:
 @pytest.mark.parametrize(
     "key",
     [
-        b'{"tenant":"a","id":2}',
-        b'{"tenant": "a", "id": 1}',
-        b'{"shop":"a","id":1}',
+        b'{"tenant":  "a", "id": 1}',
         b'{"id":[1],"tenant":"a"}',
-        b'{"id":1}',
     ],
 )
 def test_a_key_with_other_values_or_in_another_form_is_no_key_of_fields(key: bytes) -> None:
@@ -792,13 +765,144 @@ def test_a_key_with_other_values_or_in_another_form_is_no_key_of_fields(key: byt
     assert 'key="message_key",  # no field equals the message key' in code
 
 
-def test_protobuf_with_a_registry_is_refused_with_the_next_step() -> None:
-    """The message class must be generated."""
+MONEY = 'syntax = "proto3"; package shop; message Money { string currency = 1; int64 cents = 2; }'
+RECEIPT = """
+syntax = "proto3";
+package shop;
+import "google/protobuf/timestamp.proto";
+import "google/protobuf/wrappers.proto";
+import "google/protobuf/struct.proto";
+import "inference_money.proto";
+message Ignored { string id = 1; }
+message Receipt {
+  enum State { OPEN = 0; PAID = 1; }
+  message Line { string article = 1; double weight = 2; repeated string tags = 3; }
+  string id = 1;
+  google.protobuf.Timestamp paid_at = 2;
+  State state = 3;
+  repeated Line lines = 4;
+  optional string coupon = 5;
+  Money total = 6;
+  google.protobuf.Int64Value points = 7;
+  map<string, int32> counts = 8;
+  oneof method { string card = 9; string account = 10; }
+  map<int32, string> by_number = 11;
+  google.protobuf.Struct extra = 12;
+  Receipt previous = 13;
+  bytes signature = 14;
+  Line first = 15;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def receipts(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The module that protoc generates, under the name that the inferred code imports."""
+    return compiled(tmp_path_factory.mktemp("inference"), user_orders=RECEIPT, inference_money=MONEY)
+
+
+def receipt_messages(receipts: Any, registry: SchemaRegistry) -> tuple[NamedRegistry, list[MessageCopy]]:
+    """Return a registry with the file of receipts and the file that it imports, and twelve messages in the format of Confluent's serializers."""
+    client = RegistryClient(registry, PROTOBUF)
+    schema_id = client.id_of("user-orders-value", schema_of_file(receipts.DESCRIPTOR), register=True)
+    messages = []
+    for number in range(12):
+        receipt = receipts.Receipt(id=f"r{number}", state=number % 2, signature=b"\xff", counts={"a": number})
+        receipt.paid_at.FromMilliseconds(ARRIVED_MS - number)
+        receipt.lines.add(article="pen", weight=0.5, tags=["x"])
+        receipt.total.cents = number
+        if number % 3:
+            receipt.coupon, receipt.card = "ten", "visa"
+            receipt.points.value = 7
+        key = f"r{number}".encode()
+        value = prefix_of(schema_id) + encode_indexes((1,)) + receipt.SerializeToString()
+        messages.append(message(value, key, bucket_of(key, 4)))
+    other = prefix_of(schema_id) + encode_indexes((0,)) + receipts.Ignored(id="x").SerializeToString()
+    return NamedRegistry(registry), [*messages, message(other, b"x", bucket_of(b"x", 4))]
+
+
+def test_protobuf_with_a_registry(receipts: Any) -> None:
+    """The registered schema determines the fields and the class, which protoc generates; messages of the most frequent type decode."""
+    registry, messages = receipt_messages(receipts, SchemaRegistry("mock://infer-receipts"))
+    code = declaration_of(TopicSample(SPEC, messages), registry)
+    category = inferred(messages, registry=registry)
+    events = events_of(category, messages[:-1])
+
+    assert category.keys_of(events) == [f"r{number}" for number in range(12)]
+    assert category.event_times_of(events) == [ARRIVED_MS - number for number in range(12)]
+    assert (events[1].state, events[1].coupon, events[1].card, events[1].account) == ("PAID", "ten", "visa", None)
+    assert (events[0].coupon, events[0].points, events[1].points) == (None, None, 7)
+    assert (events[3].total.cents, events[3].lines[0].tags, events[3].counts) == (3, ["x"], {"a": 3})
+    assert "Messages of other types are skipped: shop.Ignored (1)." in code
+    assert [
+        code.count(text)
+        for text in (
+            'user_orders_pb2.Receipt, registry, other_types="skip")',
+            "# previous is left out: it contains itself",
+        )
+    ] == [
+        1,
+        1,
+    ]
+    for line in (
+        "#   curl mock://infer-receipts/schemas/ids/2/schema > user_orders.proto",
+        "#   Save the schemas that it imports, too: inference_money.proto",
+        "#   protoc --python_out=. user_orders.proto inference_money.proto",
+        "# extra is left out: a record has no type for google.protobuf.Struct",
+        "# by_number is left out: a record has no type for map with keys that are no text",
+    ):
+        assert line in code
+
+
+def test_protobuf_with_a_registry_over_http(receipts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It returns the text of a schema by default, and its descriptor on request."""
+    monkeypatch.setenv("PENSTOCK_REGISTRY_PASSWORD", PASSWORD)
+    with registry_server() as server:
+        registry, messages = receipt_messages(receipts, SchemaRegistry(server.url, USER, PASSWORD))
+        _client_of(registry.registry).clear_caches()
+        category = inferred(messages, registry=registry)
+
+        assert len(events_of(category, messages)) == 12
+
+
+def test_avro_with_a_referenced_record() -> None:
+    """Its fields are those of the schema that is registered under another subject."""
+    address = {"type": "record", "name": "Address", "namespace": "shop", "fields": [{"name": "city", "type": "string"}]}
+    fields = [*AVRO_ORDER_ID, {"name": "home", "type": "shop.Address"}]
+    customer = {"type": "record", "name": "Customer", "namespace": "shop", "fields": fields}
+    registry, _ = registered("shop.Address", address, "AVRO", "infer-reference")
+    schema = Schema(json.dumps(customer), "AVRO", [SchemaReference("shop.Address", "shop.Address", 1)])
+    schema_id = _client_of(registry.registry).register_schema("t-value", schema)
+    whole = {**customer, "fields": [*AVRO_ORDER_ID, {"name": "home", "type": address}]}
+    messages = [avro_message(whole, schema_id, {"id": "a", "at": ARRIVED_MS, "home": {"city": "B"}}, b"a")]
+    category = inferred(messages, CategorySpec("t", 1), registry)
+
+    assert [event.home.city for event in events_of(category, messages)] == ["B"]
+
+
+def test_avro_with_several_record_types() -> None:
+    """The most frequent one is declared, and messages of the others are skipped, although their fields would fit."""
+    small = {"type": "record", "name": "Cancelled", "namespace": "com.shop", "fields": AVRO_ORDER_ID}
+    large = {**small, "name": "Placed", "fields": [*AVRO_ORDER_ID, {"name": "cents", "type": "long"}]}
+    registry, first = registered("com.shop.Cancelled", small, "AVRO", "infer-types")
+    second = _client_of(registry.registry).register_schema("com.shop.Placed", Schema(json.dumps(large), "AVRO"))
+    rows: list[dict[str, Any]] = [{"id": f"o{n}", "at": ARRIVED_MS - n, "cents": n} for n in range(5)]
+    placed = [avro_message(large, second, row, row["id"].encode(), 0) for row in rows]
+    cancelled = [avro_message(small, first, {"id": row["id"], "at": row["at"]}, row["id"].encode(), 0) for row in rows]
+    for messages, expected in (([*placed, *cancelled[:2]], placed), ([*cancelled, *placed[:2]], cancelled)):
+        category = inferred(messages, CategorySpec("t", 1), registry)
+
+        assert category.keys_of(events_of(category, messages)) == [row["id"] for row in rows]
+        assert len(events_of(category, messages)) == len(expected)
+
+
+def test_protobuf_without_descriptors_is_refused_with_the_next_step() -> None:
+    """Some registries return only the text of a schema."""
     registry, schema_id = registered(
         "t-value", 'syntax = "proto3"; message A { int32 x = 1; }', "PROTOBUF", "infer-proto"
     )
 
-    with pytest.raises(TopicNotInferable, match=r"PROTOBUF.*protoc.*ConfluentProtobuf"):
+    with pytest.raises(TopicNotInferable, match=r"cannot be read.*protoc.*ConfluentProtobuf"):
         declaration_of(TopicSample(SPEC, [message(prefix_of(schema_id) + b"\x00\x08\x01")]), registry)
 
 
@@ -814,17 +918,59 @@ def test_a_key_is_required_although_the_schema_permits_null() -> None:
     assert "user" in bad.reason
 
 
-def test_json_arrays_are_recognised() -> None:
-    """A record has the elements as a list; key and time are those of the message."""
+@pytest.mark.parametrize(
+    ("content", "key", "expected"),
+    [
+        ({"event": "click", "userId": "u1", "n": 1}, 'key="userId"', "u1"),
+        ({"event": "click", "user": {"id": 7}}, "key=lambda record: str(record.user.id)", "7"),
+        ({"event": "click", "user": {"name": "Ann"}}, 'key="event"', "click"),
+        ({"ratio": 0.5, "user": {"name": "Ann"}}, 'key=lambda record: ""', ""),
+    ],
+)
+def test_the_key_of_messages_without_keys_is_guessed(content: dict[str, Any], key: str, expected: str) -> None:
+    """By names of ids, also in nested records; a field that some messages lack is no key, and every declaration is valid."""
+    messages = [message({"maybe": "x", **content} if n else content) for n in range(3)]
+    code = declaration_of(TopicSample(SPEC, messages))
+    category = inferred(messages)
+
+    assert key in code
+    assert category.keys_of(events_of(category, messages)) == [expected] * 3
+
+
+def split_events(category: Any, messages: Sequence[MessageCopy]) -> list[Any]:
+    return events_of(category, split_messages(Codecs(MemoryBus()).of(category), messages))
+
+
+def test_json_arrays_of_objects_are_recognised() -> None:
+    """Each element is an event; some producers write an object alone without an array."""
     messages = [
         message([{"sensor": f"s{n}", "celsius": 0.5 * n}, {"sensor": "x", "celsius": 1}], b"gw") for n in range(3)
     ]
-    category = inferred(messages, CategorySpec("t", 1))
-    events = events_of(category, messages)
+    for sample in (messages, [*messages, message({"sensor": "y", "celsius": 2}, b"gw")]):
+        category = inferred(sample, CategorySpec("t", 1))
+        events = split_events(category, sample)
+        expected = ["s0", "x", "s1", "x", "s2", "x", *["y"] * (len(sample) - 3)]
 
-    assert [[row.sensor for row in event.rows] for event in events] == [["s0", "x"], ["s1", "x"], ["s2", "x"]]
-    assert category.keys_of(events) == ["gw"] * 3
-    assert category.event_times_of(events) == [ARRIVED_MS] * 3
+        assert [event.sensor for event in events] == expected
+        assert category.keys_of(events) == ["gw"] * len(expected)
+        assert category.event_times_of(events) == [ARRIVED_MS] * len(expected)
+
+
+def test_json_arrays_of_values_are_recognised() -> None:
+    """A record has the array as a list."""
+    messages = [message([0.5 * n, 2.5], b"gw") for n in range(3)]
+    category = inferred(messages, CategorySpec("t", 1))
+
+    assert [event.rows for event in events_of(category, messages)] == [[0.5 * n, 2.5] for n in range(3)]
+
+
+def test_one_array_among_objects_is_a_mistake() -> None:
+    """The codec stays that of objects, and the array does not decode."""
+    messages = [message({"sensor": f"s{n}"}, b"gw") for n in range(20)]
+    code = declaration_of(TopicSample(CategorySpec("t", 1), [*messages, message([{"sensor": "x"}], b"gw")]))
+
+    assert "codec=" not in code
+    assert "1 of them has another format" in code
 
 
 PLACED = {"type": "order.placed", "order": "o1", "at": ARRIVED_MS - 5, "cents": 7, "lines": [{"sku": "x", "n": 1}]}
@@ -927,3 +1073,32 @@ def test_topics_with_a_type_field_are_always_readable(pairs: list[tuple[str, dic
     messages = of_order([{**fields, "type": kind, "order": "o1", "time": ARRIVED_MS} for kind, fields in pairs])
 
     assert len(events_of(inferred(messages), messages)) == len(messages)
+
+
+def test_a_topic_with_some_messages_without_a_key_has_no_partitioner() -> None:
+    """They are in any bucket, so a stateful processor would stop at the first of them."""
+    numbers = range(12)
+    keys = [None if n % 4 == 3 else f"u{n}".encode() for n in numbers]
+    messages = [
+        message({"user": f"u{n}", "at": ARRIVED_MS}, key, 1 if key is None else bucket_of(key, 4))
+        for n, key in zip(numbers, keys, strict=True)
+    ]
+
+    assert inferred(messages).partitioner is None
+    assert "3 messages without a key are in any bucket" in declaration_of(TopicSample(SPEC, messages))
+
+
+def test_a_compacted_topic_is_declared_as_compacted() -> None:
+    """Processors check this: a lost state could not be rebuilt from such a topic."""
+    category = inferred([message({"user": "ann", "at": ARRIVED_MS}, b"ann")], CategorySpec("t", 1, compacted=True))
+
+    assert category.compacted
+
+
+def test_a_registry_that_no_message_needs_is_reported() -> None:
+    """The user expects schemas in it."""
+    registry = NamedRegistry(SchemaRegistry("mock://unused"))
+    samples = TopicSample(SPEC, [message({"user": "ann", "at": ARRIVED_MS}, b"ann")])
+
+    assert "No message has a schema id, so the registry was not asked." in declaration_of(samples, registry)
+    assert "registry" not in declaration_of(samples)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import signal
+import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
 import penstock as ps
-from penstock.processors.errors import PenstockError
+from penstock.processors.errors import PenstockError, ProcessorFailed
+from penstock.processors.lifecycle import ending
 from penstock.processors.user_code import user_line, user_traceback
 from penstock.testing import Driver
 
@@ -71,6 +76,7 @@ class Read(ps.Record, frozen=True):
 
 
 reads = ps.Category("reads", Read, key="page", event_time="at")
+one_bucket = ps.Category("reads", Read, key="page", event_time="at", buckets=1)
 
 
 @pytest.mark.parametrize("returned", [1, [Read("/", 1)], (1, Read("/", 1)), (1, [], []), None])
@@ -102,6 +108,39 @@ def test_a_stateless_result_that_is_no_list_is_explained() -> None:
         driver.send(reads, [Read("/", 1)])
 
 
+async def copies_of(event: Read) -> list[Read]:
+    """Return copies, when awaited."""
+    return [event]
+
+
+async def each_copy(event: Read) -> AsyncIterator[Read]:
+    """Yield copies."""
+    yield event
+
+
+@pytest.mark.filterwarnings("ignore:coroutine 'copies_of' was never awaited:RuntimeWarning")
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize(
+    ("call", "returned"), [(copies_of, "a coroutine that nothing awaited"), (each_copy, "an async generator that")]
+)
+def test_a_result_that_nothing_awaited_is_explained(call: Any, returned: str, *, is_async: bool) -> None:
+    """The same in both kinds of methods."""
+
+    class Copy(ps.Stateless):
+        def process(self, event: Read) -> Any:
+            return call(event)
+
+    class CopyLater(ps.Stateless):
+        async def process(self, event: Read) -> Any:
+            return call(event)
+
+    processor = CopyLater if is_async else Copy
+    processor.reads, processor.writes = reads, ps.Category("copies", Read, key="page", event_time="at")
+    driver = Driver(processor)
+    with pytest.raises(PenstockError, match=rf"{processor.__name__} must return `\[…\]`, but returned {returned}"):
+        driver.send(reads, [Read("/", 1)])
+
+
 def test_a_type_error_of_the_users_code_stays_one() -> None:
     """Only where the engine takes the result apart, the form is wrong."""
 
@@ -115,6 +154,162 @@ def test_a_type_error_of_the_users_code_stays_one() -> None:
     driver = Driver(Count)
     with pytest.raises(PenstockError, match="Count raised TypeError: unsupported operand"):
         driver.send(reads, [Read("/", 1)])
+
+
+def test_an_observation_that_the_monoid_does_not_accept_is_named() -> None:
+    """No line of the user's code raised, so the error says which of its values is wrong."""
+
+    class Pages(ps.Aggregator):
+        monoid = ps.monoids.Sum()
+
+        def observe(self, event: Read) -> str:
+            return event.page
+
+    Pages.reads = reads
+    driver = Driver(Pages)
+    with pytest.raises(
+        PenstockError, match=r"Sum\(\) does not accept what Pages\.observe returned \(TypeError: unsupported operand"
+    ):
+        driver.send(reads, [Read("/", 1)])
+
+
+def test_an_error_in_a_result_names_the_window_in_words() -> None:
+    """The global window has no bounds that a user knows."""
+
+    class Pages(ps.Aggregator):
+        monoid = ps.monoids.Count()
+
+        def result(self, key: str, window: ps.windows.Window, value: int) -> Read:
+            raise ValueError("no result.")
+
+    Pages.reads, Pages.writes = reads, ps.Category("pages", Read, key="page", event_time="at")
+    driver = Driver(Pages)
+    with pytest.raises(
+        PenstockError, match=r"Pages\.result raised ValueError: no result, for key '/' in the global window\. Nothing"
+    ):
+        driver.send(reads, [Read("/", 1)])
+
+
+def test_an_error_at_the_end_of_a_processor_is_one_of_its_code() -> None:
+    """Its work is saved by then; an earlier error stays the first one."""
+
+    class Pages(ps.Stateless):
+        def process(self, event: Read) -> list[Read]:
+            return [event]
+
+        def close(self) -> None:
+            raise MemoryError
+
+    with pytest.raises(ProcessorFailed, match=r"Pages\.close raised MemoryError\. .*saved"), ending(Pages()):
+        pass
+    with pytest.raises(KeyError, match="first"), ending(Pages()):
+        raise KeyError("first")
+
+
+class Panic(BaseException):
+    """What a library in Rust raises."""
+
+
+def raising(error: BaseException) -> Driver:
+    """Return a driver with a processor that raises an error at its second event."""
+
+    def fail() -> None:
+        raise error
+
+    class Copy(ps.Stateless):
+        def process(self, event: Read) -> list[Read]:
+            if event.at == 2:
+                fail()
+            return [event]
+
+    Copy.reads = one_bucket
+    Copy.writes = ps.Category("copies", Read, key="page", event_time="at")
+    return Driver(Copy)
+
+
+@pytest.fixture
+def worker_handles_signals() -> Iterator[None]:
+    """SIGINT stops the worker in order, as in `penstock run`."""
+    before = signal.signal(signal.SIGINT, lambda *_: None)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("worker_handles_signals")
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), asyncio.CancelledError(), Panic("no memory")])
+def test_an_exception_beside_errors_names_its_processor_and_event(error: BaseException) -> None:
+    """Also if a function raises it that `process` calls. A KeyboardInterrupt does not end the worker in silence, like Ctrl-C."""
+    driver = raising(error)
+    with pytest.raises(
+        ProcessorFailed, match=rf"^reads/0 at offset 1: Copy raised {type(error).__name__}.* read again"
+    ):
+        driver.send(one_bucket, [Read("/", 1), Read("/", 2)])
+
+
+def test_a_generator_exit_is_an_error_like_others() -> None:
+    """Earlier events are saved, and the event could go to the dead letters."""
+    driver = raising(GeneratorExit())
+    with pytest.raises(
+        PenstockError, match=r"^reads/0 at offset 1: Copy raised GeneratorExit\. All earlier .*DEAD_LETTER"
+    ):
+        driver.send(one_bucket, [Read("/", 1), Read("/", 2)])
+
+
+def test_ctrl_c_interrupts_a_test() -> None:
+    """No worker handles the signal there, so a KeyboardInterrupt is the person's."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a process in the background may ignore it
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            raising(KeyboardInterrupt()).send(one_bucket, [Read("/", 2), Read("/", 2)])
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def run_file(folder: Path, source: str) -> subprocess.CompletedProcess[str]:
+    """Run a file of a user in another process."""
+    file = folder / "app.py"
+    file.write_text(source)
+    return subprocess.run([sys.executable, file], capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_os_exit_is_reported_with_its_line_and_fails(tmp_path: Path) -> None:
+    """Otherwise, a worker ends with 0, as if it had read its input. A process that user code forks may end so."""
+    done = run_file(
+        tmp_path,
+        """import os
+from penstock.ops.cli.hard_exits import hard_exits_reported
+with hard_exits_reported("Copy", "No event is lost."):
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    os._exit(0)
+""",
+    )
+
+    assert done.returncode == 1
+    assert done.stderr.startswith("Error: Copy called `os._exit(0)` in <module> (app.py, line 8): os._exit(0).")
+    assert done.stderr.count("No event is lost.") == 1
+
+
+def test_streams_that_user_code_closes_still_show_results_errors_and_log_lines(tmp_path: Path) -> None:
+    """And the process ends without a traceback."""
+    done = run_file(
+        tmp_path,
+        """import logging, sys
+from penstock.ops.cli.output import note, print_json
+from penstock.ops.logs.setup import LogFormat, LogLevel, configure_logging
+configure_logging(LogFormat.PRETTY, LogLevel.WARNING)
+for show in (lambda: note("A note."), lambda: print_json(1), lambda: logging.warning("A line.")):
+    sys.stdout.close()
+    sys.stderr.close()
+    show()
+""",
+    )
+
+    assert (done.returncode, done.stdout) == (0, "1\n")
+    note, line = done.stderr.splitlines()
+    assert (note, line.endswith("WARNING A line.")) == ("A note.", True)
 
 
 @pytest.mark.parametrize("at", ["soon", timedelta(seconds=5), 1.5, None])

@@ -30,6 +30,7 @@ from penstock.backfill.steps.step import Step
 from penstock.backfill.warehouse.columns import MARKS, Columns
 from penstock.backfill.warehouse.layout import DAY_MS, Days
 from penstock.processors.apps.apps import AppName
+from penstock.processors.keyed_state.state_cache import StateCache
 from penstock.processors.operators import open_operator, stateful
 from penstock.state.protocols import MemoryShardState
 
@@ -301,7 +302,7 @@ def outputs(transform: Transform, batches: Iterable[pa.RecordBatch]) -> list[dic
 @pytest.mark.parametrize("size", [1, 7, 1000])
 def test_a_reducer_carries_a_keys_state_from_batch_to_batch(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     """Although the operator drops saved states; words before the range count without output."""
-    monkeypatch.setattr(stateful, "CACHED_KEYS", 0)
+    monkeypatch.setattr(stateful, "STATE_CACHE", StateCache(0))
     numbered: list[NumberedWord] = []
     by_speaker = sorted(enumerate(said_words()), key=lambda sent: (sent[1].speaker, sent[0]))
     for _, own in groupby(by_speaker, key=lambda sent: sent[1].speaker):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
 from itertools import product
@@ -54,6 +55,8 @@ class Hourly(ps.Record, frozen=True):
     hour: ps.EventTime
     litres: int
 
+
+LIMIT_S = 60.0
 
 readings = ps.Category("readings", Reading, key="meter", event_time="at", buckets=3)
 large = ps.Category("large", Reading, key="meter", event_time="at", buckets=3)
@@ -519,6 +522,66 @@ def test_processing_continues_while_a_checkpoint_is_saved(processor: type[ps.Pro
     assert sum(driver.bus.committed(name, "readings").values()) == 8
 
 
+@pytest.mark.parametrize(("holds", "during"), [(False, [1, 2]), (True, [1])])
+def test_outputs_at_least_once_wait_for_a_flush_but_not_for_the_state(holds: bool, during: list[int]) -> None:
+    """While the state is saved, outputs of later events are sent, unless a snapshot holds them."""
+    driver, saving, may_save = Driver(Totals), threading.Event(), threading.Event()
+
+    def pause(gap: Gap) -> None:
+        if gap.before is Step.SAVE_TOGETHER:
+            saving.set()
+            assert may_save.wait(LIMIT_S)
+
+    def read_counts() -> list[int]:
+        return sorted(total.readings for total in driver.read(totals))
+
+    with ThreadPoolExecutor(1) as saver:
+        place = WorkerConfig(driver.bus, MemoryStateFolder(), "test")
+        worker = Worker(Totals(), place, InlineExecutor(), saver, clock=driver.clock, at_gap=pause)
+        worker.run_once()
+        for at in (1, 2):
+            driver.bus.append("readings", Outgoing(b"m", b'{"meter":"m","at":%d,"litres":10}' % at))
+            driver.clock.advance(2 if at == 1 else 0.1)
+            if holds and at == 1:
+                worker._checkpoints.hold()
+            worker.run_once()
+            assert saving.wait(LIMIT_S)
+        seen = read_counts()
+        may_save.set()
+        worker.save()
+
+    assert seen == during
+    assert read_counts() == [1, 2]
+
+
+def test_a_checkpoint_waits_for_the_one_in_progress_without_stopping_the_loop() -> None:
+    """Until it is late, or its work reaches a limit: then the loop waits, so that unsaved work stays bounded."""
+
+    class Frequent(Large):
+        checkpoint = ps.CheckpointInterval(time=timedelta(milliseconds=10), events=5)
+
+    driver, saver = Driver(Frequent), DeferredExecutor()
+    worker = Worker(
+        Frequent(),
+        WorkerConfig(driver.bus, MemoryStateFolder(), "test"),
+        InlineExecutor(),
+        saver,
+        clock=driver.clock,
+    )
+    worker.run_once()
+    for at in range(1, 5):
+        driver.bus.append("readings", Outgoing(b"m", b'{"meter":"m","at":%d,"litres":10}' % at))
+        driver.clock.advance(0.02)
+        worker.run_once()  # would wait for the saver forever
+    in_progress = worker.metrics.checkpoints
+    saver.work_for(worker)
+    worker.run_once()
+    saver.work_for(worker)
+
+    assert (worker.metrics.events_in, in_progress) == (4, 0)
+    assert sum(driver.bus.committed(Frequent.name, "readings").values()) == 4
+
+
 def _truth(category: ps.Category[Any], meters: int, events: int) -> Iterable[Any]:
     for meter, at in product(range(meters), range(events)):
         yield Reading(f"m{meter}", at, 10) if category is large else Total(f"m{meter}", at, 10 * (at + 1), at + 1)
@@ -720,6 +783,27 @@ def test_a_future_event_can_stop_the_worker() -> None:
         driver.send(readings, FAR)
 
     assert [total.litres for total in driver.read(totals)] == [1]
+
+
+@pytest.mark.parametrize(
+    ("at", "reason"),
+    [
+        (3_000_000_000_000, r"3000000000000 \(2065-01-24 05:20:00 UTC\), is .*; probably the field has another unit"),
+        (
+            10**15,
+            r"is outside the years 1 to 9999; it looks like microseconds, not milliseconds \(divided by 1,000: 2001-09-09 01:46:40 UTC\)",
+        ),
+    ],
+)
+def test_a_future_event_time_is_explained(at: int, reason: str) -> None:
+    """With its date and the probable cause, since a number of milliseconds or days says neither."""
+
+    class Strict(Totals):
+        on_future_event = ps.ErrorPolicy.STOP
+
+    driver = Driver(Strict, start_ms=10**12)
+    with pytest.raises(EventRejected, match=reason):
+        driver.send(readings, [FAR[0], Reading("a", at, 2)])
 
 
 @pytest.mark.parametrize(

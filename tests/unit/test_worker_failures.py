@@ -185,7 +185,7 @@ class Site:
             for number, end in self.bus.ends(category.name).items()
             for message in self.bus.slice(Bucket(category.name, number), 0, end)
         ]
-        return Codecs(self.bus).of(category).decode(found).events
+        return list(Codecs(self.bus).of(category).decode(found).events)
 
     def expect_kept(self, events: Sequence[Reading] = EVENTS) -> None:
         """Compare the outputs with the declared semantics."""

@@ -66,3 +66,24 @@ SELECT o.seen, o.customer, o.item, s.shelf FROM orders o JOIN shelves s ON o.ite
 SELECT o.seen, o.customer, o.item, s.shelf FROM orders o LEFT JOIN shelves s ON o.item = s.item AND s.shelf > 1
 -- case: an aggregate of rows of a file
 SELECT s.shelf, count(*) AS orders, max(o.seen) AS seen FROM orders o JOIN shelves s ON o.item = s.item GROUP BY s.shelf
+-- case: only events with a row of a file
+SELECT * FROM orders WHERE item IN (SELECT item FROM shelves) AND cents > 1
+-- case: only events with some rows of a file
+SELECT seen, customer, item FROM orders WHERE item IN (SELECT s.item FROM shelves AS s WHERE shelf > 1 AND s.shelf < cents + 9)
+-- case: only events without a row of a file
+SELECT seen, customer, item FROM orders WHERE item NOT IN (SELECT item FROM shelves WHERE shelf < 2) AND cents >= 0
+-- case: only events for which no row of a file exists, also with NULL
+SELECT o.seen, o.customer, o.item FROM orders o WHERE NOT EXISTS (SELECT 1 FROM shelves s WHERE s.item = o.item)
+-- case: an aggregate of events with a row of a file
+SELECT item, count(*) AS orders, sum(cents) AS cents, max(seen) AS seen FROM orders WHERE EXISTS (SELECT * FROM shelves WHERE shelves.item = orders.item) GROUP BY item
+-- case: two conditions on rows of a file, and a join
+SELECT o.seen, o.item, s.shelf FROM orders o JOIN shelves s ON o.item = s.item
+WHERE o.item IN (SELECT item FROM shelves WHERE shelf = 2) AND o.customer NOT IN (SELECT item FROM shelves)
+-- case: only events with a row of a table at the event time
+SELECT seen, customer, item FROM orders WHERE item IN (SELECT item FROM items FOR SYSTEM_TIME AS OF seen WHERE price > 2)
+-- oracle
+SELECT o.seen, o.customer, o.item FROM orders o ASOF JOIN items i ON o.item = i.item AND o.seen >= i.seen WHERE i.price > 2
+-- case: only events without a row of a table at the event time
+SELECT seen, customer, item FROM orders o WHERE NOT EXISTS (SELECT 1 FROM items FOR SYSTEM_TIME AS OF o.seen AS i WHERE i.item = o.item AND i.price > 2)
+-- oracle
+SELECT o.seen, o.customer, o.item FROM orders o ASOF LEFT JOIN items i ON o.item = i.item AND o.seen >= i.seen WHERE i.price IS NULL OR i.price <= 2

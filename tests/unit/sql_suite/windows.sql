@@ -103,3 +103,24 @@ QUALIFY row_number() OVER (PARTITION BY customer, window_start ORDER BY sum(id) 
 SELECT page, sum(price) AS total, max(price) AS most FROM views GROUP BY page, tumble(seen, interval '1 minute') EMIT ON WINDOW CLOSE
 -- oracle
 SELECT page, sum(price) AS total, max(price) AS most, window_start FROM tumbled('views', 60000) GROUP BY page, window_start
+-- case: the first rows of each window
+SELECT page, count(*) AS views, max(id) AS newest FROM views GROUP BY page, tumble(seen, interval '1 minute') ORDER BY views DESC, newest LIMIT 2
+-- oracle
+SELECT page, count(*) AS views, max(id) AS newest, window_start FROM tumbled('views', 60000) GROUP BY page, window_start
+QUALIFY row_number() OVER (PARTITION BY window_start ORDER BY count(*) DESC, max(id)) <= 2
+-- case: the first rows of overlapping windows, with NULL first, and HAVING
+SELECT window_start AS begin, customer, page, sum(weight) AS weight, min(happened) AS happened FROM views
+GROUP BY page, customer, hop(seen, interval '1 minute', interval '2 minutes') HAVING count(*) > 1 ORDER BY sum(weight) DESC, 3 NULLS FIRST, customer DESC LIMIT 3 EMIT ON WINDOW CLOSE
+-- oracle
+SELECT window_start AS begin, customer, page, sum(weight) AS weight, min(happened) AS happened FROM hopped('views', 60000, 120000)
+GROUP BY page, customer, window_start HAVING count(*) > 1
+QUALIFY row_number() OVER (PARTITION BY window_start ORDER BY sum(weight) DESC NULLS FIRST, page NULLS FIRST, customer DESC) <= 3
+-- case: the first row of each window, in an inner query
+SELECT customer, count(*) AS wins, max(window_start) AS window_start FROM (
+    SELECT window_start, customer, count(*) AS views FROM views GROUP BY customer, tumble(seen, interval '1 minute') ORDER BY views DESC, customer LIMIT 1
+) AS winners GROUP BY customer
+-- oracle
+SELECT customer, count(*) AS wins, max(window_start) AS window_start FROM (
+    SELECT window_start, customer, count(*) AS views FROM tumbled('views', 60000) GROUP BY customer, window_start
+    QUALIFY row_number() OVER (PARTITION BY window_start ORDER BY count(*) DESC, customer) = 1
+) GROUP BY customer

@@ -1,0 +1,162 @@
+"""`penstock promote` on a real broker: blue/green under load, with a killed command."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any, final
+
+import pytest
+from confluent_kafka import Producer
+from support.cli import Cli
+from support.plain import values
+
+from penstock.ops.dev_services.service import Daemon
+from penstock.transport.kafka import KafkaBus
+
+APP = """
+from datetime import timedelta
+
+import penstock as ps
+
+VERSION = 1
+EVERY = ps.CheckpointInterval(time=timedelta(seconds=0.3))
+
+class Order(ps.Record, frozen=True):
+    number: int
+    item: str
+    at: ps.EventTime
+
+class Sum(ps.Record, frozen=True):
+    item: str
+    orders: int
+    numbers: int
+    version: int
+    at: ps.EventTime
+
+orders = ps.Category("{prefix}.orders", Order, key="number", event_time="at", buckets=2)
+by_item = ps.Category("{prefix}.by_item", Order, key="item", event_time="at", buckets=2)
+sums = ps.Category("{prefix}.sums", Sum, key="item", event_time="at", buckets=2)
+
+class Split(ps.Stateless):
+    name = "{prefix}.split"
+    reads, writes, output_semantics, checkpoint = orders, by_item, ps.Semantics.EXACTLY_ONCE, EVERY
+
+    def process(self, order):
+        yield order
+
+class Items(ps.Stateful):
+    name = "{prefix}.items"
+    reads, writes, state = by_item, sums, Sum
+    output_semantics, checkpoint = ps.Semantics.EXACTLY_ONCE, EVERY
+
+    def process(self, order, state, context):
+        before = state or Sum(order.item, 0, 0, VERSION, 0)
+        after = Sum(order.item, before.orders + 1, before.numbers + order.number, VERSION, order.at)
+        return after, [after]
+"""
+ITEMS = 5
+
+
+@final
+class Feeding:
+    """Sends orders continuously, until it is stopped."""
+
+    def __init__(self, kafka: str, category: str) -> None:
+        self._producer = Producer({"bootstrap.servers": kafka, "partitioner": "murmur2_random"})
+        self._category = category
+        self._stop = Event()
+        self._thread = Thread(target=self._feed)
+        self.sent = 0
+
+    def __enter__(self) -> Feeding:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Stop, with all sent orders on the bus."""
+        self._stop.set()
+        self._thread.join()
+        self._producer.flush()
+
+    def _feed(self) -> None:
+        while not self._stop.wait(0.05):
+            for number in range(self.sent, self.sent + 10):
+                order = {"number": number, "item": f"i{number % ITEMS}", "at": 1_000 * number}
+                self._producer.produce(self._category, json.dumps(order), str(number))
+            self.sent += 10
+            self._producer.poll(0)
+
+
+@pytest.fixture
+def shop(cli: Cli, prefix: str) -> Iterator[Path]:
+    """The app, with its categories. Its deployments are stopped at the end."""
+    path = cli.folder / "shop.py"
+    path.write_text(APP.replace("{prefix}", prefix))
+    cli.ok("category", "create", str(path))
+    yield path
+    cli.end_all()
+    Daemon("supervisord", cli.folder / ".penstock" / "supervisor").stop(limit_s=60)
+
+
+def expect_each_order_once(found: list[dict[str, Any]], sent: int) -> None:
+    """Expect, for each item, its sums in order, without a gap or a repetition, first of the old version and then of the new one."""
+    by_item = defaultdict[str, list[dict[str, Any]]](list)
+    for one in found:
+        by_item[one["item"]].append(one)
+    for item in range(ITEMS):
+        own, numbers = by_item[f"i{item}"], range(item, sent, ITEMS)
+        assert [one["orders"] for one in own] == list(range(1, len(numbers) + 1))
+        assert own[-1]["numbers"] == sum(numbers)
+        versions = [one["version"] for one in own]
+        assert versions == sorted(versions)
+        assert set(versions) == {1, 2}
+
+
+def test_a_blue_green_deploy_under_load_loses_and_repeats_no_record(
+    cli: Cli, shop: Path, prefix: str, kafka: str, kafka_bus: KafkaBus, wait_until: Callable[..., None]
+) -> None:
+    """Although the command is killed while both apps are drained; its repetition completes it, and the clone is gone."""
+    green = cli.folder / "changed" / "shop.py"
+    green.parent.mkdir()
+    green.write_text(shop.read_text().replace("VERSION = 1", "VERSION = 2"))
+    clone = f"{green}@green"
+    too_early = cli("promote", clone, "--yes", "--backup", "place")
+    with Feeding(kafka, f"{prefix}.orders") as feeding:
+        cli.ok("deploy", str(shop), "--backup", "place")
+        wait_until(lambda: len(values(kafka, f"{prefix}.sums")) > 100)
+        taken = json.loads(cli.ok("snapshot", "take", str(shop), "--backup", "place", "--json"))
+        cli.ok("clone", str(green), str(taken["id"]), "--as", "green", "--backup", "place")
+        not_deployed = cli("promote", clone, "--yes", "--backup", "place")
+        cli.ok("deploy", clone, "--backup", "place")
+        killed = cli.start("promote", clone, "--yes", "--backup", "place")
+        assert killed.stderr is not None
+        for line in killed.stderr:
+            if "on its way" in line:
+                break
+        killed.kill()
+        killed.communicate()
+        promoted = cli("promote", clone, "--yes", "--backup", "place", "--json")
+        assert promoted.returncode == 0, promoted.stderr
+        again = cli("promote", clone, "--yes", "--backup", "place")
+        wait_until(lambda: any(one["version"] == 2 for one in values(kafka, f"{prefix}.sums")))
+        feeding.stop()
+        wait_until(lambda: len(values(kafka, f"{prefix}.sums")) >= feeding.sent)
+    deployed = json.loads(cli.ok("deployments", "--json"))
+
+    expect_each_order_once(values(kafka, f"{prefix}.sums"), feeding.sent)
+    assert json.loads(promoted.stdout)["paused_s"] > 0
+    assert {one["name"]: one["app"] for one in deployed} == dict.fromkeys(
+        (f"{prefix}.split", f"{prefix}.items"), str(green)
+    )
+    assert not [name for name in kafka_bus.catalog.names() if name.startswith(f"green.{prefix}")]
+    assert "it does not exist" in too_early.stderr
+    assert f"green.{prefix}.split is not deployed" in not_deployed.stderr
+    assert (again.returncode, "have the states of shop@green already" in again.stderr) == (0, True)
+    assert "Traceback" not in too_early.stderr + not_deployed.stderr + promoted.stderr + again.stderr

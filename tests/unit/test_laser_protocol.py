@@ -1,0 +1,135 @@
+"""Requests of the Redis protocol, from bytes in any pieces."""
+
+from __future__ import annotations
+
+import select
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import redis
+from hypothesis import given
+from hypothesis import strategies as st
+from support.laser_site import redis_server, wait_for
+
+from penstock.ops.laser.daily_pairs import DailyPairs
+from penstock.ops.laser.days import DailyTable
+from penstock.ops.laser.resp import ProtocolError, RequestReader
+from penstock.ops.laser.server import Limits
+from penstock.state.files.local_files import LocalFileStore
+
+WORDS = st.one_of(st.binary(max_size=20), st.lists(st.sampled_from([b"\r\n", b"$3", b"*1", b"a"])).map(b"".join))
+
+
+def encoded(words: Sequence[bytes]) -> bytes:
+    """Return a request as a client sends it."""
+    return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in words)
+
+
+@given(st.lists(st.lists(WORDS, min_size=1, max_size=4), max_size=5), st.lists(st.integers(0, 200), max_size=6))
+def test_requests_are_parsed_in_any_pieces(requests: list[list[bytes]], cuts: list[int]) -> None:
+    """Each as soon as its last byte has come; words may contain anything."""
+    sent = b"*0\r\n".join(map(encoded, requests))
+    reader, found = RequestReader(1 << 20), list[Sequence[bytes]]()
+    edges = [0, *sorted(min(cut, len(sent)) for cut in cuts), len(sent)]
+    for start, end in pairwise(edges):
+        found += reader.feed(sent[start:end])
+
+    assert found == requests
+    assert reader.unparsed_bytes == 0
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET k1\r\n",
+        b"\x16\x03\x01\x02",
+        b"*1\r\n*1\r\n$4\r\nPING\r\n",
+        b"*1\r\n$x\r\nPING\r\n",
+        b"*1\r\n$5\r\nPING\r\n*1\r\n",
+        b"*2\r\n$3\r\nGET\r\n$-1\r\n",
+        b"*\xc2\xb2\r\n",
+        b"*1\r\n" + b"$" + b"1" * 40,
+        b"*1000000000\r\n",
+    ],
+)
+def test_other_bytes_are_refused(sent: bytes) -> None:
+    """Before anything is allocated for what they announce."""
+    with pytest.raises(ProtocolError):
+        list(RequestReader(1 << 20).feed(sent))
+
+
+def test_strangers_and_crowds_disturb_no_client(tmp_path: Path) -> None:
+    """Announced gigabytes, unfinished requests, unread replies, and connections beyond the limit."""
+    day = tmp_path / "w" / "ds=2026-11-01"
+    day.mkdir(parents=True)
+    pq.write_table(pa.table({"key": ["k", "big"], "value": ["v", "x" * 4_000_000]}), day / "0.parquet")
+    (day / "_SUCCESS").touch()
+    pairs = DailyPairs(DailyTable("t", LocalFileStore(tmp_path / "w"), ("key",), ("value",)), tmp_path / "s")
+    limits = Limits(connections=20, request_s=1.0)
+    with closing(pairs), ExitStack() as stack:
+        pairs.start()
+        wait_for(lambda: pairs.is_complete)
+        counting = _Counting(pairs)
+        port = stack.enter_context(redis_server("t", counting, limits=limits))
+        client = stack.enter_context(closing(redis.Redis("127.0.0.1", port, decode_responses=True)))
+        assert client.get("k") == "v"
+        slow = [stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20)) for _ in range(3)]
+        slow[0].sendall(b"*1000000000\r\n")
+        slow[1].sendall(b"*2\r\n$3\r\nGET\r\n")
+        slow[2].sendall(encoded([b"GET", b"big"]) * 50)  # and reads none of the 200 MB
+        crowd = [stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20)) for _ in range(300)]
+        wait_for(lambda: len(select.select(crowd, [], [], 0)[0]) >= 280)
+        assert all(b"max number of clients" in each.recv(100) for each in select.select(crowd, [], [], 0)[0])
+        assert client.get("k") == "v"
+
+        assert b"Protocol error" in slow[0].recv(100)
+        assert slow[1].recv(100) == b""
+        assert counting.large < 20
+        for connection in crowd:
+            connection.close()
+        wait_for(lambda: _answers(port))
+
+
+class _Counting:
+    """Pairs that count the requests for the large value."""
+
+    def __init__(self, pairs: DailyPairs) -> None:
+        self._pairs = pairs
+        self.large = 0
+
+    def fetch(self, keys: Any) -> Any:
+        self.large += b"big" in keys
+        return self._pairs.fetch(keys)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._pairs, name)
+
+
+def _answers(port: int) -> bool:
+    with closing(redis.Redis("127.0.0.1", port)) as client:
+        try:
+            return bool(client.get("k") == b"v")
+        except redis.ConnectionError:
+            time.sleep(0.05)
+            return False
+
+
+def test_a_server_may_open_as_many_files_as_the_system_allows() -> None:
+    """Supervisors often start processes with a limit of 1,024, which connections would use up before the database."""
+    program = (
+        "import resource; from penstock.ops.listening import allow_open_files; "
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (64, 1_000)); allow_open_files(); print(resource.getrlimit(resource.RLIMIT_NOFILE))"
+    )
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True)
+
+    assert found.stdout == "(1000, 1000)\n"

@@ -1,0 +1,171 @@
+"""Parquet files as a sink: whenever workers die, the files contain each row once; a paused worker removes none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow.parquet as pq
+import pytest
+from support.disks import Disk
+from support.faulty import Faults
+from support.kinds import KINDS
+from support.mortal import Crash
+from support.mortals import Trial
+from support.subjects import EXACT, LEAST, MEMORY, Subject
+
+import penstock as ps
+from penstock.backfill.outputs.parquet_sink import ParquetWriter
+from penstock.backfill.warehouse.columns import Columns
+from penstock.processors.retry import Retry
+from penstock.state.errors import FileStoreUnreachable
+from penstock.state.files.local_files import LocalFileStore
+from penstock.transport.errors import CommitUnconfirmed
+
+
+class Row(ps.Record, frozen=True):
+    """A row."""
+
+    number: int
+    tags: list[str] = msgspec.field(default_factory=list)
+    at: ps.EventTime = 0
+
+
+class FaultyFiles(LocalFileStore):
+    """Files whose requests may fail, before they happen or before their answer."""
+
+    def __init__(self, root: Path, faults: Faults) -> None:
+        super().__init__(root)
+        self._faults = faults
+
+    def write(self, path: str, chunks: Iterable[bytes]) -> None:
+        self._faults.at("files: write")
+        super().write(path, chunks)
+        self._faults.at("files: written")
+
+    def list_folder(self, folder: str) -> dict[str, int | None]:
+        self._faults.at("files: list")
+        return super().list_folder(folder)
+
+    def delete(self, path: str) -> None:
+        self._faults.at("files: delete")
+        super().delete(path)
+        self._faults.at("files: deleted")
+
+
+class FileTrial(Trial):
+    """A subject whose rows are in files."""
+
+    def __init__(self, kind: str, root: Path, deaths: Iterable[Crash] = ()) -> None:
+        super().__init__(Subject(kind, EXACT if kind == "stateful" else LEAST, LEAST, sink=MEMORY), list(deaths))
+        self._root = root
+        files = FaultyFiles(root, self.driver._moments)
+        columns = Columns(KINDS[kind].written)
+        self.driver._open_faulty_sink = lambda _: ParquetWriter(files, columns, "files")  # type: ignore[method-assign, assignment, return-value]
+
+    def _read(self, name: str) -> list[dict[str, Any]]:
+        return rows_in(self._root)
+
+
+def rows_in(root: Path) -> list[dict[str, Any]]:
+    """Return the rows of all files below a folder, in the order of their names."""
+    return [row for path in sorted(root.rglob("*.parquet")) for row in pq.read_table(path).to_pylist()]
+
+
+def expect_each_row_once(trial: FileTrial) -> None:
+    """Expect the guarantees of the subject, and no repeated row."""
+    trial.expect_kept()
+    assert sorted(row["number"] for row in trial.outputs) == sorted(event.number for event in trial.events)
+
+
+@pytest.mark.parametrize("kind", ["stateless", "stateful"])
+def test_files_contain_each_row_once_whenever_workers_die(kind: str, tmp_path: Path) -> None:
+    """Workers die before each sort of operation, and soon after again; successors replace the files of interrupted checkpoints."""
+    whole = FileTrial(kind, tmp_path / "whole")
+    whole.run()
+    expect_each_row_once(whole)
+    moments = whole.driver.moments
+    third = len(moments) // 3
+    places = {label: moments.index(label, third) for label in sorted(set(moments[third:]))}
+    places["files: delete"] = places["files: written"]  # only after a death
+    for number, at in enumerate(places.values()):
+        for disk in (Disk.SAME, Disk.NONE) if kind == "stateful" else (Disk.SAME,):
+            deaths = [Crash(at, disk), Crash(at + 4 + number % 9, Disk.SAME)]
+            trial = FileTrial(kind, tmp_path / f"{number}-{disk.name}", deaths)
+            trial.run()
+
+            assert trial.driver.died
+            expect_each_row_once(trial)
+
+
+def test_rows_of_an_unconfirmed_checkpoint_are_in_the_next_file(tmp_path: Path) -> None:
+    """The checkpoint after it begins at the same offset, replaces its file, and so contains its rows."""
+    trial = FileTrial("stateless", tmp_path)
+    left = [3, 7, 8]
+
+    def fails(name: str, _: int) -> Exception | None:
+        if name != "bus: commit":
+            return None
+        left[:] = [commits - 1 for commits in left]
+        return CommitUnconfirmed("no answer") if 0 in left else None
+
+    trial.driver._moments.fails = fails
+    trial.run()
+
+    assert max(left) < 0
+    expect_each_row_once(trial)
+
+
+def test_a_paused_worker_repeats_rows_and_removes_none(tmp_path: Path) -> None:
+    """It wakes up within its write, after its successor has written more events from the same offset."""
+
+    def batch(*numbers: int) -> ps.sinks.SinkBatch:
+        return ps.sinks.SinkBatch("it", 0, {"clicks": 5}, [Row(number) for number in numbers], "", LEAST)
+
+    sink = ps.sinks.ParquetFiles(str(tmp_path), Row)
+    dead, paused, successor = sink.open(), sink.open(), sink.open()
+    for writer in (dead, paused, successor):
+        writer.claim("it", 0)
+        if writer is dead:
+            writer.write(batch(5))
+    successor.write(batch(5, 6, 7))
+    paused.write(batch(5, 6))
+
+    assert sorted(row["number"] for row in rows_in(tmp_path)) == [5, 5, 6, 6, 7]
+
+
+def test_rows_have_the_columns_of_their_record(tmp_path: Path) -> None:
+    """Lists and records are columns of their own types; the folder reads as one table."""
+    writer = ps.sinks.ParquetFiles(str(tmp_path), Row).open()
+    writer.claim("it", 3)
+    writer.write(ps.sinks.SinkBatch("it", 3, {"clicks": 0}, [Row(1, ["a"], 7), Row(2)], "", LEAST))
+
+    assert rows_in(tmp_path) == [{"number": 1, "tags": ["a"], "at": 7}, {"number": 2, "tags": [], "at": 0}]
+    assert [path.relative_to(tmp_path).parent for path in tmp_path.rglob("*.parquet")] == [Path("clicks/00003")]
+
+
+def test_an_unreachable_store_is_an_outage(tmp_path: Path) -> None:
+    """The worker returns to its last checkpoint and waits."""
+    faults = Faults()
+    faults.fails = lambda *_: FileStoreUnreachable("The store does not answer.")
+    writer = ParquetWriter(FaultyFiles(tmp_path, faults), Columns(Row), "files", Retry(0.05))
+    with pytest.raises(ps.sinks.SinkUnreachable, match=r"does not answer.*nothing is lost"):
+        writer.claim("it", 0)
+
+
+@pytest.mark.parametrize("kind", ["timers", "closing", "ordered", "merging"])
+def test_outputs_without_an_event_of_their_own_are_refused(kind: str, tmp_path: Path) -> None:
+    """The first offset would not identify a batch."""
+    processor = Subject(kind, EXACT, LEAST).make("x")
+    processor.writes = ps.sinks.ParquetFiles(str(tmp_path), KINDS[kind].written)
+    with pytest.raises(ps.errors.DeclarationError, match=r"name of their first event.*stateless processor copy"):
+        processor.check()
+
+
+@pytest.mark.parametrize("location", ["s3://bucket/rows", "hdfs://name-only"])
+def test_an_unsupported_location_is_refused(location: str) -> None:
+    """Nothing is read."""
+    with pytest.raises(ps.sinks.SinkRefused, match=r"cannot be written.*Nothing was read or written"):
+        ps.sinks.ParquetFiles(location, Row).open()
