@@ -11,11 +11,12 @@ SPARK_CLASSES := $(VENV)/spark.jsa
 # Workers and commands are processes of their own: without bytecode on disk, each spends two seconds compiling the library.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help docs demo day test test-exhaustive test-gaps check simulate simulate-mutants soak soak-killer bench bench-semantics bench-remote bench-dag bench-timers bench-scuba bench-standstill bench-backfill lock format clean
+.PHONY: help docs demo day chorus test test-exhaustive test-gaps check simulate simulate-mutants soak soak-killer bench bench-semantics bench-remote bench-dag bench-timers bench-cache bench-scuba bench-laser bench-saved bench-standstill bench-backfill lock format clean
 
 help:
 	@echo "make demo    run the flights example on a local Kafka, then the same processors in Spark, and compare"
 	@echo "make day     play the life of a day on it: deploy, load, alert, scale, kill, roll back, replay, reset, undeploy"
+	@echo "make chorus  run the Chorus example until Ctrl-C: live posts, a spike, and the page on which it is explored"
 	@echo "make test    run all tests; they start the services they need"
 	@echo "make test-exhaustive  the tests that repeat promises in more combinations or on more services (40 minutes)"
 	@echo "make docs    build the documentation with the API reference into artifacts/site; links are checked"
@@ -30,14 +31,17 @@ help:
 	@echo "make bench-remote     ways of writing to PostgreSQL and Redis, by the time between checkpoints (5 minutes; likewise)"
 	@echo "make bench-dag        latency and watermark lag through one to four processors (5 minutes; likewise)"
 	@echo "make bench-timers     memory for ten million pending timers (5 minutes)"
+	@echo "make bench-cache      throughput of a stateful worker against the memory for its decoded states (5 minutes; likewise)"
 	@echo "make bench-scuba      rows per second and query times of Scuba over 10 million rows (10 minutes; likewise)"
+	@echo "make bench-saved      CPU of a dashboard that asks Scuba every 10 seconds, and of the same query as an app (5 minutes; likewise)"
+	@echo "make bench-laser  KEYS=1000000 reads of Laser beside Redis, delay of writes, memory and restarts (5 minutes; likewise)"
 	@echo "make bench-standstill how long outputs pause while a deployment is operated (15 minutes; likewise)"
 	@echo "make bench-backfill   50 million events archived, and gone through in Spark beside the same by hand (an hour; likewise)"
 	@echo "make lock    update requirements.lock from pyproject.toml"
 	@echo "make format  format the code"
 	@echo "make clean   remove the environment and everything local"
 
-$(READY): requirements.lock pyproject.toml hatch_build.py transport/kafka/gather.c
+$(READY): requirements.lock pyproject.toml hatch_build.py processors/declare/key_hashes.c transport/kafka/gather.c transport/codecs/flat_json.c
 	@$(PYTHON) -c 'import sys; sys.exit("Penstock needs Python 3.10 or newer; name one: make PYTHON=python3.12") if sys.version_info < (3, 10) else None'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing into $(VENV) …"
@@ -53,6 +57,9 @@ $(SPARK_CLASSES): $(READY)
 
 demo: $(READY)
 	@$(BIN)/python examples/flights/demo.py
+
+chorus: $(READY)
+	@$(BIN)/python examples/chorus/chorus_demo.py --keep-running
 
 day: $(READY)
 	@$(BIN)/python examples/flights/day.py
@@ -113,8 +120,18 @@ bench-dag: $(READY)
 bench-timers: $(READY)
 	$(BIN)/python benchmarks/pending_timers.py
 
+bench-cache: $(READY)
+	$(BIN)/python benchmarks/state_cache.py
+
 bench-scuba: $(READY)
 	$(BIN)/python -m benchmarks.scuba
+
+bench-saved: $(READY)
+	$(BIN)/python -m benchmarks.saved
+
+KEYS ?= 1000000
+bench-laser: $(READY)
+	$(BIN)/python benchmarks/laser.py --keys $(KEYS)
 
 bench-standstill: $(READY)
 	$(BIN)/python benchmarks/standing_still.py

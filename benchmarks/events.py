@@ -7,6 +7,9 @@ import string
 from collections.abc import Iterator
 from datetime import timedelta
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 import penstock as ps
 
 
@@ -57,6 +60,23 @@ class Clicks(ps.Stateless):
         if event.event != "click":
             return ()
         return (Click(event.event_time, event.dim_id, event.topic),)
+
+
+class ClicksInColumns(Clicks):
+    """The same in columns."""
+
+    columns = ("event", "event_time", "dim_id", "topic")
+
+    def process_columns(self, events: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the clicks."""
+        found = events.filter(pc.equal(events.column("event"), pa.scalar("click")))
+        return found.select(["event_time", "dim_id", "topic"])
+
+
+class ClicksOnce(Clicks):
+    """The same exactly once."""
+
+    output_semantics = ps.Semantics.EXACTLY_ONCE
 
 
 class CountFew(ps.Aggregator):

@@ -62,6 +62,7 @@ def measured(
     warm_up: int = 0,
     checkpoints: int = sys.maxsize,
     store: str | None = None,
+    state_cache_bytes: int | None = None,
 ) -> tuple[int, float]:
     """Run one worker; return the number of measured events and the seconds.
 
@@ -72,11 +73,12 @@ def measured(
         warm_up: the number of unmeasured events, which end with a checkpoint; the first batch is never measured.
         checkpoints: the number of measured checkpoints after which it ends, if that comes first.
         store: the address of the store for remote state.
+        state_cache_bytes: the memory for decoded states.
     """
     stretch = MeasuredRange(wanted, warm_up, checkpoints)
     tune_gc()
     with TemporaryDirectory() as folder:
-        around = Environment(Path(folder), store=store)
+        around = Environment(Path(folder), store=store, state_cache_bytes=state_cache_bytes)
         with assemble_worker(prepare(processor, bus), bus, around, at_gap=stretch.at_gap) as worker:
             worker.run(stretch.finished)
     return stretch.measured(worker)

@@ -1,6 +1,6 @@
 """The measured side: one Penstock worker, from the end of its first batch to the last checkpoint.
 
-    python penstock_worker.py BOOTSTRAP (filter|few|many) GROUP
+    python penstock_worker.py BOOTSTRAP (filter|columns|few|many|once) GROUP
 
 Prints the messages read in that time, and the seconds.
 """
@@ -9,13 +9,19 @@ from __future__ import annotations
 
 import sys
 
-from events import Clicks, CountFew, CountMany
+from events import Clicks, ClicksInColumns, ClicksOnce, CountFew, CountMany
 from measuring import measured
 
 from penstock.ops.worker.preflight import ends_of
 from penstock.transport.kafka import KafkaBus, KafkaSettings
 
-PROCESSORS = {"filter": Clicks, "few": CountFew, "many": CountMany}
+PROCESSORS = {
+    "filter": Clicks,
+    "columns": ClicksInColumns,
+    "once": ClicksOnce,
+    "few": CountFew,
+    "many": CountMany,
+}
 
 
 def main(bootstrap: str, work: str, group: str) -> None:

@@ -43,6 +43,17 @@ def stores() -> Iterator[dict[str, Store]]:
             relational.stop()
 
 
+@contextmanager
+def redis_store(folder: Path) -> Iterator[int]:
+    """Run a Redis in the block that keeps its data in memory only, and yield its port."""
+    server = Redis(folder, "--appendonly", "no")
+    server.start()
+    try:
+        yield server.target[1]
+    finally:
+        server.stop()
+
+
 def _drop_tables(server: Postgres) -> None:
     with server.session() as session:
         session.execute("DROP TABLE IF EXISTS penstock_shards, penstock_parts")

@@ -16,6 +16,8 @@ from penstock.transport.kafka import KafkaBus, KafkaSettings
 
 WORKS = {
     "filter": "keep a third, three fields of five",
+    "columns": "the same with process_columns",
+    "once": "the same without columns, exactly once",
     "few": "count per 5 minutes, 50 keys",
     "many": "count per 5 minutes, 100,000 keys",
 }

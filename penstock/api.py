@@ -1,6 +1,6 @@
 """The names of `import penstock`."""
 
-from . import codecs, errors, lookups, metadata, monoids, watermarks, windows
+from . import codecs, errors, lookups, metadata, monoids, sinks, watermarks, windows
 from .ops.cli.script import run
 from .processors.declare.aggregator import Aggregator
 from .processors.declare.alerts import Alert
@@ -17,6 +17,7 @@ from .processors.declare.partitioner import Partitioner
 from .processors.declare.processor import CheckpointInterval, ErrorPolicy, Processor
 from .processors.declare.records import EventTime, Record
 from .processors.declare.repartition import Repartition
+from .processors.declare.retries import Retry
 from .processors.declare.routes import To
 from .processors.declare.semantics import Semantics
 from .processors.declare.stateful import Stateful
@@ -24,11 +25,14 @@ from .processors.declare.stateless import Stateless
 from .processors.declare.stores import LocalStore, RemoteStore, WriteMode
 from .processors.declare.table_joins import TableJoin
 from .processors.declare.tombstones import Tombstone
+from .processors.declare.two_phase import TwoPhase
 from .processors.declare.windowed import Windowed
 from .processors.errors import PenstockError
 from .processors.lookups import LookupJoin
 from .processors.pipes import Line, Pipe
+from .processors.time.schedules import Cron, Firing, Interval
 from .processors.time.timers import Clock, Timer
+from .state.lookup_sources import LaserTable
 from .state.remote import RemoteResults, read_results
 from .transport.producer import Producer
 
@@ -41,13 +45,17 @@ __all__ = [
     "CheckpointInterval",
     "Clock",
     "Context",
+    "Cron",
     "DeadLetter",
     "DeadLetterLimit",
     "ErrorPolicy",
     "EventTime",
+    "Firing",
+    "Interval",
     "Join",
     "JoinType",
     "KeyCodec",
+    "LaserTable",
     "Line",
     "LocalStore",
     "LookupJoin",
@@ -61,6 +69,7 @@ __all__ = [
     "RemoteResults",
     "RemoteStore",
     "Repartition",
+    "Retry",
     "Semantics",
     "Stateful",
     "Stateless",
@@ -70,6 +79,7 @@ __all__ = [
     "Timer",
     "To",
     "Tombstone",
+    "TwoPhase",
     "Windowed",
     "WriteMode",
     "codecs",
@@ -80,6 +90,7 @@ __all__ = [
     "monoids",
     "read_results",
     "run",
+    "sinks",
     "watermarks",
     "windows",
 ]

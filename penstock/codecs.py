@@ -1,12 +1,23 @@
 """Codecs of categories: formats of other programs, and your own."""
 
-from .processors.declare.codecs import Codec, CodecSpec, Decoded, HeaderCodec, Message, Payload, Undecodable
+from .processors.declare.codecs import (
+    Codec,
+    CodecSpec,
+    Decoded,
+    HeaderCodec,
+    Message,
+    Payload,
+    SplittingCodec,
+    Undecodable,
+)
 from .transport.codecs.cloudevents import CloudEvents, ContentMode
 from .transport.codecs.confluent import ConfluentAvro, ConfluentJson
 from .transport.codecs.confluent_protobuf import ConfluentProtobuf
 from .transport.codecs.debezium import Debezium, DebeziumKeys
 from .transport.codecs.decoded import UndecodableValue, value_of
-from .transport.codecs.formats import Bytes, Csv, Json, JsonArray, MessagePack, Text
+from .transport.codecs.formats import Bytes, Csv, Json, MessagePack, Text
+from .transport.codecs.json_array import JsonArray
+from .transport.codecs.key_objects import ConnectKeys, KeyFields
 from .transport.codecs.lines import Lines
 from .transport.codecs.protobuf import Protobuf
 from .transport.codecs.registry import RegistryUnreachable, SchemaIncompatible, SchemaRegistry, SubjectStrategy
@@ -20,6 +31,7 @@ __all__ = [
     "ConfluentAvro",
     "ConfluentJson",
     "ConfluentProtobuf",
+    "ConnectKeys",
     "ContentMode",
     "Csv",
     "Debezium",
@@ -29,6 +41,7 @@ __all__ = [
     "HeaderCodec",
     "Json",
     "JsonArray",
+    "KeyFields",
     "Lines",
     "Message",
     "MessagePack",
@@ -37,6 +50,7 @@ __all__ = [
     "RegistryUnreachable",
     "SchemaIncompatible",
     "SchemaRegistry",
+    "SplittingCodec",
     "SubjectStrategy",
     "Text",
     "Undecodable",

@@ -12,13 +12,22 @@ from .processors.lookups import (
     OnMiss,
     OnUnreachable,
 )
-from .state.lookup_sources import CsvTable, ParquetTable, PostgresQuery, PostgresTable, RedisForm, RedisTable
+from .state.lookup_sources import (
+    CsvTable,
+    LaserTable,
+    ParquetTable,
+    PostgresQuery,
+    PostgresTable,
+    RedisForm,
+    RedisTable,
+)
 
 __all__ = [
     "Cached",
     "CategoryTable",
     "CsvTable",
     "InvalidRow",
+    "LaserTable",
     "LookupClient",
     "LookupRefused",
     "LookupSource",

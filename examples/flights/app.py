@@ -38,7 +38,7 @@ class Filterer(ps.Stateless):
         return () if event.dep_delay is None else (Departure(**asdict(event)),)
 
     def process_columns(self, events: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the flights that departed; for backfills."""
+        """Return the flights that departed, of many at once."""
         return events.filter(events.column("dep_delay").is_valid())
 
 
