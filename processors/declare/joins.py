@@ -9,7 +9,7 @@ A join is a stateful processor: the buffers are the state of the key, and timers
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from enum import Enum
 from typing import Any, ClassVar, Generic, NamedTuple, final
@@ -23,7 +23,7 @@ from .context import Context
 from .join_inputs import declares, expect_declared, expect_distinct_records
 from .method_check import Method, check_methods
 from .stateful import Stateful
-from .type_parameters import Event, Output, Row
+from .type_parameters import Event, Output, Parameter, Row
 
 
 class JoinType(Enum):
@@ -195,6 +195,11 @@ class Join(Stateful[Any, Any, Output], Generic[Event, Row, Output]):
     def output_watermark_ms(cls, low_ms: int) -> int:
         """Return the earliest event time of a buffered event, which an output may carry."""
         return max(super().output_watermark_ms(low_ms) - max(cls._before_ms(), cls._after_ms()), NEVER_MS)
+
+    @classmethod
+    def inputs_by_parameter(cls) -> Mapping[Parameter, Sequence[AnyCategory]]:
+        """Return the two inputs."""
+        return {"Event": (cls.left,), "Row": (cls.right,)}
 
     @classmethod
     def check(cls) -> None:

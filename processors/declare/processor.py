@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
@@ -28,6 +28,7 @@ from .semantics import Semantics
 from .sinks import Sink, expect_repeatable, expect_sinks
 from .stores import LocalStore, RemoteStore
 from .two_phase import TwoPhase
+from .type_parameters import Parameter, expect_argument, expect_outputs
 
 Destination: TypeAlias = AnyCategory | Sink
 """Where a processor writes outputs."""
@@ -386,6 +387,7 @@ class Processor(ABC):
             )
         expect_sinks(cls)
         _expect_clusters(cls)
+        _expect_type_parameters(cls)
 
     @classmethod
     def _expect_retries(cls) -> None:
@@ -394,6 +396,11 @@ class Processor(ABC):
             f"Processor {cls.__name__} declares `on_error = penstock.Retry(…)`, but its kind cannot try an event again later. Nothing was read. Let a "
             "penstock.Stateless or penstock.Stateful make the call that may fail, and read its output here."
         )
+
+    @classmethod
+    def inputs_by_parameter(cls) -> Mapping[Parameter, Sequence[AnyCategory]]:
+        """Return the inputs whose events each type parameter of its kind describes."""
+        return {"Event": cls.sources()}
 
     @classmethod
     def min_batch(cls) -> int:
@@ -453,6 +460,14 @@ def _expect_feedback_is_read(cls: type[Processor]) -> None:
             f"Processor {cls.__name__} declares `feedback` with {unread}, which it does not read. Nothing was read. Add {unread} to its inputs, or remove it "
             "from `feedback`."
         )
+
+
+def _expect_type_parameters(cls: type[Processor]) -> None:
+    """Raise DeclarationError for type parameters that contradict the categories."""
+    for parameter, categories in cls.inputs_by_parameter().items():
+        for category in categories:
+            expect_argument(cls, parameter, category.record, f"the input {category.name}")
+    expect_outputs(cls, [record for destination in cls.destinations() for record in destination.record_types])
 
 
 def _expect_clusters(cls: type[Processor]) -> None:

@@ -24,7 +24,7 @@ from .processor import ErrorPolicy, KeyedProcessor, key_name
 from .records import class_within, is_mutable_record, type_name
 from .semantics import Semantics, expect_pair
 from .tombstones import expect_own_process
-from .type_parameters import Event, Output, State
+from .type_parameters import Event, Output, State, expect_argument
 
 _BY = " by "
 _METHODS = {
@@ -220,6 +220,7 @@ class Stateful(KeyedProcessor, Generic[Event, State, Output]):
                 f"as `class {cls.state.__name__}(ps.Record, frozen=True)`, as a dataclass with `@dataclass(frozen=True)`, or as a pydantic model with "
                 "`model_config = ConfigDict(frozen=True)`."
             )
+        expect_argument(cls, "State", cls.state, "`state`")
         try:
             _expect_encodable(cls.saved_type())
         except (TypeError, NameError) as error:

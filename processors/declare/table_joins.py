@@ -8,7 +8,7 @@ The state of the shards contains the table; backups include it.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Generic, final
 
 from ..errors import DeclarationError
@@ -18,7 +18,7 @@ from .join_inputs import declares, expect_declared, expect_distinct_records
 from .method_check import Method, check_methods
 from .stateful import Stateful
 from .tombstones import RowDeletion
-from .type_parameters import Event, Output, Row
+from .type_parameters import Event, Output, Parameter, Row
 
 
 class TableJoin(Stateful[Any, Any, Output], Generic[Event, Row, Output]):
@@ -90,6 +90,11 @@ class TableJoin(Stateful[Any, Any, Output], Generic[Event, Row, Output]):
     def reads_tombstones(cls, category: AnyCategory) -> bool:
         """Return whether the category is the table."""
         return category is cls.table
+
+    @classmethod
+    def inputs_by_parameter(cls) -> Mapping[Parameter, Sequence[AnyCategory]]:
+        """Return the two inputs."""
+        return {"Event": (cls.stream,), "Row": (cls.table,)}
 
     @classmethod
     def check(cls) -> None:

@@ -260,7 +260,7 @@ def test_types_that_do_not_fit_together_are_refused(declare: Callable[[], Any], 
         declare()
 
 
-class Rows(ps.TableJoin[Balance, Any, Balance]):
+class Rows(ps.TableJoin[Untagged, Any, Balance]):
     """Reads a category with several types as a table."""
 
     stream, table, writes = category("stream", Untagged), events, balances
