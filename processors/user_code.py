@@ -33,12 +33,24 @@ def is_user_file(file: str) -> bool:
 def user_line(frame: FrameType | None) -> str | None:
     """Return the innermost line of user code on a stack, such as `process (app.py, line 12): total += 1`; None if there is none."""
     while frame is not None:
-        file, line = frame.f_code.co_filename, frame.f_lineno
-        if is_user_file(file):
-            source = linecache.getline(file, line).strip()
-            return f"{frame.f_code.co_name} ({Path(file).name}, line {line})" + (f": {source}" if source else "")
+        if is_user_file(frame.f_code.co_filename):
+            return _line_in_words(frame, frame.f_lineno)
         frame = frame.f_back
     return None
+
+
+def raising_line(error: BaseException) -> str | None:
+    """Return the innermost line of user code through which an error passed, as `user_line` does."""
+    # The frames of a traceback have ended, and no longer lead to their callers.
+    lines = list(traceback.walk_tb(error.__traceback__))
+    found = (_line_in_words(*line) for line in reversed(lines) if is_user_file(line[0].f_code.co_filename))
+    return next(found, None)
+
+
+def _line_in_words(frame: FrameType, line: int) -> str:
+    file = frame.f_code.co_filename
+    source = linecache.getline(file, line).strip()
+    return f"{frame.f_code.co_name} ({Path(file).name}, line {line})" + (f": {source}" if source else "")
 
 
 @contextmanager

@@ -5,9 +5,7 @@ raw batch --decode, accept--> events --shard.feed--> outputs, rejected events --
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -16,7 +14,7 @@ from ...processors.declare.codecs import ColumnCodec, Decoded, Message
 from ...processors.declare.column_events import ColumnEvents
 from ...processors.declare.dead_letters import dead_letters_of
 from ...processors.declare.processor import Processor
-from ...processors.errors import USER_CODE_ERRORS, Halted, PenstockError, ProcessorFailed
+from ...processors.errors import Halted, PenstockError
 from ...processors.operators import StepResult
 from ...processors.shard.batches import (
     AcceptedBatch,
@@ -33,7 +31,6 @@ from ...processors.shard.key_check import KeyCheck
 from ...processors.shard.key_diagnosis import MisplacedEvent
 from ...processors.time.timestamp_validation import UNKNOWN_ARRIVAL_MS
 from ...processors.time.watermarks import Times
-from ...processors.user_code import error_in_words
 from ...transport.codecs.by_category import Codecs
 from ...transport.messages import Bucket, RawBatch, split_batch
 from ...transport.retry_messages import returned
@@ -46,6 +43,7 @@ from .metrics import Metrics
 from .open_shard import OpenShard
 from .output_writer import OutputWriter
 from .trace_context import EventTracer, ProcessedBatch
+from .user_exits import exits_named
 from .watermark_tracker import WatermarkTracker
 
 LEAST_COLUMNS = 200
@@ -216,31 +214,11 @@ class BatchProcessor:
         self, shard: OpenShard, batch: RawBatch, category: AnyCategory, accepted: AcceptedBatch
     ) -> tuple[StepResult, list[RejectedEvent]]:
         try:
-            with event_fields(batch, accepted, category), self._exits_named():
+            with event_fields(batch, accepted, category), exits_named(type(self._processor).__name__, failed_event):
                 return shard.feed(category, accepted)
         except Halted as error:
             # At the first message, since no earlier event of the batch was rejected yet.
             raise self._stop_at(shard, batch, 0, str(error)) from error
-
-    @contextmanager
-    def _exits_named(self) -> Iterator[None]:
-        """Raise ProcessorFailed with the event for what user code raises beside errors: KeyboardInterrupt, or the panic of a library in Rust.
-
-        Where Python handles Ctrl-C, as in tests, a KeyboardInterrupt is the person's, and other exceptions are the test's.
-        """
-        try:
-            yield
-        except USER_CODE_ERRORS:
-            raise
-        except BaseException as error:
-            if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-                raise
-            name = type(self._processor).__name__
-            raise ProcessorFailed(
-                f"{failed_event(error)}: {name} raised {error_in_words(error)}, which no error policy covers. Nothing since the last checkpoint "
-                f"was saved, and nothing was skipped: these events are read again after a restart. Fix {name}: raise an exception that derives "
-                "from Exception."
-            ) from error
 
     def _count(self, shard: OpenShard, batch: RawBatch, result: StepResult) -> None:
         self._time.record_events(batch.bucket)

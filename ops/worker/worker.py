@@ -16,6 +16,7 @@ from ...processors.errors import Deferred
 from ...processors.lookups import LookupJoin
 from ...processors.shard.checkpoints import Gap, steps_of
 from ...processors.shard.key_check import expect_equal_message_keys
+from ...processors.user_code import raising_line
 from ...state.protocols import StateFolder
 from ...transport.bus import Bus
 from ...transport.codecs.by_category import Codecs
@@ -47,6 +48,7 @@ from .snapshot_participant import SnapshotParticipant
 from .topic_watch import TopicWatch
 from .trace_context import CONTEXT_FORWARDER, EventTracer
 from .transaction_sweeper import TransactionSweeper
+from .user_exits import exits_named
 from .watermark_tracker import WatermarkTracker
 
 POLL_WAIT_S = 0.1
@@ -125,7 +127,7 @@ class Worker:
         self._after_turn = after_turn
         self._stopping = False
         self._keeps_place = False
-        self.processor_name = kind.name
+        self.processor_name, self._class_name = kind.name, kind.__name__
         self.metrics = Metrics(
             lookups=processor.metrics() if isinstance(processor, LookupJoin) else None, spans=config.tracer.metrics
         )
@@ -238,16 +240,8 @@ class Worker:
     def run_once(self) -> None:
         """Start reading opened shards, poll once, process the batches, and begin a checkpoint if one is due."""
         try:
-            self._topics.check_if_due()
-            self._start_reading()
-            polled = self._poll()
-            self._topics.expect_declared(self._ownership.owned)
-            self._time.wake({batch.bucket for batch in polled.batches})
-            self._process(polled)
-            self._pass_time()
-            self._checkpoints.save_if_due()
-            if self._snapshots is not None:
-                self._snapshots.advance(is_settled=self.is_settled)
+            with exits_named(self._class_name, raising_line):
+                self._read_and_process()
         except MembershipLost as error:
             self._ownership.rejoin(error)
         except ROLLED_BACK as error:
@@ -257,6 +251,18 @@ class Worker:
                 self.save()
             raise stop.rejection() from stop.__cause__
         self._after_turn(self)
+
+    def _read_and_process(self) -> None:
+        self._topics.check_if_due()
+        self._start_reading()
+        polled = self._poll()
+        self._topics.expect_declared(self._ownership.owned)
+        self._time.wake({batch.bucket for batch in polled.batches})
+        self._process(polled)
+        self._pass_time()
+        self._checkpoints.save_if_due()
+        if self._snapshots is not None:
+            self._snapshots.advance(is_settled=self.is_settled)
 
     def _start_reading(self) -> None:
         """Start reading the buckets of opened shards."""
@@ -349,7 +355,8 @@ class Worker:
 
     def save(self) -> bool:
         """Save a checkpoint and wait for it; return whether everything is saved. Unsaved work is saved later or repeated."""
-        return self._ownership.save()
+        with exits_named(self._class_name, raising_line):
+            return self._ownership.save()
 
     @property
     def is_saved(self) -> bool:

@@ -246,6 +246,25 @@ def test_an_exception_beside_errors_names_its_processor_and_event(error: BaseExc
         driver.send(one_bucket, [Read("/", 1), Read("/", 2)])
 
 
+@pytest.mark.usefixtures("worker_handles_signals")
+def test_an_exception_beside_errors_outside_of_events_names_its_line() -> None:
+    """A result belongs to no event."""
+
+    class Counts(ps.Aggregator):
+        reads, monoid = one_bucket, ps.monoids.Count()
+        writes = ps.Category("copies", Read, key="page", event_time="at")
+
+        def result(self, key: str, window: ps.windows.Window, value: int) -> Read:
+            raise KeyboardInterrupt
+
+    driver = Driver(Counts)
+    with pytest.raises(
+        ProcessorFailed,
+        match=r"^result \(test_user_code\.py, line \d+\): raise KeyboardInterrupt.*: Counts raised KeyboardInterrupt, which .* read again",
+    ):
+        driver.send(one_bucket, [Read("/", 1)])
+
+
 def test_a_generator_exit_is_an_error_like_others() -> None:
     """Earlier events are saved, and the event could go to the dead letters."""
     driver = raising(GeneratorExit())
