@@ -20,17 +20,23 @@ def specs_of(name: AppName) -> list[CategorySpec]:
     return [CategorySpec.of(category) for category in (*declared.categories(), *letters, *retries)]
 
 
+def missing_specs(bus: Bus, name: AppName) -> list[CategorySpec]:
+    """Return the specifications of an app's categories that the bus does not have."""
+    existing = set(bus.catalog.names())
+    return [spec for spec in specs_of(name) if spec.name not in existing]
+
+
 def create_missing(bus: Bus, name: AppName) -> None:
     """Create an app's missing categories and dead letter categories."""
+    missing = missing_specs(bus, name)
     existing = set(bus.catalog.names())
     processors = name.load().processors
     written = {category.name for processor in processors for category in processor.outputs()}
     external = {category.name for processor in processors for category in processor.inputs()} - written
-    for spec in specs_of(name):
-        if spec.name not in existing:
-            _create(bus, spec)
-            if spec.name in external and (similar := did_you_mean(spec.name, existing)):
-                note(f"{spec.name} is empty: no processor of the app writes it.{similar}")
+    for spec in missing:
+        _create(bus, spec)
+        if spec.name in external and (similar := did_you_mean(spec.name, existing)):
+            note(f"{spec.name} is empty: no processor of the app writes it.{similar}")
 
 
 def _create(bus: Bus, spec: CategorySpec) -> None:

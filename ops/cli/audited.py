@@ -27,7 +27,7 @@ from ..audit.audit_log import Operation, Outcome, begun, record
 from ..clock import SystemClock
 from ..config.kafka_settings import kafka_settings
 from ..config.secrets import without_secrets
-from .options import address_of, connect
+from .options import Kafka, address_of, connect
 from .output import note
 
 WRITE_LIMIT_S = 5.0
@@ -51,7 +51,7 @@ def audited(words: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
             if values.get("dry_run") or not address_of(values["kafka"], values["folder"]):
                 command(**values)
                 return
-            with _recorded(words, _arguments(values, defaults), values):
+            with recorded(words, _arguments(values, defaults), values["kafka"], values["folder"]):
                 command(**values)
 
         run.audited = words  # type: ignore[attr-defined]
@@ -75,9 +75,17 @@ def _text(value: object) -> str:
 
 
 @contextmanager
-def _recorded(words: str, arguments: Mapping[str, str], values: Mapping[str, Any]) -> Iterator[None]:
-    bus = connect(values["kafka"], values["folder"])
-    settings = {} if values["kafka"] is None else kafka_settings(values["kafka"].file)
+def recorded(words: str, arguments: Mapping[str, str], kafka: Kafka, folder: Path) -> Iterator[None]:
+    """Record the context as one operation. Commands that change something in one step only use it for that step.
+
+    Args:
+        words: the words of the command, without `penstock`.
+        arguments: its arguments, without secrets.
+        kafka: its option, which names the cluster.
+        folder: its option, the folder of local services.
+    """
+    bus = connect(kafka, folder)
+    settings = {} if kafka is None else kafka_settings(kafka.file)
     operation = begun(words, arguments, str(settings.get("sasl.username", "")), SystemClock().now_ms())
     is_recorded = _record(bus, operation)
     outcome, reason = Outcome.DONE, ""

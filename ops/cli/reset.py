@@ -130,7 +130,7 @@ def _state(shard: ShardPlan) -> str:
 def _effects(plan: ResetPlan, consumers: list[str]) -> list[str]:
     lines = [*_repetition(plan, consumers), *_skipping(plan)]
     if not lines:
-        lines.append(f"{plan.processor.name} is already at this position.")
+        lines.append(f"{plan.processor.name} is already at this position, which is saved again.")
     if plan.caught_up:
         lines.append(f"To update the state, about {counted(plan.caught_up, 'event')} will be read, without outputs.")
     if plan.missing:

@@ -43,7 +43,8 @@ from ..worker.preflight import Targets, ends_of, prepare
 from ..worker.stall_watch import stalls_logged
 from ..worker.until_end import LoopEnd, UntilEnd
 from ..worker.worker import Worker
-from .app_categories import create_missing
+from .app_categories import create_missing, missing_specs
+from .audited import recorded
 from .hard_exits import hard_exits_reported
 from .options import (
     DEFAULT_FOLDER,
@@ -198,8 +199,10 @@ def run(
     if limits and app.loops:
         raise typer.BadParameter("--until cannot stop a loop, because its messages circulate. Use --until-end.")
     stop_options = StopOptions(until_end, keep_place, from_earliest, fail_fast, stop_within, number, limits)
-    if create:
-        BrokerWait(fail_fast=fail_fast)(lambda: create_missing(bus, name))
+    wait = BrokerWait(fail_fast=fail_fast)
+    if create and wait(lambda: missing_specs(bus, name)):
+        with recorded("run --create", {"target": target}, kafka, folder):
+            wait(lambda: create_missing(bus, name))
     if len(app.processors) == 1:
         backup_store = open_file_store(backup, webhdfs) if backup else None
         environment = Environment(

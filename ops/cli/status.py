@@ -144,9 +144,7 @@ def _processor(status: ProcessorStatus) -> dict[str, object]:
         "backlog (events)": UNKNOWN if status.backlog_events is None else status.backlog_events,
         "lag (time)": human_duration_or_unknown(status.lag_s) if status.backlog_events != 0 else "",
         "event time (UTC)": _time(status.low_watermark_ms),
-        "held back by": _holder(status)
-        if status.shards and (status.low_watermark_ms is not None or status.slowest_shard.held_by)
-        else "",
+        "held back by": _holder(status),
         "saved": f"{human_duration(max(saved))} ago" if saved else "",
         "backup": "" if status.backup_age_s is None else f"{human_duration(status.backup_age_s)} ago",
         "to retry": status.retries or "",
@@ -219,10 +217,13 @@ def _time(time_ms: int | None) -> str:
 
 
 def _holder(status: ProcessorStatus) -> str:
-    """Return the shard with the lowest watermark and its input; the findings report the reason."""
+    """Return the shard with the lowest watermark and its input; the findings report the reason. Empty if no event waits for it."""
+    if not status.shards:
+        return ""
     holder = status.slowest_shard
-    held_by = re.split("[,:]", holder.held_by)[0]
-    return f"bucket {holder.bucket}" + (f" ({held_by})" if held_by else "")
+    if holder.held_by:
+        return f"bucket {holder.bucket} ({re.split('[,:]', holder.held_by)[0]})"
+    return "" if status.low_watermark_ms is None or status.backlog_events == 0 else f"bucket {holder.bucket}"
 
 
 def graph(

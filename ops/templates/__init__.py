@@ -82,9 +82,10 @@ def package_of(name: str) -> str:
         raise ProjectRefused(
             f"{name!r} cannot be the name of a Python package. Nothing was written. Use lower-case letters, digits and hyphens, such as page-views."
         )
+    owner = "the project's" if package == "tests" else "Penstock's" if package == "penstock" else "Python's"
     if package in sys.stdlib_module_names or package in {"penstock", "tests"}:
         raise ProjectRefused(
-            f"A package named {package} would hide Python's or Penstock's own. Nothing was written. Choose another name, such as my-{name}."
+            f"A package named {package} would hide {owner} own. Nothing was written. Choose another name, such as my-{name}."
         )
     return package
 

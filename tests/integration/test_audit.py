@@ -150,6 +150,17 @@ def test_each_change_is_recorded_once_with_its_user_and_outcome(cli: Cli, prefix
     assert f"category resize name={name} buckets=4 stateless=True" in listed
 
 
+def test_a_run_is_recorded_where_it_creates_categories(cli: Cli, prefix: str) -> None:
+    """It changes the bus once; its second run creates nothing."""
+    name = f"{prefix}.clicks"
+    (cli.folder / f"{prefix}.py").write_text(APP.replace("{name}", name))
+    for _ in range(2):
+        cli.ok("run", f"{prefix}.py", "--create", "--until-end")
+
+    [entry] = entries(cli, f"{prefix}.py")
+    assert (entry["command"], entry["outcome"]) == ("run --create", "done")
+
+
 def test_a_killed_command_is_listed_as_unfinished(cli: Cli, prefix: str, wait_until: Callable[..., None]) -> None:
     """It was recorded before it changed anything."""
     name = f"{prefix}.clicks"
