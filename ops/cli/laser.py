@@ -18,6 +18,7 @@ from ...state.files.file_store import open_file_store
 from ...transport.kafka import KafkaBus
 from ..laser.commands import Cursors, LaserServices
 from ..laser.days import DailyTable
+from ..laser.declared_table import DeclaredTable
 from ..laser.pairs import Pairs
 from ..laser.served_pairs import ServedPairs
 from ..laser.server import Limits, serving
@@ -35,6 +36,7 @@ from .laser_options import EndpointOptions, LaserRefused, TableOptions
 from .option_groups import with_option_groups
 from .options import DEFAULT_FOLDER, Backup, BackupEvery, Folder, Kafka, ServerNumber, TlsOptions, WebHdfs, connect
 from .output import note
+from .root import configuration_of
 from .run import NOT_SAVED_EFFECT, STOP_WITHIN_S, pauses
 from .signals import exit_within, stop_on_signals
 from .waiting import BrokerWait, FailFast
@@ -52,6 +54,7 @@ def _group() -> None:
 @app.command()
 @with_option_groups
 def serve(
+    context: typer.Context,
     name: Annotated[str, typer.Argument(help="The name of the table.")],
     *,
     table: TableOptions,
@@ -96,6 +99,7 @@ def serve(
     endpoint.expect_protected()
     address = None if health is None else Address.parse(health)
     where = _Endpoint(endpoint.host, port, http, endpoint.token, endpoint.connections, tls.certificate(), address)
+    table = table.or_declared(name, configuration_of(context).named_section(DeclaredTable, name))
     daily = table.daily(name, webhdfs)
     if daily is not None:
         _serve_days(daily, folder / "state", where, number)

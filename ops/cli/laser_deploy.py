@@ -13,10 +13,12 @@ from ...processors.apps.apps import AppName
 from ..deploy.deployments import DeploymentRequest
 from ..deploy.errors import IncompatibleState
 from ..deploy.version import DeploymentSettings, Server, Target
+from ..laser.declared_table import MAX_REPLICAS, DeclaredTable
 from .audited import audited
 from .laser_options import TOKEN_VARIABLE, EndpointOptions, TableOptions
 from .option_groups import with_option_groups
 from .options import DEFAULT_FOLDER, AsJson, Backup, BackupEvery, Folder, Kafka, TlsOptions, WebHdfs, connect
+from .root import configuration_of
 from .server_deployment import (
     FreePorts,
     Rollout,
@@ -33,7 +35,6 @@ from .server_deployment import (
 FIRST_PORT, FIRST_HTTP_PORT = 8720, 8780
 PATIENCE_S = 600.0
 """The longest time that a new tier may take by default: it reads the whole category first."""
-MAX_REPLICAS = 16
 
 
 def deploy(
@@ -42,11 +43,15 @@ def deploy(
     *,
     table: TableOptions,
     replicas: Annotated[
-        int,
+        int | None,
         typer.Option(
-            "--replicas", min=1, max=MAX_REPLICAS, help="The number of servers. Each has all pairs and its own port."
+            "--replicas",
+            min=1,
+            max=MAX_REPLICAS,
+            help="The number of servers, 1 by default. Each has all pairs and its own port.",
+            show_default=False,
         ),
-    ] = 1,
+    ] = None,
     endpoint: EndpointOptions,
     tls: TlsOptions,
     port: Annotated[
@@ -77,11 +82,15 @@ def deploy(
 ) -> None:
     """Serve a table of a category's latest values to Redis clients, on one or several servers, and keep them running.
 
-    Each server reads the category for itself, so any of them can be lost. Later calls change them one after the other.
+    Each server reads the category for itself, so any of them can be lost. Later calls change them one after the other. A table that the
+    configuration declares as [laser-tables.NAME] needs no options.
 
     Example: penstock laser deploy rankings --key carrier --value top --lifetime 7d --replicas 2
     """
     endpoint.expect_protected()  # a server that refuses to start would be restarted forever
+    declared = configuration_of(context).named_section(DeclaredTable, name)
+    table = table.or_declared(name, declared)
+    replicas = replicas or (1 if declared is None else declared.replicas)
     bus = connect(kafka, folder)
     settings = msgspec.structs.replace(
         server_settings(context, bus, folder, where, [TOKEN_VARIABLE]),

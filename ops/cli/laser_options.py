@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import typer
 
 from ...processors.apps.apps import AppName
@@ -13,6 +14,7 @@ from ...processors.errors import PenstockError
 from ...processors.wording import counted
 from ...state.files.file_store import open_file_store
 from ..laser.days import DailyTable
+from ..laser.declared_table import DeclaredTable
 from ..laser.table import LaserTable
 from ..listening import is_loopback
 from .option_groups import OptionGroup
@@ -34,11 +36,23 @@ class TableOptions(OptionGroup):
     """The pairs of a table."""
 
     key: Annotated[
-        str, typer.Option("--key", metavar="COLUMNS", help="The columns of the key, such as carrier or carrier,origin.")
-    ]
+        str | None,
+        typer.Option(
+            "--key",
+            metavar="COLUMNS",
+            help="The columns of the key, such as carrier or carrier,origin.",
+            show_default=False,
+        ),
+    ] = None
     value: Annotated[
-        str, typer.Option("--value", metavar="COLUMNS", help="The columns of the value; several are a JSON object.")
-    ]
+        str | None,
+        typer.Option(
+            "--value",
+            metavar="COLUMNS",
+            help="The columns of the value; several are a JSON object.",
+            show_default=False,
+        ),
+    ] = None
     lifetime: Annotated[
         str | None,
         typer.Option(
@@ -74,6 +88,26 @@ class TableOptions(OptionGroup):
         ),
     ] = None
 
+    def or_declared(self, name: str, declared: DeclaredTable | None) -> TableOptions:
+        """Return the options, and where one is not given, what the configuration declares.
+
+        Args:
+            name: the name of the table.
+            declared: its table in the configuration; None without one.
+        """
+        known = {} if declared is None else msgspec.structs.asdict(declared)
+        merged = {
+            field.name: _text(known.get(field.name)) if given is None else given
+            for field in fields(self)
+            for given in [getattr(self, field.name)]
+        }
+        missing = next((one for one in ("key", "value") if merged[one] is None), None)
+        if missing is not None:
+            raise typer.BadParameter(
+                f"--{missing} is missing: name its columns, or declare the table as [laser-tables.{name}] in the configuration."
+            )
+        return TableOptions(**merged)
+
     def daily(self, name: str, webhdfs: str | None) -> DailyTable | None:
         """Return the table of a warehouse table; None for a category.
 
@@ -91,7 +125,7 @@ class TableOptions(OptionGroup):
                 "--parquet excludes --category, --app and --lifetime: the pairs come from files, and each day replaces the one before."
             )
         files = open_file_store(self.parquet, webhdfs)
-        return DailyTable(name, files, columns_of(self.key), columns_of(self.value))
+        return DailyTable(name, files, *self.columns())
 
     def table(self, name: str, folder: Path, category: str | None = None) -> tuple[LaserTable, AppName]:
         """Return the table, and the app that declares its category.
@@ -103,7 +137,11 @@ class TableOptions(OptionGroup):
         """
         declared, app = category_and_app(self.app, self.category or category or name, folder)
         lifetime = None if self.lifetime is None else parse_span(self.lifetime)
-        return LaserTable(name, declared, columns_of(self.key), columns_of(self.value), lifetime), app
+        return LaserTable(name, declared, *self.columns(), lifetime), app
+
+    def columns(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the columns of the key and of the value."""
+        return columns_of(self.key or ""), columns_of(self.value or "")
 
 
 @dataclass(frozen=True)
@@ -137,6 +175,10 @@ class EndpointOptions(OptionGroup):
             raise LaserRefused(
                 f"The token has {counted(len(self.token), 'character')}, so it could be guessed. Nothing was started. Set a token of at least {MIN_TOKEN_LENGTH} characters."
             )
+
+
+def _text(declared: str | list[str] | None) -> str | None:
+    return ",".join(declared) if isinstance(declared, list) else declared
 
 
 def columns_of(text: str) -> tuple[str, ...]:

@@ -58,9 +58,9 @@ class Root(TyperGroup):
         """Return the configuration of a file. Only one with settings needs the options of all commands, and their imports."""
         if not file.values:
             return Configuration(file, {})
-        from .sections import SECTIONS  # noqa: PLC0415 - as above
+        from .sections import NAMED_SECTIONS, SECTIONS  # noqa: PLC0415 - as above
 
-        return Configuration(file, commands_of(self), SECTIONS)
+        return Configuration(file, commands_of(self), SECTIONS, NAMED_SECTIONS)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""

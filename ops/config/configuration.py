@@ -75,11 +75,13 @@ class Configuration:
         file: the file.
         commands: the commands and their options.
         sections: the types of the other tables, by name.
+        named_sections: the types of the tables in other tables, whose names the user chooses, by the name of the outer table.
     """
 
     file: TomlFile
     commands: Commands
     sections: Mapping[str, type[Section]] = field(default_factory=dict)
+    named_sections: Mapping[str, type[Section]] = field(default_factory=dict)
 
     def check(self) -> None:
         """Check the whole file.
@@ -89,7 +91,7 @@ class Configuration:
         """
         shared = {option.name: option for option in self.shared()}
         own = {kafka_settings.TABLE, clusters.TABLE, environment.TABLE}
-        tables = {*self.sections, *own, *(words[0] for words in self._tables())}
+        tables = {*self.sections, *self.named_sections, *own, *(words[0] for words in self._tables())}
         for name, value in self.file.values.items():
             if name in shared:
                 self._check_value((name,), shared[name], value)
@@ -106,6 +108,9 @@ class Configuration:
         )
         for kind in self.sections.values():
             self.section(kind, with_variables=False)
+        for outer, kind in self.named_sections.items():
+            for name in self.file.values.get(outer, {}):
+                self.named_section(kind, name, with_variables=False)
 
     def shared(self) -> list[Option]:
         """Return the options that may be set at the top of the file, each once."""
@@ -141,16 +146,30 @@ class Configuration:
         Raises:
             ConfigRefused: the table is invalid, or a variable is not set.
         """
-        name = next((name for name, section in self.sections.items() if section is kind), None)
-        if name is None or name not in self.file.values:
-            return None
-        place = self.file.place((name,))
-        table = self.file.values[name]
+        return self._section((_name_of(kind, self.sections),), kind, with_variables=with_variables)
+
+    def named_section(self, kind: type[S], name: str, *, with_variables: bool = True) -> S | None:
+        """Return a table with a name that the user chose, as `section` does.
+
+        Args:
+            kind: one of the named sections.
+            name: the name.
+            with_variables: as for `section`.
+        """
+        return self._section((_name_of(kind, self.named_sections), name), kind, with_variables=with_variables)
+
+    def _section(self, keys: Keys, kind: type[S], *, with_variables: bool) -> S | None:
+        table: Any = self.file.values
+        for key in keys:
+            if key not in table:
+                return None
+            table = table[key]
+        place = self.file.place(keys)
         try:
             return msgspec.convert(resolve(table, place) if with_variables else table, kind)
         except msgspec.ValidationError as error:
             raise ConfigRefused(
-                f"{place}, in [{name}]: {error}.{_field_suggestion(error, kind)} Nothing was done. Correct the file."
+                f"{place}, in [{'.'.join(keys)}]: {error}.{_field_suggestion(error, kind)} Nothing was done. Correct the file."
             ) from error
 
     def _table_of(self, words: Keys) -> Mapping[str, Any]:
@@ -195,6 +214,11 @@ class Configuration:
         return ConfigRefused(
             f"{self.file.place(keys)}: {name} must be a table, not a value. Nothing was done. Write [{name}] on a line of its own."
         )
+
+
+def _name_of(kind: type[Section], sections: Mapping[str, type[Section]]) -> str:
+    """Return the name of a table by its type; empty for a configuration without sections."""
+    return next((name for name, section in sections.items() if section is kind), "")
 
 
 def _field_suggestion(error: msgspec.ValidationError, kind: type[Section]) -> str:

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from penstock.ops.cli.command_line import app
 from penstock.ops.cli.root import commands_of
-from penstock.ops.cli.sections import SECTIONS
+from penstock.ops.cli.sections import NAMED_SECTIONS, SECTIONS
 from penstock.ops.config.configuration import Configuration
 from penstock.ops.config.toml_file import TomlFile
 from penstock.ops.sql.example_tests import run_examples
@@ -254,7 +254,7 @@ def test_every_configuration_on_a_page_is_valid(page: Path, tmp_path: Path) -> N
     for number, block in enumerate(blocks(page.read_text(encoding="utf-8"), "toml")):
         file = tmp_path / f"{number}.toml"
         file.write_text(block)
-        Configuration(TomlFile.read(file), commands, SECTIONS).check()
+        Configuration(TomlFile.read(file), commands, SECTIONS, NAMED_SECTIONS).check()
 
 
 @pytest.mark.parametrize(

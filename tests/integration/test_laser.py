@@ -229,15 +229,22 @@ def test_a_restarted_server_has_the_same_pairs(laser: Laser, port: int, wait_unt
 def test_no_read_fails_while_one_of_two_deployed_servers_lives(
     laser: Laser, tmp_path_factory: pytest.TempPathFactory, wait_until: WaitUntil
 ) -> None:
-    """They are killed in turn under reads, and restarted by their supervisor. A deleted table leaves nothing behind."""
+    """They are killed in turn under reads, and restarted by their supervisor. A deleted table leaves nothing behind.
+
+    The configuration declares the table.
+    """
     folder = tmp_path_factory.mktemp("dir")
     where = ("--dir", str(folder))
     laser.send(ranking("UA", "LAX"))
     try:
-        options = ["--app", str(laser.app), "--category", laser.category, "--key", "carrier", "--value", "top"]
+        configuration = folder / "penstock.toml"
+        configuration.write_text(
+            f'[laser-tables.{laser.table}]\napp = "{laser.app}"\ncategory = "{laser.category}"\nkey = "carrier"\nvalue = ["top"]\nreplicas = 2\n'
+        )
+        declared = ("--config", str(configuration))
         # Other tests may use the default ports.
-        options = [*options, "--port", str(free_port())]
-        tiers = json.loads(laser.cli.ok("laser", "deploy", laser.table, *options, "--replicas", "2", "--json", *where))
+        port = ("--port", str(free_port()))
+        tiers = json.loads(laser.cli.ok(*declared, "laser", "deploy", laser.table, *port, "--json", *where))
         addresses = ",".join(tier["urls"][0] for tier in tiers)
         with closing(ps.LaserTable(addresses, Single).open()) as rows:
 

@@ -15,12 +15,13 @@ import penstock as ps
 from penstock.ops.cli.command_line import app as penstock_app
 from penstock.ops.cli.options import DEFAULT_FOLDER, BackupEvery, Folder, Kafka, Store
 from penstock.ops.cli.root import Root, commands_of, configuration_of, forwarded_options, split_root_options
-from penstock.ops.cli.sections import SECTIONS
+from penstock.ops.cli.sections import NAMED_SECTIONS, SECTIONS
 from penstock.ops.config.configuration import Configuration
 from penstock.ops.config.errors import ConfigRefused
 from penstock.ops.config.kafka_settings import TABLE, kafka_settings
 from penstock.ops.config.section import Section
 from penstock.ops.config.toml_file import TomlFile
+from penstock.ops.laser.declared_table import DeclaredTable
 from penstock.ops.logs.setup import LogFormat, LogLevel
 from penstock.transport.errors import SettingsRefused
 
@@ -353,6 +354,37 @@ def test_a_section_is_converted_to_its_type(paging: None, monkeypatch: pytest.Mo
     assert Configuration(TomlFile(), {}, SECTIONS).section(Alerts) is None
 
 
+def test_a_named_section_is_converted_by_its_name() -> None:
+    """Every one is checked, also those that a command does not read."""
+    path = write_config('[laser-tables.tops]\nkey = "carrier"\nvalue = ["top", "at"]\nlifetime = "7d"\n')
+    configuration = Configuration(TomlFile.read(path), {}, SECTIONS, NAMED_SECTIONS)
+    configuration.check()
+
+    assert configuration.named_section(DeclaredTable, "tops") == DeclaredTable("carrier", ["top", "at"], "7d")
+    assert configuration.named_section(DeclaredTable, "others") is None
+    assert Configuration(TomlFile(), {}).named_section(DeclaredTable, "tops") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('[laser-tables.tops]\nkey = "a"\n', r"line 1, in \[laser-tables\.tops\]: .*missing required field `value`"),
+        (
+            '[laser-tables.tops]\nkey = "a"\nvalue = "b"\nlifetimes = "1d"\n',
+            r"in \[laser-tables\.tops\]: .*Did you mean `lifetime`",
+        ),
+        ('[laser-tables.tops]\nkey = "a"\nvalue = "b"\nreplicas = 0\n', r"in \[laser-tables\.tops\]: .*>= 1"),
+        ("[laser-tables]\ntops = 1\n", r"line 2, in \[laser-tables\.tops\]: Expected `object`"),
+        ("laser-tables = 1\n", r"laser-tables must be a table"),
+    ],
+)
+def test_an_invalid_named_section_is_refused(text: str, message: str) -> None:
+    """With its line."""
+    configuration = Configuration(TomlFile.read(write_config(text)), {}, SECTIONS, NAMED_SECTIONS)
+    with pytest.raises(ConfigRefused, match=message):
+        configuration.check()
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -430,7 +462,7 @@ def test_forwarded_options_configure_another_process(tmp_path: Path) -> None:
 def test_no_table_has_the_name_of_a_shared_option() -> None:
     """A name has one value in TOML."""
     commands = commands_of(typer.main.get_command(penstock_app))
-    tables = {words[0] for words in commands if words} | {*SECTIONS, TABLE}
+    tables = {words[0] for words in commands if words} | {*SECTIONS, *NAMED_SECTIONS, TABLE}
 
     assert not tables & {option.name for option in Configuration(TomlFile(), commands).shared()}
 

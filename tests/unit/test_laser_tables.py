@@ -1,0 +1,33 @@
+"""Laser tables that the configuration declares."""
+
+from __future__ import annotations
+
+import pytest
+import typer
+
+from penstock.ops.cli.laser_options import TableOptions
+from penstock.ops.laser.declared_table import DeclaredTable
+
+DECLARED = DeclaredTable("carrier", ["top", "flights"], "7d", category="rankings", app="rankings.py")
+
+
+def test_a_declared_table_needs_no_options() -> None:
+    """Lists of columns are read as on the command line."""
+    options = TableOptions().or_declared("tops", DECLARED)
+
+    assert options == TableOptions("carrier", "top,flights", "7d", "rankings", "rankings.py", None)
+    assert options.columns() == (("carrier",), ("top", "flights"))
+
+
+def test_an_option_has_precedence_over_the_declaration() -> None:
+    """The others remain."""
+    options = TableOptions(value="top", lifetime="1d").or_declared("tops", DECLARED)
+
+    assert options == TableOptions("carrier", "top", "1d", "rankings", "rankings.py", None)
+
+
+@pytest.mark.parametrize(("options", "missing"), [(TableOptions(), "--key"), (TableOptions("carrier"), "--value")])
+def test_columns_that_nobody_names_are_refused(options: TableOptions, missing: str) -> None:
+    """With both ways to name them."""
+    with pytest.raises(typer.BadParameter, match=rf"{missing} is missing: .*\[laser-tables\.tops\]"):
+        options.or_declared("tops", None)
