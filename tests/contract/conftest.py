@@ -18,6 +18,19 @@ from penstock.state.files.local_files import LocalFileStore
 from penstock.state.local.folder import RocksStateFolder
 from penstock.state.local.rocksdb import RocksShardState
 
+ON_EACH_FILE_STORE = {"test_backups", "test_file_stores", "test_last_backup"}
+"""Modules whose tests `make test` runs on HDFS, too. The others test what is built on the same protocol."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave the other tests on HDFS to `make test-exhaustive`."""
+    for item in items:
+        if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
+            on_hdfs = item.callspec.params.get("store") == "hdfs"
+            if on_hdfs and item.module.__name__ not in ON_EACH_FILE_STORE:
+                item.add_marker(pytest.mark.exhaustive)
+
 
 @pytest.fixture(scope="session", params=["postgres", "redis"])
 def place(request: pytest.FixtureRequest) -> Place:

@@ -31,7 +31,7 @@ def through_proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[st
         yield running
 
 
-@pytest.mark.parametrize("kind", ["stateless", "stateful"])
+@pytest.mark.parametrize("kind", [pytest.param("stateless", marks=pytest.mark.exhaustive), "stateful"])
 @pytest.mark.parametrize("answer", ANSWERS)
 def test_a_wrong_answer_to_a_commit_changes_nothing(
     kind: str, answer: str, through_proxy: tuple[str, KafkaProxy], tmp_path: Path, prefix: str

@@ -39,8 +39,8 @@ def cases(subjects: list[Subject]) -> list[Any]:
 
 
 def covering(every: list[Case]) -> list[Case]:
-    """Return the first case of each gap of a row and store, and one case of each other subject, with varying gaps."""
-    firsts = {(steps, str(subject.store), gap): (subject, steps, gap) for subject, steps, gap in reversed(every)}
+    """Return the first case of each gap of a row, and one case of each other subject, also in other stores, with varying gaps."""
+    firsts = {(steps, gap): (subject, steps, gap) for subject, steps, gap in reversed(every)}
     chosen = list(firsts.values())
     covered = {subject for subject, _, _ in chosen}
     left = [subject for subject in dict.fromkeys(subject for subject, _, _ in every) if subject not in covered]

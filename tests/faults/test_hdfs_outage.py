@@ -292,7 +292,7 @@ def test_a_worker_starts_without_hdfs_and_backs_up_when_it_is_there(
     ("name", "by"),
     [
         pytest.param("NameNode", signal.SIGKILL, id="NameNode-killed"),
-        pytest.param("DataNode", signal.SIGSTOP, id="DataNode-frozen"),
+        pytest.param("DataNode", signal.SIGSTOP, id="DataNode-frozen", marks=pytest.mark.exhaustive),
         pytest.param("DataNode", signal.SIGKILL, id="DataNode-killed", marks=pytest.mark.exhaustive),
         pytest.param("NameNode", signal.SIGSTOP, id="NameNode-frozen", marks=pytest.mark.exhaustive),
     ],

@@ -60,7 +60,15 @@ def lost(subject: Subject, prefix: str, bus: KafkaBus, folder: Path, wait_until:
     return job
 
 
-@pytest.mark.parametrize("subject", [*LOCAL, Subject("random", EXACT, EXACT)], ids=str)
+@pytest.mark.parametrize(
+    "subject",
+    [
+        *LOCAL[::2],
+        Subject("random", EXACT, EXACT),
+        *(pytest.param(subject, marks=pytest.mark.exhaustive) for subject in LOCAL[1::2]),
+    ],
+    ids=str,
+)
 def test_a_lost_machine_is_restored_from_its_backup(
     subject: Subject, kafka_bus: KafkaBus, tmp_path: Path, prefix: str, wait_until: Callable[..., None]
 ) -> None:

@@ -159,7 +159,9 @@ def _signal(worker: ForkServerProcess, number: signal.Signals) -> None:
     os.kill(worker.pid or 0, number)
 
 
-@pytest.mark.parametrize("kinds", TOGETHER, ids="-".join)
+@pytest.mark.parametrize(
+    "kinds", [TOGETHER[0], *(pytest.param(kinds, marks=pytest.mark.exhaustive) for kinds in TOGETHER[1:])], ids="-".join
+)
 def test_random_faults_keep_results_exactly_once(
     kinds: tuple[str, str], prefix: str, tmp_path: Path, wait_until: Callable[[Callable[[], bool]], None]
 ) -> None:

@@ -37,11 +37,22 @@ STATELESS = Subject("stateless", EXACT, EXACT)
 REMOTE = Subject("aggregator", EXACT, EXACT, ps.RemoteStore())
 
 
+def marks_of(subject: Subject, before: Step | None) -> tuple[pytest.MarkDecorator, ...]:
+    """Return no mark for one subject and for the gaps around the commit; the other gaps of the other subjects repeat them."""
+    return () if subject == next(iter(SUBJECTS)) or before in AROUND_COMMIT else (pytest.mark.exhaustive,)
+
+
 def cases() -> list[Any]:
     """Return each subject with each gap of its checkpoints."""
     return (
         [
-            pytest.param(subject, disk, Gap(before), id=f"{subject}-{Gap(before)}".replace(" ", "_"))
+            pytest.param(
+                subject,
+                disk,
+                Gap(before),
+                id=f"{subject}-{Gap(before)}".replace(" ", "_"),
+                marks=marks_of(subject, before),
+            )
             for subject, disk in SUBJECTS.items()
             for before in (*steps_of(subject.make("any")), None)
         ]

@@ -128,7 +128,7 @@ def _orders(first: int) -> list[dict[str, object]]:
     ("app", "input_codec", "output_codec"),
     [
         (DATACLASSES, '"json"', '"avro"'),
-        (DATACLASSES, "ps.codecs.MessagePack()", '"json"'),
+        pytest.param(DATACLASSES, "ps.codecs.MessagePack()", '"json"', marks=pytest.mark.exhaustive),
         (MODELS, '"json"', '"avro"'),
     ],
     ids=["dataclasses-json", "dataclasses-messagepack", "models-json"],

@@ -247,7 +247,9 @@ def paused_archivers(successor: Callable[[Site], Archiver], every: int) -> Itera
         yield site
 
 
-@pytest.mark.parametrize(("successor", "every"), [(reads, 3), (saves, 1), (continues, 2)])
+@pytest.mark.parametrize(
+    ("successor", "every"), [(reads, 3), (saves, 1), pytest.param(continues, 2, marks=pytest.mark.exhaustive)]
+)
 def test_a_paused_archiver_changes_nothing_of_its_successors(successor: Callable[[Site], Archiver], every: int) -> None:
     """After every step of both, each event before the committed position exists once, and late events are recorded."""
     sites = 0
@@ -269,7 +271,9 @@ def test_a_paused_archiver_changes_nothing_of_its_successors(successor: Callable
     assert sites > 50 // every
 
 
-@pytest.mark.parametrize("limits", [(2**20, 2**20), (2**20, 7_000), (7_000, 2**20)])
+@pytest.mark.parametrize(
+    "limits", [(2**20, 2**20), (2**20, 7_000), pytest.param((7_000, 2**20), marks=pytest.mark.exhaustive)]
+)
 def test_a_paused_compaction_does_not_affect_the_next_compaction(limits: tuple[int, int]) -> None:
     """Also if the archivers have different size limits, and more segments have become full since."""
     for pause_at in count(1):

@@ -118,7 +118,7 @@ PLAIN = [Copies, CopiesAtMostOnce, Totals, Often, Seldom, Silent]
 ROWS = [*PLAIN, CopiesOnce, Exact, Logged]
 EVENTS = [Reading(f"m{n % 7}", n) for n in range(60)]
 MAX_RUNS = 200
-STRIDE = int(os.environ.get("PENSTOCK_FAILURE_STRIDE", "3"))
+STRIDE = int(os.environ.get("PENSTOCK_FAILURE_STRIDE", "6"))
 """Each how many operations one fails; each processor begins at another one."""
 
 
