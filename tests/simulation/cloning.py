@@ -54,7 +54,7 @@ CHAINED = ("merging", "random")
 """Kinds whose outputs depend on more than their events: those of the app before the cut and those of the clone form one chain."""
 
 
-class _Killed(Exception):
+class Killed(Exception):
     """The command was killed."""
 
 
@@ -73,13 +73,14 @@ class SimulatedPlace(MemoryFileStore):
         self.installed: dict[tuple[str, int], Content] = {}
 
 
-def _place(local: LocalStates) -> SimulatedPlace:
+def place_of(local: LocalStates) -> SimulatedPlace:
+    """Return the store of the command that installs a state."""
     return cast("SimulatedPlace", local.backup_store)
 
 
 def install_clone(local: LocalStates, bucket: int, original: object, backup: object, position: StatePosition) -> None:
     """Install a copy of the original shard's state."""
-    place, processor = _place(local), local.processor
+    place, processor = place_of(local), local.processor
     content = place.store.pinned[place.snapshot, original_of(processor).name, bucket].copy()
     content.save(with_renamed_inputs(content, renamed_categories(processor)))
     content._position = position
@@ -88,7 +89,7 @@ def install_clone(local: LocalStates, bucket: int, original: object, backup: obj
 
 def store_backup(local: LocalStates, bucket: int) -> None:
     """Store an installed state as the newest backup."""
-    place, identity = _place(local), local.identity(bucket)
+    place, identity = place_of(local), local.identity(bucket)
     place.store.epochs[identity] = place.store.epochs.get(identity, 0) + 1
     content = place.installed[local.processor.name, bucket]
     place.store.store(identity, Backup(place.store.epochs[identity], content.copy()))
@@ -96,7 +97,7 @@ def store_backup(local: LocalStates, bucket: int) -> None:
 
 def rewrite_changelog(bus: Bus, local: LocalStates, bucket: int) -> None:
     """Rewrite a shard's changelog."""
-    changelog, content = changelog_of(local.processor), _place(local).installed[local.processor.name, bucket]
+    changelog, content = changelog_of(local.processor), place_of(local).installed[local.processor.name, bucket]
     if changelog is not None:
         rewrite_changelog_bucket(bus, changelog.name, bucket, content.items(), content.position())
 
@@ -153,7 +154,7 @@ class Cloner:
                 self._make(snapshot)
             except CloneRefused:
                 raise
-            except (_Killed, SnapshotError, MaintenanceRefused, BusError) as error:
+            except (Killed, SnapshotError, MaintenanceRefused, BusError) as error:
                 world.note("clone", f"not yet: {type(error).__name__} {error}")
                 world.scheduler.sleep(RETRY_S)
             else:
@@ -199,7 +200,7 @@ class Cloner:
     def _at_gap(self, gap: MaintenanceGap) -> None:
         self._world.scheduler.point(f"clone: {gap.before.value}")
         if self._rng.random() < KILL_PROBABILITY:
-            raise _Killed(gap.before.value)
+            raise Killed(gap.before.value)
 
     def expect_equal(self) -> None:
         """Compare the clone with the app, if there is one: its states with the input, and its outputs with those of the app since the cut."""

@@ -54,6 +54,7 @@ class Machine:
     worker: Worker | None = None
     starts_ms: float = START_MS
     refusals: int = 0
+    is_stopped: bool = False
 
     @property
     def identity(self) -> str:
@@ -96,10 +97,22 @@ class Machines:
             if machine.worker is not None and machine.is_up:
                 yield from machine.worker.shards
 
+    def hold(self, node: Node) -> None:
+        """Stop the workers of a processor until it is released."""
+        for machine in self.of(node):
+            machine.is_stopped = True
+            if machine.process is not None and not machine.process.is_dead:
+                self._scheduler.kill(machine.process)
+
+    def release(self, node: Node) -> None:
+        """Let the workers of a processor start again."""
+        for machine in self.of(node):
+            machine.is_stopped = False
+
     def start_due(self) -> None:
         """Start the machines whose restart is due."""
         for machine in self.all:
-            if not machine.is_up and machine.starts_ms <= self._scheduler.now_ms:
+            if not (machine.is_up or machine.is_stopped) and machine.starts_ms <= self._scheduler.now_ms:
                 self._start(machine)
 
     def _start(self, machine: Machine) -> None:

@@ -189,6 +189,12 @@ MUTANTS: dict[str, Mutant] = {
         60,
         repaired_faults.outputs_go_on_during_a_snapshot,
     ),
+    "a restored state is current": Mutant(
+        "A processor that went back alone never reads the events since the snapshot.",
+        "restores",
+        60,
+        repaired_faults.a_restored_state_is_current,
+    ),
     "events of a loop hold nothing": Mutant(
         "Windows behind a loop lack events that circulated when they became complete.",
         "loops",

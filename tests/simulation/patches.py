@@ -18,6 +18,7 @@ from support import kinds
 
 from penstock.backfill.archive import archiver, bucket_opener, segments
 from penstock.backfill.warehouse import archive_settings
+from penstock.ops.maintenance import reset
 from penstock.ops.snapshots import cloning, restoring, taking
 from penstock.ops.worker import (
     backups,
@@ -48,6 +49,7 @@ from penstock.transport.tables import maintenance_protocol
 
 from . import backing_up, snapshotting
 from . import cloning as simulated_cloning
+from . import restoring as simulated_restoring
 from .archiving import SequentialExecutor
 from .disks import SimulatedState
 from .scheduler import Scheduler, wait_for_all
@@ -151,6 +153,10 @@ def patched_library(scheduler: Scheduler, seed: int) -> Iterator[None]:
         (backups, "RocksShardState", SimulatedState),
         (cloning, "install_clone", simulated_cloning.install_clone),
         (cloning, "expect_states", simulated_cloning.expect_stored),
+        (restoring, "expect_states", simulated_cloning.expect_stored),
+        (reset, "install_backup", simulated_restoring.install_backup),
+        (reset, "store_backup", simulated_cloning.store_backup),
+        (reset, "rewrite_changelog", simulated_cloning.rewrite_changelog),
         (restoring, "store_backup", simulated_cloning.store_backup),
         (restoring, "rewrite_changelog", simulated_cloning.rewrite_changelog),
         (maintenance_protocol, "time", _time_of(scheduler)),

@@ -302,6 +302,16 @@ PROFILES = {
             snapshots=True,
         ),
         Profile(
+            "restores",
+            (single, single, chain),
+            (*_DEATHS, *_STALLS, FaultKind.PAUSE, FaultKind.BROKERS),
+            kinds=("stateful", "aggregator", "windowed", "closing", "sessions", "timers"),
+            most_faults=4,
+            buckets=(1, 2, 3),
+            round_intervals_s=(0.2, 1.0, 2.0),
+            snapshots=True,
+        ),
+        Profile(
             "clusters",
             (single, single, with_upstream, chain),
             (FaultKind.SECOND, FaultKind.SECOND, FaultKind.SECOND, *_DEATHS, *_STALLS, FaultKind.BROKERS),

@@ -16,6 +16,8 @@ import penstock as ps
 from penstock.backfill.archive import bucket_opener
 from penstock.ops.laser.served_pairs import ServedPairs
 from penstock.ops.laser.table import Pair
+from penstock.ops.maintenance.reset import _LocalReset
+from penstock.ops.maintenance.reset_plan import ShardPlan
 from penstock.ops.worker import changelog_replay, open_shards, shard_opener, topic_watch
 from penstock.ops.worker.batch_processor import BatchProcessor
 from penstock.ops.worker.bus_snapshot import BusSnapshot
@@ -33,6 +35,7 @@ from penstock.processors.declare.tombstones import RowDeletion
 from penstock.processors.operators.early_results import EarlyResults
 from penstock.processors.operators.sliding_history import SlidingHistory
 from penstock.processors.shard import checkpoints
+from penstock.processors.shard.position import StatePosition
 from penstock.processors.shard.shard import Shard as RunningShard
 from penstock.processors.time.idleness import IdleDetector
 from penstock.processors.time.shard_time import ShardTime
@@ -47,6 +50,7 @@ from penstock.transport.messages import Outgoing
 from penstock.transport.tables.schemas import SCHEMAS, Schema, Schemas
 
 from . import archiving
+from .restoring import install_backup
 from .scheduler import START_MS
 from .stores import Row
 
@@ -94,6 +98,18 @@ def outputs_go_on_during_a_snapshot() -> AbstractContextManager[object]:
             self._hold = None
 
     return patch.object(CheckpointScheduler, "_advance_hold", advance_and_go_on)
+
+
+def a_restored_state_is_current() -> AbstractContextManager[object]:
+    """Let a state of a snapshot have the positions of the group, as if it contained all events before them."""
+
+    def install_as_current(self: _LocalReset, shard: ShardPlan) -> None:
+        generation = self.operation.lineage.generation(shard.bucket)
+        assert shard.backup is not None
+        position = StatePosition(shard.target, generation=generation, topic_ids=self._topic_ids)
+        install_backup(self._local, shard.bucket, shard.backup, position)
+
+    return patch.object(_LocalReset, "_install", install_as_current)
 
 
 def events_of_a_loop_hold_nothing() -> AbstractContextManager[object]:

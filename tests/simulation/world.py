@@ -30,6 +30,7 @@ from .lookups import SimulatedRows, TableWriter
 from .machines import Machines
 from .network import Brokers
 from .patches import patched_library
+from .restoring import Restorer
 from .scenario import Scenario
 from .scheduler import Process, Scheduler, SimulatedClock, running
 from .snapshotting import SnapshotTaker
@@ -98,6 +99,7 @@ class World:
         self.source = Source(self)
         self.snapshots = SnapshotTaker(self)
         self.cloner = Cloner(self)
+        self.restorer = Restorer(self)
         self._archive_checked_ms = 0.0
         self.scheduler.interfere = self.injector.interfere
         self.scheduler.pass_time = self._tick
@@ -126,6 +128,7 @@ class World:
             if self.scenario.snapshots:
                 self.snapshots.start()
                 self.cloner.start()
+                self.restorer.start()
             if self.scenario.tiers:
                 self.scheduler.spawn(Process("client"), "client", self.tiers.read)
             while not self.source.is_done or self.injector.are_waiting:
