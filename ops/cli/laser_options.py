@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated
@@ -104,7 +105,7 @@ class TableOptions(OptionGroup):
         missing = next((one for one in ("key", "value") if merged[one] is None), None)
         if missing is not None:
             raise typer.BadParameter(
-                f"--{missing} is missing: name its columns, or declare the table as [laser-tables.{name}] in the configuration."
+                f"--{missing} is missing: name its columns, or declare the table as [laser-tables.{_toml_key(name)}] in the configuration."
             )
         return TableOptions(**merged)
 
@@ -175,6 +176,10 @@ class EndpointOptions(OptionGroup):
             raise LaserRefused(
                 f"The token has {counted(len(self.token), 'character')}, so it could be guessed. Nothing was started. Set a token of at least {MIN_TOKEN_LENGTH} characters."
             )
+
+
+def _toml_key(name: str) -> str:
+    return name if re.fullmatch(r"[\w-]+", name, re.ASCII) else f'"{name}"'
 
 
 def _text(declared: str | list[str] | None) -> str | None:

@@ -239,7 +239,7 @@ def test_no_read_fails_while_one_of_two_deployed_servers_lives(
     try:
         configuration = folder / "penstock.toml"
         configuration.write_text(
-            f'[laser-tables.{laser.table}]\napp = "{laser.app}"\ncategory = "{laser.category}"\nkey = "carrier"\nvalue = ["top"]\nreplicas = 2\n'
+            f'[laser-tables."{laser.table}"]\napp = "{laser.app}"\ncategory = "{laser.category}"\nkey = "carrier"\nvalue = ["top"]\nreplicas = 2\n'
         )
         declared = ("--config", str(configuration))
         # Other tests may use the default ports.

@@ -31,3 +31,9 @@ def test_columns_that_nobody_names_are_refused(options: TableOptions, missing: s
     """With both ways to name them."""
     with pytest.raises(typer.BadParameter, match=rf"{missing} is missing: .*\[laser-tables\.tops\]"):
         options.or_declared("tops", None)
+
+
+def test_a_name_with_dots_is_quoted() -> None:
+    """TOML would read it as nested tables."""
+    with pytest.raises(typer.BadParameter, match=r'\[laser-tables\."daily\.tops"\]'):
+        TableOptions().or_declared("daily.tops", None)
