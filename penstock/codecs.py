@@ -17,6 +17,7 @@ from .transport.codecs.debezium import Debezium, DebeziumKeys
 from .transport.codecs.decoded import UndecodableValue, value_of
 from .transport.codecs.formats import Bytes, Csv, Json, MessagePack, Text
 from .transport.codecs.json_array import JsonArray
+from .transport.codecs.json_lines import JsonLines
 from .transport.codecs.key_objects import ConnectKeys, KeyFields
 from .transport.codecs.lines import Lines
 from .transport.codecs.protobuf import Protobuf
@@ -41,6 +42,7 @@ __all__ = [
     "HeaderCodec",
     "Json",
     "JsonArray",
+    "JsonLines",
     "KeyFields",
     "Lines",
     "Message",

@@ -3,6 +3,7 @@
 messages --schema ids-----> registry: Avro, JSON, Protobuf
          --JSON objects---> JSON, changes of Debezium, CloudEvents
          --JSON arrays----> records, or records with a list
+         --JSON lines-----> records
          --maps-----------> MessagePack
          --lines of text--> CSV, text
 """
@@ -79,7 +80,7 @@ class RecognisedTopic:
         time_path: the place of the event time, if the format determines it.
         registry: the registry of the schemas, if there is one.
         others: the number of messages of another format, which the codec cannot decode.
-        header_lines: the number of messages that are a header line, which the codec skips.
+        skipped: the number of messages without an event, which the codec skips: header lines and empty arrays.
         other_types: the record types of messages that the codec skips, with their numbers.
     """
 
@@ -91,7 +92,7 @@ class RecognisedTopic:
     time_path: tuple[str, ...] | None = None
     registry: NamedRegistry | None = field(default=None, repr=False)
     others: int = 0
-    header_lines: int = 0
+    skipped: int = 0
     other_types: Sequence[str] = ()
 
 
@@ -116,7 +117,7 @@ def recognise(sample: TopicSample, registry: NamedRegistry | None) -> Recognised
     found = _of_registry(name, framed, registry) if framed else _of_values(name, values)
     if found is not None:
         recognised = len({id(message) for message in found.messages})  # a message may have several contents
-        return _with_changes(replace(found, others=len(values) - recognised - found.header_lines))
+        return _with_changes(replace(found, others=len(values) - recognised - found.skipped))
     raise TopicNotInferable(
         f"The messages of {name} have no format that can be recognised: the first begins with {values[0][1][:40]!r}. Nothing was "
         "inferred. Declare the record and a codec of penstock.codecs, such as Protobuf or one of your own."
@@ -127,6 +128,7 @@ def _of_values(name: str, values: Sequence[tuple[Message, bytes]]) -> Recognised
     """Return the topic in the first format that fits values without schema ids; None without one."""
     for of_format in (
         _json_objects_and_arrays,
+        _json_lines,
         _json_objects,
         _json_arrays,
         _message_pack,
@@ -274,6 +276,24 @@ def _json_objects(name: str, values: Sequence[tuple[Message, bytes]]) -> Recogni
     return _topic(name, Format(), objects)
 
 
+def _json_lines(name: str, values: Sequence[tuple[Message, bytes]]) -> RecognisedTopic | None:
+    """Return the lines of messages, of which several have more than one, as of producers that write NDJSON."""
+    found = [(message, lines) for message, value in values if (lines := _object_lines(value))]
+    if sum(len(lines) > 1 for _, lines in found) < max(1, len(values) * _LEAST_SHARE):
+        return None
+    return _topic(
+        name,
+        Format("ps.codecs.JsonLines()", "each line of a message is an event"),
+        [(message, line) for message, lines in found for line in lines],
+    )
+
+
+def _object_lines(value: bytes) -> Sequence[Content]:
+    """Return the JSON objects in the lines of a value; empty if a line is something else."""
+    lines = [_json(line) for line in value.split(b"\n") if line.strip()]
+    return lines if all(isinstance(line, dict) for line in lines) else ()
+
+
 _ELEMENTS = Format("ps.codecs.JsonArray()", "each element of an array is an event")
 
 
@@ -289,7 +309,7 @@ def _json_objects_and_arrays(name: str, values: Sequence[tuple[Message, bytes]])
         or not all(isinstance(each, dict) for _, each in elements)
     ):
         return None
-    return _topic(name, _ELEMENTS, elements)
+    return _of_elements(name, elements, arrays)
 
 
 def _json_arrays(name: str, values: Sequence[tuple[Message, bytes]]) -> RecognisedTopic | None:
@@ -297,9 +317,16 @@ def _json_arrays(name: str, values: Sequence[tuple[Message, bytes]]) -> Recognis
     arrays = [(message, content) for message, value in values if isinstance(content := _json(value), list)]
     elements = [(message, element) for message, content in arrays for element in content]
     if elements and all(isinstance(element, dict) for _, element in elements):
-        return _topic(name, _ELEMENTS, elements)
+        return _of_elements(name, elements, arrays)
     declared = Format("ps.codecs.JsonArray()", "let a ps.Stateless yield the elements of `rows`")
     return _topic(name, declared, [(message, {"rows": content}) for message, content in arrays]) if arrays else None
+
+
+def _of_elements(
+    name: str, elements: Sequence[tuple[Message, Content]], arrays: Sequence[tuple[Message, Sequence[Any]]]
+) -> RecognisedTopic:
+    """Return the topic of elements, each an event. An empty array contains none."""
+    return replace(_topic(name, _ELEMENTS, elements), skipped=sum(not content for _, content in arrays))
 
 
 def _topic(
@@ -450,7 +477,7 @@ def _csv_lines(name: str, values: Sequence[tuple[Message, bytes]]) -> Recognised
     option = f", in {counted(found.header_lines, 'message')}, is skipped" if found.header_lines else ""
     comment = f"the header line{option}" if option else "rename the columns; their order matters"
     declared = Format(found.codec, comment, is_positional=True)
-    return replace(_topic(name, declared, found.pairs), header_lines=found.header_lines)
+    return replace(_topic(name, declared, found.pairs), skipped=found.header_lines)
 
 
 def _csv_tables(name: str, values: Sequence[tuple[Message, bytes]]) -> RecognisedTopic | None:

@@ -228,6 +228,53 @@ def test_records_are_written_as_arrays_of_one_event() -> None:
     assert codec.decode([MessageCopy(value)]).events == [Reading("m", 1, 2)]
 
 
+class InLines(Totals):
+    """Reads JSON lines."""
+
+    name = "in_lines"
+    reads = ps.Category(
+        "lines", Reading, key="meter", event_time="at", buckets=1, codec=codecs.JsonLines(), partitioner=None
+    )
+    writes = ps.Category("line_totals", Total, key="meter", event_time="at", buckets=1)
+
+
+def lines(*elements: Any, end: str = "\n") -> bytes:
+    return "".join(json.dumps(element) + end for element in elements).encode()
+
+
+@given(st.lists(st.tuples(st.lists(ELEMENTS, max_size=4), st.sampled_from(["\n", "\r\n", "\n\n"])), max_size=6))
+def test_lines_equal_arrays_of_the_same_events(messages: list[tuple[list[Any], str]]) -> None:
+    """Outputs, and the reasons of dead letters; a line break at the end, or blank lines, add no event."""
+    in_lines, in_arrays = Driver(InLines), Driver(Totals)
+    in_lines.send(InLines.reads, [lines(*elements, end=end) for elements, end in messages])
+    in_arrays.send(readings, [array(*elements) for elements, _ in messages if elements != [[]]])
+
+    assert [total.litres for total in in_lines.read(InLines.writes)] == [
+        total.litres for total in in_arrays.read(totals)
+    ]
+
+
+def test_one_bad_line_is_rejected_alone() -> None:
+    """Its letter is the line, which can be retried; a line cut in the middle rejects no other."""
+    driver = Driver(InLines)
+    value = lines(reading(1), BAD, reading(2)) + b'{"meter": "m", "at'
+    driver.send(InLines.reads, [value, b"", b"\n", json.dumps(reading(3)).encode()])
+
+    letters = driver.dead_letters(InLines)
+    assert [total.litres for total in driver.read(InLines.writes)] == [" 1", " 1 2", " 1 2 3"]
+    assert [each.value for each in letters] == [json.dumps(BAD).encode(), b'{"meter": "m", "at']
+    assert letters[0].reason.startswith("event 2 of 4 in its message: the message does not decode")
+
+
+def test_records_are_written_as_one_line() -> None:
+    """A reader of single JSON objects reads it, too."""
+    codec = Codecs(MemoryBus()).of(InLines.reads)
+    [value] = codec.encode([Reading("m", 1, 2)])
+
+    assert json.loads(value) == {"meter": "m", "at": 1, "litres": 2}
+    assert codec.decode([MessageCopy(value)]).events == [Reading("m", 1, 2)]
+
+
 class Seen(ps.Record, frozen=True):
     """An event with the parts of its message."""
 

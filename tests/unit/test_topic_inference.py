@@ -956,6 +956,34 @@ def test_json_arrays_of_objects_are_recognised() -> None:
         assert category.event_times_of(events) == [ARRIVED_MS] * len(expected)
 
 
+def test_empty_arrays_are_no_other_format() -> None:
+    """They decode as no event, so the declaration does not call them undecodable."""
+    messages = [message([{"sensor": f"s{n}"}] if n % 2 else [], b"gw") for n in range(6)]
+
+    assert "another format" not in declaration_of(TopicSample(CategorySpec("t", 1), messages))
+
+
+def test_json_lines_are_recognised() -> None:
+    """Each line is an event, also in messages of one line; a message with a broken line is counted as another format."""
+    messages = [
+        message(b'{"user": "a", "n": 1}\n{"user": "b", "n": 2}\n', b"a"),
+        message(b'{"user": "c", "n": 3}', b"c"),
+        message(b'{"user": "d", "n": 4}\r\n\r\n{"user": "e", "n": 5}\r\n', b"d"),
+    ]
+    category = inferred(messages, CategorySpec("t", 1))
+    broken = message(b'{"user": "f"}\n{"user":', b"f")
+
+    assert [event.user for event in split_events(category, messages)] == [*"abcde"]
+    assert "1 of them has another format" in declaration_of(TopicSample(CategorySpec("t", 1), [*messages, broken]))
+
+
+def test_an_object_over_several_lines_is_one_event() -> None:
+    """The lines of indented JSON are no objects."""
+    messages = [message(json.dumps({"user": name, "n": 1}, indent=2).encode(), name.encode()) for name in "abc"]
+
+    assert "codec=" not in declaration_of(TopicSample(CategorySpec("t", 1), messages))
+
+
 def test_json_arrays_of_values_are_recognised() -> None:
     """A record has the array as a list."""
     messages = [message([0.5 * n, 2.5], b"gw") for n in range(3)]

@@ -6,20 +6,18 @@ record --encode--> an array of one element
 
 from __future__ import annotations
 
-from codecs import BOM_UTF8
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from ...processors.declare.codecs import Codec, Decoded, Message, Payload, Undecodable
+from ...processors.declare.codecs import Codec, Message, Payload
 from ...processors.declare.records import fields_of, members_of, plain
-from ...processors.wording import counted
-from ..messages import MessageCopy
-from .decoded import MALFORMED, UndecodableValue, value_of
+from .decoded import UndecodableValue, value_of
 from .formats import Json
 from .json_codec import JsonCodec
+from .json_elements import ElementsCodec
 from .single import FieldsCodec
 
 
@@ -52,7 +50,7 @@ class JsonArray:
         field = _list_field(payload)
         if field is not None:
             return _WholeArrayCodec(payload, field, strict=self.strict)
-        return _ElementsCodec(JsonCodec(payload, strict=self.strict, skips_other_types=self.other_types == "skip"))
+        return _ArrayElements(JsonCodec(payload, strict=self.strict, skips_other_types=self.other_types == "skip"))
 
 
 def _list_field(payload: Payload) -> str | None:
@@ -64,68 +62,19 @@ def _list_field(payload: Payload) -> str | None:
     return name if isinstance(plain(field.type), msgspec.inspect.ListType) else None
 
 
-class _ElementsCodec:
-    """Encodes and decodes each element as a record.
-
-    Args:
-        elements: encodes and decodes the elements.
-    """
+class _ArrayElements(ElementsCodec):
+    """The elements of an array, or an object alone."""
 
     def __init__(self, elements: JsonCodec) -> None:
-        self._codec = elements
+        super().__init__(elements)
         self._elements = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
-    def encode(self, records: Sequence[Any]) -> list[bytes]:
-        """Return an array of one element for each record."""
-        return [b"[%b]" % value for value in self._codec.encode(records)]
+    def message_of(self, element: bytes) -> bytes:
+        return b"[%b]" % element
 
-    def split(self, messages: Sequence[Message]) -> Sequence[Message]:
-        """Return a message for each element."""
-        found: list[Message] = []
-        for message in messages:
-            found += self._split(message)
-        return found if len(found) > len(messages) else messages
-
-    def _split(self, message: Message) -> list[Message]:
-        try:
-            elements = self._elements_of(message)
-        except (*MALFORMED, UndecodableValue):
-            return [message]  # `decode` reports it
-        return [message] if len(elements) < 2 else [_with_value(message, b"[%b]" % element) for element in elements]
-
-    def decode(self, messages: Sequence[Message]) -> Decoded:
-        """Decode a batch of messages with at most one element each."""
-        elements: list[Message] = []
-        places: list[int] = []
-        bad: list[Undecodable] = []
-        for index, message in enumerate(messages):
-            try:
-                found = self._elements_of(message)
-            except (*MALFORMED, UndecodableValue) as error:
-                bad.append(Undecodable(index, str(error), untimed=False))
-                continue
-            if len(found) > 1:
-                bad.append(
-                    Undecodable(
-                        index, f"an array of {counted(len(found), 'event')}, of which each is a message", untimed=False
-                    )
-                )
-            elif found:
-                elements.append(MessageCopy(found[0]))
-                places.append(index)
-        decoded = self._codec.decode(elements)
-        bad += [one._replace(at=places[one.at]) for one in decoded.bad]
-        return Decoded(decoded.events, [places[at] for at in decoded.at], bad)
-
-    def _elements_of(self, message: Message) -> list[bytes]:
-        value = value_of(message).removeprefix(BOM_UTF8).lstrip()
+    def elements_of(self, value: bytes) -> list[bytes]:
+        value = value.lstrip()
         return list(map(bytes, self._elements(value))) if value.startswith(b"[") else [value]
-
-
-def _with_value(message: Message, value: bytes) -> Message:
-    return MessageCopy(
-        value, message.key(), message.partition(), message.offset(), message.timestamp(), message.headers()
-    )
 
 
 class _WholeArrayCodec(FieldsCodec):

@@ -1,0 +1,48 @@
+"""JSON lines (NDJSON) as messages: each line is an event."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from ...processors.declare.codecs import Codec, Payload
+from .formats import Json
+from .json_codec import JsonCodec
+from .json_elements import ElementsCodec
+
+
+@dataclass(frozen=True)
+class JsonLines:
+    """JSON lines (NDJSON): messages of several lines, each a JSON object and an event of its own.
+
+    The events of a message have its key, headers, timestamp, bucket and offset. Blank lines are ignored, so a message of blank lines contains
+    no event. A record is written as a message of one line, without a line break.
+
+    Args:
+        strict: whether to reject numbers and booleans in strings, as in `Json`.
+        other_types: for a union of record types, what to do with a line whose tag is in none of them: `"reject"` it as undecodable, or `"skip"` it.
+
+    Raises:
+        DeclarationError: `other_types` has another value.
+    """
+
+    accepts_unions: ClassVar[bool] = True
+    strict: bool = True
+    other_types: Literal["reject", "skip"] = "reject"
+
+    def __post_init__(self) -> None:
+        Json(self.strict, self.other_types)  # checks them
+
+    def open(self, payload: Payload) -> Codec:
+        """Return the codec."""
+        return _Lines(JsonCodec(payload, strict=self.strict, skips_other_types=self.other_types == "skip"))
+
+
+class _Lines(ElementsCodec):
+    """The lines that are not blank."""
+
+    def message_of(self, element: bytes) -> bytes:
+        return element
+
+    def elements_of(self, value: bytes) -> list[bytes]:
+        return [line for line in map(bytes.strip, value.split(b"\n")) if line]
