@@ -189,7 +189,7 @@ class _Module:
 
     def _key_argument(self) -> _Argument:
         names = {name: name for name in self.key.own} | _identifiers(self.topic.shape.fields)
-        found = f"the message key of {self.key.keyed:,} of {counted(self.key.messages, 'message')}"
+        found = f"the message key of {self.key.keyed:,} of {counted(self.key.messages, self.topic.noun)}"
         if self.key.fields:
             fields = ", ".join(f'"{names[name]}"' for name in self.key.fields)
             return _Argument(f"key={fields}" if len(self.key.fields) == 1 else f"key=({fields})", found)
@@ -229,7 +229,7 @@ class _Module:
         notes = [f"also possible: {', '.join('.'.join(one.path) for one in others[:3])}"] if others else []
         if best.count < len(self.topic.messages):
             notes.append(
-                f"in {best.count:,} of {counted(len(self.topic.messages), 'message')}; `on_missing_event_time` is about the others"
+                f"in {best.count:,} of {counted(len(self.topic.messages), self.topic.noun)}; `on_missing_event_time` is about the others"
             )
         if best.is_text and best.unit is None:
             self.imports.update(("from datetime import datetime", "from datetime import timezone"))
@@ -261,7 +261,7 @@ class _Module:
         spread = self.key.messages - self.key.keyed
         if self.key.partitioner is None or spread:
             reason = (
-                f"{counted(spread, 'message')} without a key {'is' if spread == 1 else 'are'} in any bucket"
+                f"{counted(spread, self.topic.noun)} without a key {'is' if spread == 1 else 'are'} in any bucket"
                 if spread
                 else "no known partitioner explains the placement"
             )
@@ -328,7 +328,8 @@ class _Module:
             self.imports.update([] if python_name == field_name else ["import msgspec"])
             has_default = is_optional and not self.topic.format.is_positional
             line = _field_line(field_name, python_name, kind, is_optional=is_optional, has_default=has_default)
-            (optional if has_default else required).append(line)
+            note = self.topic.notes.get(field_name) if is_top else None
+            (optional if has_default else required).append(f"{line}  # {note}" if note else line)
         fields = [*required, *optional] or ["    pass"]
         return [*fields, *left_out]
 

@@ -29,6 +29,7 @@ from ...transport.codecs.decoded import MALFORMED, UndecodableValue
 from ...transport.codecs.registry import AVRO, Framed, RegistryClient, unframed
 from ...transport.codecs.registry_avro import parsed_types
 from .avro_shape import shape_of_schema
+from .connect_decimals import decimal_notes
 from .csv_lines import lines_of, tables_of
 from .majority import most
 from .registries import NamedRegistry
@@ -82,6 +83,7 @@ class RecognisedTopic:
         others: the number of messages of another format, which the codec cannot decode.
         skipped: the number of messages without an event, which the codec skips: header lines and empty arrays.
         other_types: the record types of messages that the codec skips, with their numbers.
+        notes: comments on fields, by their names.
     """
 
     name: str
@@ -94,6 +96,12 @@ class RecognisedTopic:
     others: int = 0
     skipped: int = 0
     other_types: Sequence[str] = ()
+    notes: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def noun(self) -> str:
+        """What the contents are: a message has one, or several of them are events of one message."""
+        return "message" if len({id(message) for message in self.messages}) == len(self.messages) else "event"
 
 
 def recognise(sample: TopicSample, registry: NamedRegistry | None) -> RecognisedTopic:
@@ -272,7 +280,10 @@ def _json_objects(name: str, values: Sequence[tuple[Message, bytes]]) -> Recogni
     if wrapped:
         payloads = [(message, content["payload"]) for message, content in wrapped]
         # The schemas of Kafka Connect are left out: a record names the fields that it needs of the payload.
-        objects = most(payloads, _change) or [(message, {"payload": payload}) for message, payload in payloads]
+        changes = most(payloads, _change)
+        if changes:
+            return replace(_topic(name, Format(), changes), notes=decimal_notes(wrapped[-1][1]["schema"]))
+        objects = [(message, {"payload": payload}) for message, payload in payloads]
     return _topic(name, Format(), objects)
 
 

@@ -137,6 +137,11 @@ def test_other_bytes_are_no_keys(message_key: bytes) -> None:
         (lambda: codecs.ConnectKeys('{"type":"double"}'), "number", "of type 'double'"),
         (lambda: codecs.ConnectKeys(SCHEMA), "number", r"has the fields tenant_id \(a str\), no \(an int\)"),
         (lambda: codecs.ConnectKeys(SCHEMA), ("number", "tenant"), "of these types"),
+        (
+            lambda: codecs.ConnectKeys(ID_SCHEMA),
+            lambda line: str(line.number),
+            r"`Annotated\[int, penstock\.metadata\.Key\]`",
+        ),
     ],
 )
 def test_wrong_declarations_are_refused(key_codec: Any, key: Any, reason: str) -> None:

@@ -587,6 +587,22 @@ def test_changes_with_schemas_are_recognised() -> None:
     assert (event.name, category.keys_of([event]), category.partitioner) == ("Ann", ["1"], None)
 
 
+def test_decimals_in_base64_are_named() -> None:
+    """The row contains only text, so the comment has the scale of the schema, and the way to a Decimal."""
+    decimal = {"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "parameters": {"scale": "2"}}
+    row = [{**decimal, "field": "price"}, {"type": "string", "optional": True, "field": "name"}]
+    schema = {"type": "struct", "fields": [{"type": "struct", "field": "after", "fields": row}]}
+    messages = [
+        message({"schema": schema, "payload": change(n, "c", None, {"id": n, "price": "A+g=", "name": "Ann"})})
+        for n in range(3)
+    ]
+    code = declaration_of(TopicSample(SPEC, messages))
+
+    assert "    price: str  # a decimal as bytes in base64, with scale 2; for a Decimal, set decimal.handling" in code
+    assert "    name: str\n" in code
+    assert inferred(messages).record.__struct_fields__[:3] == ("id", "price", "name")
+
+
 AVRO_ORDER = {
     "type": "record",
     "name": "Order",
@@ -974,6 +990,7 @@ def test_json_lines_are_recognised() -> None:
     broken = message(b'{"user": "f"}\n{"user":', b"f")
 
     assert [event.user for event in split_events(category, messages)] == [*"abcde"]
+    assert "no field equals the message key of 5 of 5 events" in declaration_of(TopicSample(SPEC, messages))
     assert "1 of them has another format" in declaration_of(TopicSample(CategorySpec("t", 1), [*messages, broken]))
 
 

@@ -138,7 +138,8 @@ class ConnectKeys:
                 f"{part.name or 'payload'} ({'an int' if part.is_number else 'a str'})" for part in self.parts
             )
             raise DeclarationError(
-                f"Category {category}: the schema of its message keys has the fields {found}. Declare as many fields of these types as `key`, in this order."
+                f"Category {category}: the schema of its message keys has the fields {found}. Declare as many fields of these types as `key`, in this order. A "
+                "column that the record lacks is a field of it by `Annotated[int, penstock.metadata.Key]` (or str), with the name of the column."
             )
 
 
