@@ -49,7 +49,7 @@ def infer(
     Example: penstock sql infer top_events.sql > typed.sql
     """
     bus = connect(kafka, folder)
-    text = SqlText(file.name, file.read_text(encoding="utf-8"))
+    text = SqlText.read(file)
     named = named_registry(registry, registry_user, registry_ca)
     out.out(with_types(text, lambda topic: read_sample(bus, topic, sample), named), highlight=False, end="")
 

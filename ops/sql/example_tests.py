@@ -73,13 +73,13 @@ def run_examples(file: Path, examples: Path) -> list[ExampleResult]:
         DeclarationError: a statement of either file is invalid.
         PenstockError: a processor stopped at an event.
     """
+    app = sql_app(file, file.stem)
     if not examples.is_file():
         raise AppFileError(
             f"The test file {examples} does not exist. Nothing was tested. Create it with INSERT and EXPECT statements, or name another one with "
             "--examples."
         )
-    app = sql_app(file, file.stem)
-    tests = parse_examples(SqlText(str(examples), examples.read_text(encoding="utf-8")), app)
+    tests = parse_examples(SqlText.read(examples), app)
     if not any(isinstance(step, Expect) for test in tests for step in test.steps):
         raise AppFileError(
             f"{examples} expects nothing. Nothing was tested. Add a statement: EXPECT table (…) VALUES (…);"

@@ -33,6 +33,7 @@ _SLICES = 20
 _SETTLE_S = 3_600.0
 """The time that passes after the last event, so that silent buckets hold back no window."""
 
+_QUERY = re.compile(r"(?:\s|\(|--[^\n]*\n|/\*.*?\*/)*(?:select|with)\b", re.IGNORECASE | re.DOTALL)
 _COLUMN = r"\w+(?:\s+(?:asc|desc))?"
 _ORDER = re.compile(
     rf"\s(?:order\s+by\s+(?P<order>{_COLUMN}(?:\s*,\s*{_COLUMN})*))?\s*(?:\blimit\s+(?P<limit>\d{{1,9}}))?$",
@@ -158,6 +159,12 @@ class QueryTrial:
             PenstockError: a processor stopped at an event.
         """
         query, order = split_order(query)
+        if not _QUERY.match(query):
+            raise SqlText("query", query).refusal(
+                0,
+                "This is not a SELECT.",
+                "Try a query, such as SELECT page, count(*) AS views FROM views GROUP BY page. Other statements belong in the file.",
+            )
         known = {processor.name for processor in sql_app(self.file, self.file.stem).processors}
         app = self._compiled(query)
         processors = [each for each in app.processors if each.name not in known]
@@ -185,7 +192,7 @@ class QueryTrial:
         )
 
     def _compiled(self, query: str) -> SqlApp:
-        before = self.file.read_text(encoding="utf-8") + f"\n;\nCREATE TABLE {TRIAL} AS\n"
+        before = f"{SqlText.read(self.file).text}\n;\nCREATE TABLE {TRIAL} AS\n"
         return sql_app(self.file, self.file.stem, SqlText("query", before + query, len(before)))
 
 

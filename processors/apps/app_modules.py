@@ -208,7 +208,7 @@ def sql_app(path: Path, module: str, further: SqlText | None = None) -> SqlApp:
             )
         return getattr(functions, name)
 
-    return compile_app(further or SqlText(str(path), path.read_text(encoding="utf-8")), module, load)
+    return compile_app(further or SqlText.read(path), module, load)
 
 
 def _import_from_package(path: Path, name: str) -> ModuleType:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from ..errors import DeclarationError
 
@@ -29,6 +30,29 @@ class SqlText:
     text: str
     begin: int = 0
 
+    @classmethod
+    def read(cls, path: Path) -> SqlText:
+        """Return the text of a file.
+
+        Raises:
+            SqlRefused: the file is unreadable, or it is not SQL in UTF-8.
+        """
+        if path.suffix == ".py":
+            raise SqlRefused(f"{path} is a Python file. Nothing was started. Name an SQL file, such as shop.sql.")
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise SqlRefused(
+                f"{path} cannot be read: {error.strerror}. Nothing was started. Check the path and its permissions."
+            ) from error
+        try:
+            return cls(str(path), content.decode("utf-8-sig"))  # some editors begin a file with a mark
+        except UnicodeDecodeError as error:
+            line = content.count(b"\n", 0, error.start) + 1
+            raise SqlRefused(
+                f"{path}, line {line}: This is not text in UTF-8. Nothing was started. Save the file in UTF-8."
+            ) from error
+
     def refusal(self, offset: int, problem: str, advice: str = "") -> SqlRefused:
         """Return the error of a place in the text.
 
@@ -37,7 +61,7 @@ class SqlText:
             problem: a sentence about the problem.
             advice: a sentence about the correct form.
         """
-        offset = min(max(offset, 0), len(self.text))
+        offset = min(max(offset, self.begin), len(self.text))
         line_start = self.text.rfind("\n", 0, offset) + 1
         line_end = self.text.find("\n", offset)
         line = self.text[line_start : line_end if line_end >= 0 else len(self.text)]

@@ -20,9 +20,16 @@ def _column(program: ExpressionCompiler, node: exp.Column) -> Compiled:
         raise program.refused(
             node,
             f"There is no column {node.sql()!r}. The columns are: {', '.join(names)}.",
-            did_you_mean(node.name, names).strip(),
+            did_you_mean(node.name, names).strip() or _text_advice(node),
         )
     return found
+
+
+def _text_advice(node: exp.Column) -> str:
+    """Return advice if a text may be meant: many write it in double quotes, which SQL has for names."""
+    if not (isinstance(node.this, exp.Identifier) and node.this.quoted):
+        return ""
+    return f"Double quotes are for names; a text has single quotes: {exp.Literal.string(node.name).sql()}."
 
 
 def _literal(program: ExpressionCompiler, node: exp.Literal) -> Compiled:

@@ -191,6 +191,13 @@ def _expect_one_statement(cursor: Cursor) -> None:
 
 
 def _statement(cursor: Cursor) -> Statement:
+    start = cursor.position
+    if any(cursor.accepts(word) for word in ("TEST", "INSERT", "EXPECT", "ADVANCE")):
+        raise cursor.text.refusal(
+            start,
+            "This is a statement of a test file, and not of an app.",
+            "Name the file of the app: `penstock sql test shop.sql` runs the tests in shop_test.sql.",
+        )
     if not cursor.accepts("CREATE"):
         raise cursor.refused("A statement must begin with CREATE.", f"The statements are {_STATEMENTS}.")
     for words, parse in _PARSERS:
