@@ -13,7 +13,7 @@ from pathlib import Path
 from types import FrameType
 
 _PACKAGE = str(Path(__file__).parents[1])
-_LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+_LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib", "scripts")})
 
 _AWAITED_LINES: dict[int, Callable[[], str | None]] = {}
 """By thread, a function that returns the line of user code that its event loop awaits."""

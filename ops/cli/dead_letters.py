@@ -26,6 +26,7 @@ from ..dead_letters.letters import (
     read_letters,
 )
 from ..humanize import printable
+from ..output_files import expect_no_source
 from .audited import audited
 from .option_groups import with_option_groups
 from .options import AsJson, Connection, OneTarget, Yes, only_processor
@@ -206,6 +207,7 @@ def export(
 
     Example: penstock dead-letters export delays --to letters.jsonl
     """
+    expect_no_source(to)
     letters = read_letters(connection.open(), processor)
     count = 0
     try:

@@ -17,6 +17,7 @@ import typer
 
 from ...processors.wording import counted
 from ..humanize import UNKNOWN, human_duration
+from ..output_files import expect_no_source
 from ..scuba.answers import DaysRead, Estimate, Exploration, SqlRows, TableInfo, Tables
 from ..scuba.client import DEFAULT_URL, ScubaClient
 from ..scuba.queries import DEFAULT_SERIES, Aggregate, ExploreQuery, Filter, Function, Operator, SampleQuery, SqlQuery
@@ -188,6 +189,7 @@ class _Asked(Protocol):
 def _answer(asked: _Asked, sql: str | None, question: _Question, parquet: Path | None, printer: _Printer) -> None:
     """Ask, and print or save the answer."""
     if parquet is not None:
+        expect_no_source(parquet)
         _write(parquet, asked.exported(_query(sql, question), "parquet"))
     elif sql is not None:
         if question != _Question():

@@ -24,7 +24,7 @@ from ..replay.other_version import replay_in_subprocess, version
 from ..replay.outputs import Give, OutputCollector, OutputRecord
 from ..replay.past_watermarks import past_watermarks
 from ..replay.replay import Plays, Replay, ReplayCallbacks, ShardReplay, one_by_one, paced, side_by_side
-from ..replay.saved_test import Gathered, write_test
+from ..replay.saved_test import Gathered, expect_no_file, write_test
 from ..replay.shard_replay import ReplayCounts, ShardReplayer
 from ..replay.sinks import LinesFile, ScratchCategories
 from ..worker.preflight import expect_categories, expect_side_inputs, open_processor
@@ -140,6 +140,7 @@ class ReplayRun:
         if path is None:
             yield lambda _: None
             return
+        expect_no_file(path)
         try:
             yield events.note
         except ReplayStopped:

@@ -122,6 +122,14 @@ def _runs(events: Sequence[tuple[AnyCategory, Any]]) -> _Runs:
     return [(category, [event for _, event in run]) for category, run in by_category]
 
 
+def expect_no_file(path: Path) -> None:
+    """Raise ReplayRefused if a file exists where a test is to be written: it may be the app, or an edited test."""
+    if path.is_file():
+        raise ReplayRefused(
+            f"{path} exists, and --save-as-test replaces no file. Nothing was read or written. Name another file, or delete this one first."
+        )
+
+
 def write_test(path: Path, app: Path, processor: type[Processor], gathered: Gathered, span: str) -> int:
     """Write a passing test of a processor; return its number of events.
 
@@ -139,7 +147,8 @@ def write_test(path: Path, app: Path, processor: type[Processor], gathered: Gath
         raise ReplayRefused("There are no events for a test. Nothing was written. Choose another span or key.")
     text = text_of(app, processor, gathered, span, path)
     try:
-        path.write_text(text, encoding="utf-8")
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
     except OSError as error:
         raise ReplayRefused(
             f"Cannot write {path}: {error.strerror or error}. Name a file in an existing, writable folder."

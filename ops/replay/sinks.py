@@ -14,6 +14,7 @@ from ...processors.declare.processor import Processor
 from ...transport.bus import Bus, Writer
 from ...transport.category_spec import CategorySpec
 from ...transport.codecs.by_category import Codecs, encoded_messages
+from ..output_files import expect_no_source
 from .errors import ReplayRefused
 from .outputs import Output, line_of
 
@@ -35,6 +36,7 @@ class LinesFile:
         self._file: IO[bytes] | None = None
 
     def __enter__(self) -> LinesFile:
+        expect_no_source(self._path)
         try:
             self._file = self._aside.open("wb")
         except OSError as error:

@@ -12,7 +12,7 @@ import importlib.util
 import re
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from importlib import import_module, invalidate_caches
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -126,6 +126,8 @@ def expect_not_loading(call: str) -> None:
 def imported(path: Path, what: str = "app file", example: str = "examples/flights/app.py") -> ModuleType:
     """Import a Python file, with its folder, or the folder of its package, on the path. A changed file is imported again.
 
+    What the file prints meanwhile goes to standard error, because standard output is for the results of a command, such as JSON.
+
     Args:
         path: the file.
         what: what to call the file in errors.
@@ -140,13 +142,15 @@ def imported(path: Path, what: str = "app file", example: str = "examples/flight
     if sys.path[:1] != [root]:
         sys.path[:] = [root, *(folder for folder in sys.path if folder != root)]
     name = module_name(path)
-    with _explained(path, what):
+    with _explained(path, what), redirect_stdout(sys.stderr):
         return _import_file(path) if name is None or path.suffix == SQL_SUFFIX else _import_from_package(path, name)
 
 
 def _missing(path: Path, what: str, example: str) -> str:
     folder = path if path.is_dir() else path.parent
-    similar = did_you_mean(str(path), [str(file) for suffix in APP_SUFFIXES for file in folder.glob(f"*{suffix}")])
+    similar = did_you_mean(
+        str(path), [str(file) for suffix in APP_SUFFIXES for file in folder.glob(f"*{suffix}") if file.is_file()]
+    )
     if path.is_dir():
         return f"{path} is a folder, not a file. Nothing was started. Name the {what} in it, such as {path / 'app.py'}.{similar}"
     return f"The {what} {path} does not exist. Give the path of a Python file, such as {example}, or a module.{similar}"

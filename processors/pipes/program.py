@@ -208,7 +208,7 @@ class Program:
         return "did not acknowledge its lines" if self._command.acknowledges else "did not end"
 
     def _failed(self, reason: str) -> ProgramFailed:
-        tail = f". Its last error output: {' | '.join(self._errors)}" if self._errors else ""
+        tail = f". Its last error output: {' | '.join(self._errors).rstrip('.')}" if self._errors else ""
         return ProgramFailed(f"`{self._command.name}` {reason}{tail}")
 
     def _report_slow(self, waited_s: float) -> None:

@@ -214,3 +214,20 @@ def test_a_run_while_an_app_is_imported_is_refused(project: Path) -> None:
         DeclarationError, match=r'shop/app\.py calls ps\.run\(Totals\) while .*if __name__ == "__main__"'
     ):
         processors_of("shop.app")
+
+
+def test_a_folder_is_not_suggested_as_an_app(project: Path) -> None:
+    """Also if its name ends in .py."""
+    (project / "shop" / "ap.py").mkdir()
+    with pytest.raises(AppFileError, match=r"Did you mean `shop/app\.py`\?"):
+        AppName.parse("shop/ap1.py").load()
+
+
+def test_what_an_app_prints_is_not_in_the_result_of_a_command(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Programs read JSON from standard output."""
+    write(project, {"shop/app.py": f"print('loading')\n{APP}"})
+    AppName.parse("shop.app").load()
+
+    assert capsys.readouterr() == ("", "loading\n")

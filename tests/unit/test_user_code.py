@@ -7,6 +7,7 @@ import json
 import signal
 import subprocess
 import sys
+import sysconfig
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -336,3 +337,12 @@ def test_a_timer_at_no_int_is_explained(at: Any) -> None:
     """With its unit."""
     with pytest.raises(TypeError, match=r"which is no int\. Give milliseconds since 1970, UTC"):
         ps.Context("key", 1, 1, []).timer(at)
+
+
+def test_the_script_of_a_command_is_not_user_code() -> None:
+    """A worker that waits for a store is not "still in" the line with which pip's script begins."""
+    script = Path(sysconfig.get_path("scripts")) / "penstock"
+    names: dict[str, Any] = {"user_line": user_line, "sys": sys}
+    exec(compile("line = user_line(sys._getframe())", str(script), "exec"), names)  # noqa: S102 - as Python runs it
+
+    assert "penstock" not in str(names["line"])

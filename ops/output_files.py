@@ -1,0 +1,20 @@
+"""Files that commands write where the user says: they never replace a source file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..processors.apps.app_modules import APP_SUFFIXES
+from ..processors.errors import PenstockError
+
+
+class OutputFileRefused(PenstockError):
+    """The file of a command's output is a source file, such as an app that was named by mistake."""
+
+
+def expect_no_source(path: Path) -> None:
+    """Raise OutputFileRefused if a file of data would replace a source file."""
+    if path.suffix in APP_SUFFIXES and path.is_file():
+        raise OutputFileRefused(
+            f"{path} is a source file, and the output would replace it. Nothing was read or written. Name another file for the output."
+        )
