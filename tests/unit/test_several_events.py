@@ -266,6 +266,25 @@ def test_one_bad_line_is_rejected_alone() -> None:
     assert letters[0].reason.startswith("event 2 of 4 in its message: the message does not decode")
 
 
+@pytest.mark.parametrize(
+    ("value", "are_lines"),
+    [
+        (lines(reading(1), reading(2)), True),
+        (lines(reading(1), BAD, end="\r\n") + b"{", True),
+        (json.dumps(reading(1), indent=2).encode() + b",", False),
+        (lines(reading(1)).strip() + b"}", False),
+        (lines(1, reading(2)), False),
+    ],
+)
+def test_lines_that_are_read_as_one_object_name_their_codec(value: bytes, are_lines: bool) -> None:
+    """The reason of the dead letter is the declaration to change; other broken JSON is called malformed."""
+    one_object = ps.Category("objects", Reading, key="meter", event_time="at", buckets=1)
+    [bad] = Codecs(MemoryBus()).of(one_object).decode([MessageCopy(value)]).bad
+
+    assert ("declare `codec=penstock.codecs.JsonLines()`" in bad.reason) is are_lines
+    assert ("malformed" in bad.reason) is not are_lines
+
+
 def test_records_are_written_as_one_line() -> None:
     """A reader of single JSON objects reads it, too."""
     codec = Codecs(MemoryBus()).of(InLines.reads)

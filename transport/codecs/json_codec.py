@@ -28,7 +28,7 @@ from .decoded import (
     reject_out_of_range,
     value_of,
 )
-from .json_columns import ColumnsOfJson, JsonLines, columns_of_json
+from .json_columns import ColumnsOfJson, JoinedValues, columns_of_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -107,6 +107,20 @@ class JsonCodec:
             if lacks_event_time(fields, self._event_time):
                 raise MissingEventTime(f"no event time: {self._event_time!r} is missing or null") from error
             raise
+        except msgspec.DecodeError as error:
+            if _are_lines(value):
+                raise UndecodableValue(
+                    "several JSON objects in lines; declare `codec=penstock.codecs.JsonLines()` if each line is an event"
+                ) from error
+            raise
+
+
+def _are_lines(value: bytes) -> bool:
+    """Return whether a value that is not JSON begins with a line that is a JSON object."""
+    first, line_break, _ = value.partition(b"\n")
+    with suppress(*MALFORMED):
+        return bool(line_break) and isinstance(msgspec.json.decode(first), dict)
+    return False
 
 
 class _Tags(NamedTuple):
@@ -131,20 +145,20 @@ def _tags_of(record: RecordType) -> _Tags | None:
     return _Tags(tags[0][0], frozenset(tag for _, tag in tags)) if tags else None
 
 
-def _lines_of(messages: Sequence[Message]) -> JsonLines | None:
+def _lines_of(messages: Sequence[Message]) -> JoinedValues | None:
     """Return the values of messages as lines; None if there are no messages, or one has no value."""
     if isinstance(messages, MessageColumns):
         values = messages.values
         if not (len(messages) and values.present.all()):
             return None
         begin = values.starts[0]
-        return JsonLines(values.buffer[begin : values.ends[-1]], values.starts - begin, values.ends - begin)
+        return JoinedValues(values.buffer[begin : values.ends[-1]], values.starts - begin, values.ends - begin)
     present = [value for message in messages if (value := message.value()) is not None]
     if not present or len(present) < len(messages):
         return None
     sizes = np.fromiter(map(len, present), np.int64, len(present))
     ends = np.cumsum(sizes + 1) - 1
-    return JsonLines(b"\n".join(present), ends - sizes, ends)
+    return JoinedValues(b"\n".join(present), ends - sizes, ends)
 
 
 def _may_have_long_number(text: bytes | memoryview) -> bool:

@@ -32,7 +32,7 @@ _WORD = 8
 _Array = npt.NDArray[Any]
 
 
-class JsonLines(NamedTuple):
+class JoinedValues(NamedTuple):
     """The values of messages, with a newline between two of them.
 
     Args:
@@ -137,7 +137,7 @@ class ColumnsOfJson:
     def _new_description(self) -> Any:
         return type(self._described).from_buffer_copy(self._described)
 
-    def decode(self, lines: JsonLines, names: Sequence[str]) -> pa.RecordBatch | None:
+    def decode(self, lines: JoinedValues, names: Sequence[str]) -> pa.RecordBatch | None:
         """Return columns, and validate the other fields; None unless each line is certainly a valid record with these values."""
         count, size = len(lines.starts), len(lines.text)
         if size > MOST_BYTES:
