@@ -10,6 +10,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from ..declare.categories import AnyCategory
 from ..declare.composite_keys import CompositeJsonKeys, KeyPart
 from ..declare.keys import COMPOSITE_CODECS, AnyKeyCodec, InvalidKey, KeyCodec, MessageKeys
@@ -108,9 +110,22 @@ class MisplacedEvent:
             codec = self._codec_of(str(value), is_number=is_number) if is_number or isinstance(value, str) else None
             if codec is not None:
                 return f"the message key is the field `{name}`", [f"key={name!r}", *self._key_codec_to_declare(codec)]
+        return self._format_finding()
+
+    def _format_finding(self) -> tuple[str, list[str]]:
+        """Return the format of a message key that is neither the declared key nor a field."""
         if (self._message_key or b"")[:1] == _REGISTRY_MAGIC and isinstance(self.category.key_codec, KeyCodec):
             return "the message key may be in the format of a schema registry", ["key_codec=codecs.ConfluentAvro(…)"]
+        if self._is_object():
+            command = f"penstock category infer {self.category.name}"
+            return f"the message key is a JSON object: `{command}` prints the `key` and `key_codec` to declare", []
         return "the message key is not the declared key", []
+
+    def _is_object(self) -> bool:
+        """Return whether the message key is a JSON object, with a schema or without."""
+        with suppress(msgspec.DecodeError, UnicodeDecodeError):
+            return isinstance(msgspec.json.decode(self._message_key or b""), dict)
+        return False
 
     def _has_declared_key(self) -> bool:
         """Return whether the message key contains the declared key, in other bytes."""

@@ -307,6 +307,15 @@ def test_a_count_per_key_is_right_or_refused(written: Any, declared: Any) -> Non
             {},
             "The message key is not the declared key. Correct the producer",
         ),
+        *(
+            (
+                [(key, ride())],
+                ps.Partitioner.MURMUR2,
+                {},
+                "The message key is a JSON object: `penstock category infer rides` prints the `key` and `key_codec` to declare. Correct",
+            )
+            for key in (b'{"user":"bob"}', b'{"schema":{"type":"string","optional":false},"payload":"ann"}')
+        ),
         (
             [(b"", ride(""))],
             None,
