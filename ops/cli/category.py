@@ -178,8 +178,14 @@ def tail(
     if condition is not None and condition.mismatched:
         records = counted(condition.mismatched, "record")
         note(f"The condition does not fit the types of the fields of {records} of {read:,}.")
+    elif not read and start is None:
+        note(f"No record was read: without --from, this begins at the end of {name}. Add `--from 0` for all records.")
+    elif not read:
+        note(f"No record was read: {name} has none from {start} on.")
     elif not count:
-        note(f"No record was shown; {counted(read, 'record')} read.")
+        unseen = "" if condition is None else ", ".join(sorted(condition.unseen))
+        advice = f" None has a value in {unseen}: check the names in --where." if unseen else ""
+        note(f"No record was shown; {counted(read, 'record')} read.{advice}")
 
 
 def _described(place: Bucket, message: Message, value: Any, *, headers: bool) -> dict[str, Any]:

@@ -23,7 +23,10 @@ from .output import out, print_error
 from .root import CONFIG_VARIABLE, Root
 
 _OF_THE_MACHINE = frozenset(
-    {errno.EACCES, errno.EDQUOT, errno.EEXIST, errno.ENOENT, errno.ENOSPC, errno.ENOTDIR, errno.EPERM, errno.EROFS}
+    {
+        *(errno.EACCES, errno.EDQUOT, errno.EEXIST, errno.EISDIR, errno.ENAMETOOLONG),
+        *(errno.ENOENT, errno.ENOSPC, errno.ENOTDIR, errno.EPERM, errno.EROFS),
+    }
 )
 """Errors of the file system that a user can correct."""
 

@@ -17,7 +17,7 @@ from .waiting import BrokerWait, FailFast
 
 
 def metrics(
-    port: Annotated[int, typer.Option("--port", help="The port to listen on.")] = 9464,
+    port: Annotated[int, typer.Option("--port", help="The port; 0 for a free one.", min=0, max=65_535)] = 9464,
     host: Annotated[
         str, typer.Option("--host", help="The address to listen on; the default is for this machine only.")
     ] = "127.0.0.1",
@@ -49,6 +49,6 @@ def metrics(
             ) from error
         stopped = Event()
         with stop_on_signals(stopped.set):
-            note(f"Metrics are at http://{host}:{port}/metrics. Stop with Ctrl-C.")
+            note(f"Metrics are at http://{host}:{server.server_port}/metrics. Stop with Ctrl-C.")
             stopped.wait()
         server.shutdown()

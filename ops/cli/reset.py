@@ -85,7 +85,10 @@ def _parse_target(text: str, processor: type[Processor]) -> ResetTarget:
         return Edge(text)
     if "=" in text:
         return parse_offsets(text, [category.name for category in processor.sources()])
-    start = parse_start(text, datetime.now(timezone.utc))
+    try:
+        start = parse_start(text, datetime.now(timezone.utc))
+    except typer.BadParameter as error:
+        raise typer.BadParameter(f"{error.message} `earliest` and `latest` are the ends of the inputs.") from None
     if isinstance(start, int):
         raise typer.BadParameter(
             f"--to {text}: name the bucket of this offset, as 0={text}, or 0={text},1=… for several."

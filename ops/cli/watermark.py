@@ -53,13 +53,16 @@ def show(
 
     Example: penstock watermark show flights
     """
-    watermarks = watermarks_on(connect(kafka, folder))
+    bus = connect(kafka, folder)
+    watermarks = watermarks_on(bus)
     found = [
         (name, advance)
         for _, advance in sorted(watermarks.items())
         for name in advance.ends
         if category in (None, name)
     ]
+    if category is not None and not found:
+        bus.catalog.describe(category)  # an unknown category is an error
     if json:
         print_json([{"category": name, **msgspec.to_builtins(advance)} for name, advance in found])
         return

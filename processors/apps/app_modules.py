@@ -64,7 +64,7 @@ def file_of(text: str) -> Path:
     if found is None:
         raise AppFileError(
             f"There is no module {text} in {Path.cwd()} or on Python's import path. Nothing was started. Name a module, such as shop.app, or a "
-            f"file, such as shop/app.py.{_similar_module(text)}"
+            f"file, such as shop/app.py.{_similar_module(text) or _processor_advice(text)}"
         )
     return found.relative_to(Path.cwd()) if found.is_relative_to(Path.cwd()) else found
 
@@ -84,6 +84,11 @@ def _find(name: str, folders: list[str]) -> Path | None:
         folders = list(spec.submodule_search_locations or ())
     origin = spec.origin if spec else None
     return Path(origin) if origin and origin.endswith(".py") else None
+
+
+def _processor_advice(name: str) -> str:
+    """Return a sentence for a name that a processor may have; empty for a dotted one."""
+    return "" if "." in name else f" If {name} is a processor, name its app as well: shop/app.py:{name}."
 
 
 def _similar_module(name: str) -> str:
@@ -256,7 +261,7 @@ def _explained(path: Path, what: str) -> Iterator[None]:
     except (Exception, SystemExit) as error:
         raise AppFileError(
             f"The {what} {path} cannot be imported: {where_in(path, error)}{type(error).__name__}: {_sentence(error)} Nothing was "
-            f"started. Correct the file and run the command again.{_import_advice(path, error)}"
+            f"started. {_correction(path, error)}"
         ) from error
     finally:
         _loading.pop()
@@ -266,6 +271,13 @@ def _sentence(error: BaseException) -> str:
     """Return the message of an error with one mark at its end."""
     text = str(error).rstrip(".")
     return text if text.endswith("?") else f"{text}."
+
+
+def _correction(path: Path, error: BaseException) -> str:
+    """Return a sentence about what to do, after an error of a file."""
+    if isinstance(error, PermissionError) and error.filename is not None and Path(error.filename) == path:
+        return "Allow this user to read the file."
+    return f"Correct the file and run the command again.{_import_advice(path, error)}"
 
 
 def _import_advice(path: Path, error: BaseException) -> str:

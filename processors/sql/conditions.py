@@ -102,11 +102,16 @@ class JsonCondition:
         self._compile((NoneType,) * len(self._fields))
         self.mismatched = 0
         """The number of messages whose fields have types that the condition does not fit; it does not hold for them."""
+        self.unseen = {name if table is None else f"{table}.{name}" for table, name in found}
+        """The fields that had no value in any message so far: their names may be misspelled."""
 
     def __call__(self, value: Any) -> bool:
         """Return whether the condition holds for a message."""
         found = value if isinstance(value, Mapping) else {"value": value}
         values = [_field(found, *field) for field in self._fields]
+        if self.unseen:
+            seen = (field for field, each in zip(self._fields, values, strict=True) if each is not None)
+            self.unseen -= {name if table is None else f"{table}.{name}" for table, name in seen}
         types = tuple(type(each) for each in values)
         if types not in self._compiled:
             try:

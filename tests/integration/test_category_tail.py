@@ -56,6 +56,25 @@ def test_a_filter_without_a_match_says_so(cli: Cli, orders: str) -> None:
 
     assert (done.returncode, done.stdout) == (0, "")
     assert "No record was shown; 14 records read." in done.stderr
+    assert "None has a value" not in done.stderr
+
+
+def test_a_misspelled_field_is_named(cli: Cli, orders: str) -> None:
+    """No record has it, so it is not silently NULL."""
+    done = cli("category", "tail", orders, "--from", "0", "--no-follow", "--where", "amuont > 100")
+
+    assert (
+        "No record was shown; 14 records read. None has a value in amuont: check the names in --where." in done.stderr
+    )
+
+
+def test_a_start_without_records_says_so(cli: Cli, orders: str) -> None:
+    """Whether it is the end by default, or a position that the category has not reached."""
+    without_start = cli("category", "tail", orders, "--no-follow")
+    behind_end = cli("category", "tail", orders, "--no-follow", "--from", "9999")
+
+    assert f"without --from, this begins at the end of {orders}. Add `--from 0`" in without_start.stderr
+    assert f"No record was read: {orders} has none from 9999 on." in behind_end.stderr
 
 
 def test_headers_are_shown_without_their_control_characters(cli: Cli, orders: str) -> None:

@@ -149,6 +149,7 @@ def test_an_external_watermark_completes_windows(
     assert "cannot go back to" in back.stderr
     assert re.search(rf"gateway:{prefix}.readings/0 +2023-11-14 23:00:00", shown)
     assert "There is no watermark" in cli("watermark", "show", f"{prefix}.readings").stderr
+    assert "There is no category" in cli("watermark", "show", f"{prefix}.reading").stderr
 
 
 @pytest.mark.parametrize(

@@ -41,11 +41,13 @@ def test_a_reset_and_a_resize_keep_state_and_outputs_exact(cli: Cli, app: Path, 
     cli.ok("run", target, "--until-end", "--backup", "place")
     reset = ["reset", target, "--to", "earliest", "--backup", "place"]
     shown = json.loads(cli.ok(*reset, "--dry-run", "--json"))
+    misnamed = cli("reset", target, "--to", "beginning")
     declined = cli(*reset, stdin="n\n")
     done = cli(*reset, "--yes")
     cli.ok("run", target, "--until-end", "--backup", "place")
 
     assert (shown["repeated"] >= 60, shown["outputs"], shown["done"]) == (True, [f"{prefix}.totals"], False)
+    assert "`earliest` and `latest` are the ends of the inputs." in " ".join(misnamed.stderr.replace("│", "").split())
     assert declined.returncode == 1
     assert done.returncode == 0, done.stderr
     assert f"with all outputs to {prefix}.totals" in done.stderr

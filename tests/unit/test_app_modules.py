@@ -120,6 +120,10 @@ def test_a_package_of_the_same_name_in_another_folder_is_another_package(project
         ("shpo.app", r"no module shpo\.app .* Did you mean `shop\.app`\?"),
         ("shop/ap.py", r"shop/ap\.py does not exist.* Did you mean `shop/app\.py`\?"),
         ("shop/", r"shop is a folder, not a file.* such as shop/app\.py"),
+        (
+            "totals",
+            r"There is no module totals .* If totals is a processor, name its app as well: shop/app\.py:totals\.",
+        ),
         ("shop.model", r"shop/model\.py declares no processor"),
         ("shop.outer", r"declares no processor.* name the module that declares the processors: shop\.app"),
         (
@@ -231,3 +235,18 @@ def test_what_an_app_prints_is_not_in_the_result_of_a_command(
     AppName.parse("shop.app").load()
 
     assert capsys.readouterr() == ("", "loading\n")
+
+
+def test_an_unreadable_app_is_not_one_to_correct(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file may be right; a file that the app opens is another matter."""
+
+    def refused(path: Path) -> bytes:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    write(project, {"loose.py": APP, "opening.py": "raise PermissionError(13, 'Permission denied', '/secret')"})
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "read_bytes", refused)
+        with pytest.raises(AppFileError, match=r"Nothing was started\. Allow this user to read the file\."):
+            AppName.parse("loose.py").load()
+    with pytest.raises(AppFileError, match="Correct the file"):
+        AppName.parse("opening.py").load()

@@ -104,6 +104,14 @@ def test_requirements_are_those_that_the_project_declares(app: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("content", [b"# Gr\xf6\xdfe", b"print 'old'", b"\0"], ids=["encoding", "syntax", "null"])
+def test_a_file_that_is_no_python_has_no_requirements(app: Path, content: bytes) -> None:
+    """No app imports it, so it may lie beside one."""
+    (app.parent / "other.py").write_bytes(content)
+
+    assert len(requirements_of(app, [])) == 2
+
+
 def test_an_import_without_a_package_is_refused(app: Path) -> None:
     """The image would not run; the message names the file."""
     app.write_text(f"{APP}import surely_missing\n")

@@ -10,6 +10,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 from support.cli import Cli
 
+from penstock.ops.cli import main
 from penstock.ops.templates import TEMPLATES, ProjectRefused, create_project
 
 
@@ -79,3 +80,14 @@ def test_a_name_that_cannot_be_a_package_is_refused(tmp_path: Path, name: str) -
     with pytest.raises(ProjectRefused, match="Nothing was written"):
         create_project(tmp_path / name, TEMPLATES["counts"])
     assert not (tmp_path / name).exists()
+
+
+def test_a_name_that_is_too_long_for_a_folder_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of the user, and not a bug with a traceback."""
+    monkeypatch.setattr(sys, "argv", ["penstock", "new", "n" * 300])
+    with pytest.raises(SystemExit):
+        main()
+
+    assert "nnn: File name too long. The command stopped" in capsys.readouterr().err

@@ -100,6 +100,17 @@ def test_a_message_that_is_no_object_has_one_field() -> None:
     assert condition.mismatched == 1
 
 
+def test_fields_that_no_message_has_are_known() -> None:
+    """They are probably misspelled."""
+    condition = JsonCondition("--where", "amuont > 1 OR place.city = 'Rome' OR user = 'ann'")
+    holds = [
+        condition(message) for message in ({"user": "ann"}, {"amount": 5, "user": None, "place": {"city": "Bern"}})
+    ]
+
+    assert holds == [True, False]
+    assert condition.unseen == {"amuont"}
+
+
 @pytest.mark.parametrize("text", ["", "amount >", "amount > (select 1)", "frob(amount) > 1", "amount > 1; 2 > 1"])
 def test_a_condition_that_fits_no_message_is_refused_at_once(text: str) -> None:
     """Before any message is read."""
