@@ -217,13 +217,14 @@ def _time(time_ms: int | None) -> str:
 
 
 def _holder(status: ProcessorStatus) -> str:
-    """Return the shard with the lowest watermark and its input; the findings report the reason. Empty if no event waits for it."""
+    """Return the shard with the lowest watermark and its input; the findings report the reason. Empty if neither shards nor events wait for it."""
     if not status.shards:
         return ""
     holder = status.slowest_shard
     if holder.held_by:
         return f"bucket {holder.bucket} ({re.split('[,:]', holder.held_by)[0]})"
-    return "" if status.low_watermark_ms is None or status.backlog_events == 0 else f"bucket {holder.bucket}"
+    is_behind = status.backlog_events != 0 or len({shard.low_watermark_ms for shard in status.shards}) > 1
+    return f"bucket {holder.bucket}" if status.low_watermark_ms is not None and is_behind else ""
 
 
 def graph(
