@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from ...processors.apps.apps import AppName
 from ...processors.declare.dead_letters import dead_letters_of
 from ...processors.validation import did_you_mean
@@ -22,21 +24,23 @@ def specs_of(name: AppName) -> list[CategorySpec]:
 
 def missing_specs(bus: Bus, name: AppName) -> list[CategorySpec]:
     """Return the specifications of an app's categories that the bus does not have."""
-    existing = set(bus.catalog.names())
-    return [spec for spec in specs_of(name) if spec.name not in existing]
+    return _missing(name, set(bus.catalog.names()))
 
 
 def create_missing(bus: Bus, name: AppName) -> None:
     """Create an app's missing categories and dead letter categories."""
-    missing = missing_specs(bus, name)
     existing = set(bus.catalog.names())
     processors = name.load().processors
     written = {category.name for processor in processors for category in processor.outputs()}
     external = {category.name for processor in processors for category in processor.inputs()} - written
-    for spec in missing:
+    for spec in _missing(name, existing):
         _create(bus, spec)
         if spec.name in external and (similar := did_you_mean(spec.name, existing)):
             note(f"{spec.name} is empty: no processor of the app writes it.{similar}")
+
+
+def _missing(name: AppName, existing: Collection[str]) -> list[CategorySpec]:
+    return [spec for spec in specs_of(name) if spec.name not in existing]
 
 
 def _create(bus: Bus, spec: CategorySpec) -> None:
