@@ -9,14 +9,15 @@ import stat
 from collections.abc import Callable, Iterator
 from itertools import groupby
 from pathlib import Path
-from threading import Event, Thread
-from typing import Any, final
+from threading import Thread
+from typing import Any
 
 import psutil
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from support.cli import Cli
+from support.feeding import Feeding
 from support.meters import readings
 from support.plain import values
 from typer.testing import CliRunner, Result
@@ -63,36 +64,9 @@ class Totals(ps.Stateful):
 """
 
 
-@final
-class Feeding:
-    """Sends readings continuously, in order, until it is stopped."""
-
-    def __init__(self, kafka: str, category: str) -> None:
-        self._producer = Producer({"bootstrap.servers": kafka, "partitioner": "murmur2_random"})
-        self._category = category
-        self._stop = Event()
-        self._thread = Thread(target=self._feed)
-        self.sent = 0
-
-    def __enter__(self) -> Feeding:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    def stop(self) -> None:
-        """Stop, with all sent readings on the bus."""
-        self._stop.set()
-        self._thread.join()
-        self._producer.flush()
-
-    def _feed(self) -> None:
-        while not self._stop.wait(0.02):
-            for line in readings(20, start=self.sent).splitlines():
-                self._producer.produce(self._category, line, json.loads(line)["meter"])
-            self.sent += 20
-            self._producer.poll(0)
+def readings_from(begin: int) -> list[tuple[str, str]]:
+    """Return the keys and values of twenty readings."""
+    return [(json.loads(line)["meter"], line) for line in readings(20, start=begin).splitlines()]
 
 
 @pytest.fixture
@@ -150,7 +124,7 @@ def test_deployments_under_load_count_each_reading_once(
 ) -> None:
     """Deploy, scale up, update, fail an update, scale down, roll back and take down."""
     name, good = f"{prefix}.totals", totals.read_text()
-    with Feeding(kafka, f"{prefix}.readings") as feeding:
+    with Feeding(kafka, f"{prefix}.readings", readings_from, every_s=0.02) as feeding:
         penstock("deploy", str(totals))
         penstock("scale", name, "--workers", "2")
         assert run_by(dir_, name) == [1, 1]
@@ -288,7 +262,7 @@ def test_no_operation_takes_a_bucket_from_its_worker(
     """A worker is the same member of its group after a deploy, a kill, and the repair of a killed supervisor. A removed one leaves at once."""
     name, files, code = f"{prefix}.totals", DeploymentFiles(dir_, f"{prefix}.totals"), totals.read_text()
     supervisor = Daemon("supervisord", dir_ / "supervisor")
-    with Feeding(kafka, f"{prefix}.readings") as feeding:
+    with Feeding(kafka, f"{prefix}.readings", readings_from, every_s=0.02) as feeding:
         penstock("deploy", str(totals), "--workers", "3")
         penstock("scale", name, "--workers", "2")
         assert owners(kafka, name).keys() == {"numbered-0", "numbered-1"}

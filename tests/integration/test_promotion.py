@@ -6,12 +6,11 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from threading import Event, Thread
-from typing import Any, final
+from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 from support.cli import Cli
+from support.feeding import Feeding
 from support.plain import values
 
 from penstock.ops.dev_services.service import Daemon
@@ -61,37 +60,12 @@ class Items(ps.Stateful):
 ITEMS = 5
 
 
-@final
-class Feeding:
-    """Sends orders continuously, until it is stopped."""
-
-    def __init__(self, kafka: str, category: str) -> None:
-        self._producer = Producer({"bootstrap.servers": kafka, "partitioner": "murmur2_random"})
-        self._category = category
-        self._stop = Event()
-        self._thread = Thread(target=self._feed)
-        self.sent = 0
-
-    def __enter__(self) -> Feeding:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    def stop(self) -> None:
-        """Stop, with all sent orders on the bus."""
-        self._stop.set()
-        self._thread.join()
-        self._producer.flush()
-
-    def _feed(self) -> None:
-        while not self._stop.wait(0.05):
-            for number in range(self.sent, self.sent + 10):
-                order = {"number": number, "item": f"i{number % ITEMS}", "at": 1_000 * number}
-                self._producer.produce(self._category, json.dumps(order), str(number))
-            self.sent += 10
-            self._producer.poll(0)
+def orders_from(begin: int) -> list[tuple[str, str]]:
+    """Return the keys and values of ten orders."""
+    return [
+        (str(number), json.dumps({"number": number, "item": f"i{number % ITEMS}", "at": 1_000 * number}))
+        for number in range(begin, begin + 10)
+    ]
 
 
 @pytest.fixture
@@ -128,7 +102,7 @@ def test_a_blue_green_deploy_under_load_loses_and_repeats_no_record(
     green.write_text(shop.read_text().replace("VERSION = 1", "VERSION = 2"))
     clone = f"{green}@green"
     too_early = cli("promote", clone, "--yes", "--backup", "place")
-    with Feeding(kafka, f"{prefix}.orders") as feeding:
+    with Feeding(kafka, f"{prefix}.orders", orders_from, every_s=0.05) as feeding:
         cli.ok("deploy", str(shop), "--backup", "place")
         wait_until(lambda: len(values(kafka, f"{prefix}.sums")) > 100)
         taken = json.loads(cli.ok("snapshot", "take", str(shop), "--backup", "place", "--json"))
