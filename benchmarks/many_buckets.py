@@ -1,8 +1,8 @@
-"""One worker with many buckets and keys: the time and the memory of the recovery of a lost state.
+"""One worker with many buckets and keys: the time and the memory of the recovery of a lost state, and the time of a standby's takeover.
 
     python benchmarks/many_buckets.py [--keys 10000000] [--buckets 64]
 
-Starts its own broker, builds the state, backs it up to a folder, loses it, and restarts.
+Starts its own broker, builds the state, backs it up to a folder, loses it, and restarts. Then another machine, which has copies, takes over.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import argparse
 import shutil
 import tempfile
 import time
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -20,8 +21,10 @@ import penstock as ps
 from penstock.ops.dev_services import running_kafka
 from penstock.ops.worker.assembly import Environment, assemble_worker
 from penstock.ops.worker.preflight import Targets, ends_of, prepare
+from penstock.ops.worker.worker import Worker
 from penstock.processors.shard.position import StatePosition
 from penstock.state.backups.shard import newest_position
+from penstock.state.backups.standby import StandbyCopies
 from penstock.state.files.file_store import FileStore
 from penstock.state.files.local_files import LocalFileStore
 from penstock.state.protocols import ShardIdentity
@@ -75,12 +78,30 @@ def measure(bus: KafkaBus, processor: type[ps.Stateful], keys: int, folder: Path
         print(f"built and backed up in {time.monotonic() - began:.1f} s, {rss()}")
     size = sum(file.stat().st_size for file in around.state.rglob("*") if file.is_file())
     shutil.rmtree(around.state)
+    restart(opened, bus, around, targets, f"{len(targets)} shards of {keys:,} keys, {size / 1e6:.0f} MB, back")
+    standby = replace(around, state=folder / "standby", standby=True)
+    copies = StandbyCopies(place, standby.state)
+    began = time.monotonic()
+    for bucket in targets:
+        copies.update(identity(processor, bucket.number), StatePosition)
+    print(f"copied in {time.monotonic() - began:.1f} s")
+    restart(opened, bus, standby, targets, "taken over")
+
+
+def restart(opened: ps.Processor, bus: KafkaBus, around: Environment, targets: Targets, what: str) -> None:
+    """Start a worker, and print the time until it has all of its states."""
     with assemble_worker(opened, bus, around) as worker:
         began = time.monotonic()
-        worker.run(lambda it: it.has_reached(targets))
-        print(
-            f"{len(targets)} shards of {keys:,} keys, {size / 1e6:.0f} MB, back in {time.monotonic() - began:.1f} s, {rss()}"
-        )
+        assigned: list[float] = []
+
+        def is_open(worker: Worker) -> bool:
+            if worker.owned and not assigned:
+                assigned.append(time.monotonic())
+            return worker.has_reached(targets)
+
+        worker.run(is_open)
+        now = time.monotonic()
+        print(f"{what} in {now - began:.1f} s, {now - assigned[0]:.1f} s after the assignment, {rss()}")
 
 
 def is_backed_up(processor: type[ps.Stateful], place: FileStore, targets: Targets) -> bool:
@@ -91,7 +112,12 @@ def is_backed_up(processor: type[ps.Stateful], place: FileStore, targets: Target
 
 
 def _newest(processor: type[ps.Stateful], place: FileStore, number: int) -> StatePosition:
-    return newest_position(place, ShardIdentity(processor.name, number, processor.state_shape())) or StatePosition()
+    return newest_position(place, identity(processor, number)) or StatePosition()
+
+
+def identity(processor: type[ps.Stateful], number: int) -> ShardIdentity:
+    """Return the identity of a shard."""
+    return ShardIdentity(processor.name, number, processor.state_shape())
 
 
 def fill(bus: KafkaBus, category: ps.Category[KeyEvent], keys: int) -> None:

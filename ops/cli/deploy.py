@@ -46,11 +46,13 @@ from .options import (
     BackupHistory,
     Folder,
     Kafka,
+    Standby,
     StateCacheMib,
     Store,
     Traces,
     WebHdfs,
     connect,
+    expect_backups,
     retention_of,
     with_clusters,
 )
@@ -125,6 +127,7 @@ def deploy(
     backup_every: BackupEvery = 60.0,
     state_cache: StateCacheMib = None,
     backup_history: BackupHistory = None,
+    standby: Standby = False,
     store: Store = None,
     traces: Traces = False,
     kafka: Kafka = None,
@@ -140,6 +143,7 @@ def deploy(
     if kustomize is not None and not (dry_run and where is Target.KUBERNETES):
         raise typer.BadParameter("--kustomize writes files only: add --target kubernetes --dry-run.")
     expect_traces_installed(traces=traces and where is not Target.KUBERNETES)  # pods have packages of their own
+    expect_backups(backup, standby=standby)
     retention_of(backup_history)  # an invalid span fails here, and not in the workers
     name = AppName.parse(target)
     app, bus = name.load(), connect(kafka, folder)
@@ -158,6 +162,7 @@ def deploy(
         backup_every_s=backup_every,
         state_cache_mib=state_cache,
         backup_history=backup_history,
+        standby=standby,
         target=where,
         pods=_pods(where, image, PodSettings(image or "", namespace, cpu, memory, disk, storage_class)),
         traces=traces,

@@ -29,6 +29,14 @@ from .root import configuration_of
 from .times import parse_span
 
 
+def expect_backups(backup: str | None, *, standby: bool) -> None:
+    """Refuse a standby without backups."""
+    if standby and backup is None:
+        raise typer.BadParameter(
+            "--standby copies the backups of other machines, and there is no backup store. Name it with --backup LOCATION."
+        )
+
+
 def _setting(name: str, metavar: str | None, text: str, **options: Any) -> Any:
     """Return an option that can also be set with an environment variable, and in the configuration for all commands."""
     variable = f"PENSTOCK_{name.upper().replace('-', '_')}"
@@ -104,6 +112,14 @@ BackupHistory = Annotated[
         "backup-history",
         "SPAN",
         "How far back to keep the first backup of each hour (for a day at most) and of each day, beside the newest three: 24h, 30d.",
+    ),
+]
+Standby = Annotated[
+    bool,
+    _setting(
+        "standby",
+        None,
+        "With --backup: keep copies of the states of other machines, to take over their buckets without a download.",
     ),
 ]
 Backup = Annotated[str | None, _setting("backup", "LOCATION", "The backup store: a folder or hdfs://HOST:PORT/PATH.")]

@@ -54,11 +54,13 @@ from .options import (
     BackupHistory,
     Folder,
     Kafka,
+    Standby,
     StateCacheMib,
     Store,
     Traces,
     WebHdfs,
     connect,
+    expect_backups,
     retention_of,
     with_clusters,
 )
@@ -156,6 +158,7 @@ def run(
     backup_every: BackupEvery = 60.0,
     state_cache: StateCacheMib = None,
     backup_history: BackupHistory = None,
+    standby: Standby = False,
     store: Store = None,
     health: Annotated[
         str | None,
@@ -193,6 +196,7 @@ def run(
     app = name.load()
     _expect_store_is_used(context, app)
     expect_traces_installed(traces=traces)
+    expect_backups(backup, standby=standby)
     home = connect(kafka, folder)
     bus = with_clusters(home, kafka, app.categories())
     limits = dict(_limit(text, app) for text in until or ())
@@ -212,6 +216,7 @@ def run(
             store,
             None if state_cache is None else state_cache * 2**20,
             retention_of(backup_history),
+            standby=standby,
         )
         run_one(
             app.processors[0],
@@ -233,7 +238,7 @@ def run(
     options = [*forwarded_options(context), "--kafka", home.settings.bootstrap, "--dir", str(folder)]
     options += [*_option("--backup", backup), *_option("--webhdfs", webhdfs), "--backup-every", str(backup_every)]
     options += _option("--state-cache", None if state_cache is None else str(state_cache))
-    options += _option("--backup-history", backup_history)
+    options += _option("--backup-history", backup_history) + ["--standby"] * standby
     options += stop_options.words() + ["--traces"] * traces + ["--json"] * json
     if store:
         os.environ["PENSTOCK_STORE"] = (

@@ -55,6 +55,7 @@ class DeploymentSettings(msgspec.Struct, frozen=True):
         webhdfs: the address of WebHDFS; None for the default.
         backup_every_s: the interval between backups of a shard, in seconds.
         backup_history: how far back the first backups of hours and days are kept, such as 30d; None for the newest ones only.
+        standby: whether the workers keep copies of the states of other machines.
         variables: the names of the workers' environment variables.
         target: the supervisor of the workers.
         pods: the settings of the pods; None except on Kubernetes.
@@ -76,6 +77,7 @@ class DeploymentSettings(msgspec.Struct, frozen=True):
     pods: PodSettings | None = None
     traces: bool = False
     state_cache_mib: int | None = None
+    standby: bool = False
 
 
 class Shape(msgspec.Struct, frozen=True):

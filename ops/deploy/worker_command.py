@@ -38,6 +38,7 @@ def run_arguments(version: Version, code: Path | str, health: str, number: str |
     arguments = [part for name, value in options.items() if value is not None for part in (name, value)]
     arguments += ["--traces"] * settings.traces
     if server is None:
+        arguments += ["--standby"] * settings.standby
         return ["run", str(version.app_in(code)), *arguments]
     app = str(version.app_in(code).whole)
     return [*server.command, *([app] if server.reads_app else []), *server.options, *arguments]

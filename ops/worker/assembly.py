@@ -21,7 +21,7 @@ from ...state.backups.retention import Retention
 from ...state.backups.scheduler import THE_NEWEST
 from ...state.files.file_store import FileStore
 from ...state.local.folder import RocksStateFolder
-from ...state.protocols import StateFolder
+from ...state.protocols import ShardIdentity, StateFolder
 from ...state.remote import compactor_of, remote_states
 from ...transport.bus import Bus
 from ...transport.messages import Bucket
@@ -56,6 +56,7 @@ class Environment:
         retention: which backups are kept.
         store: the address of the store for remote state; may contain a password, so it is never shown.
         state_cache_bytes: the memory for decoded states of all shards; None for a share of the machine's or container's memory.
+        standby: whether the worker keeps copies of the states that other machines own.
     """
 
     state: Path
@@ -64,6 +65,7 @@ class Environment:
     store: str | None = field(default=None, repr=False)
     state_cache_bytes: int | None = None
     retention: Retention = THE_NEWEST
+    standby: bool = False
 
 
 @contextmanager
@@ -140,6 +142,10 @@ def assemble_worker(
             )
             if backups is not None:
                 worker.metrics.restores = backups.restores
+            shape = processor.state_shape()
+            if backups is not None and environment.standby and shape is not None:
+                backups.stand_by(lambda bucket: ShardIdentity(processor.name, bucket, shape), processor.name)
+                worker.metrics.standby = backups.standby
             with reporter.reporting_end(worker), sweeping(worker.sweeper()):
                 yield worker
 

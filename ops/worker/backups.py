@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from datetime import timedelta
 from pathlib import Path
@@ -13,18 +14,22 @@ from ...processors.retry import OutageLog
 from ...processors.shard.position import StatePosition
 from ...state.backups.backup_age import BackupAges
 from ...state.backups.errors import BackupCanceled
+from ...state.backups.fetch import Fetch, fetch
+from ...state.backups.inventory import backed_up_buckets
 from ...state.backups.manifest import BackupId
 from ...state.backups.restore import restore_shard
 from ...state.backups.retention import Retention
 from ...state.backups.scheduler import THE_NEWEST, BackupScheduler
 from ...state.backups.shard import newest_position
-from ...state.errors import FileStoreUnreachable
+from ...state.backups.standby import StandbyCopies
+from ...state.errors import FileStoreUnreachable, StateError
 from ...state.files.file_store import FileStore
 from ...state.files.wrappers import InterruptibleFileStore
 from ...state.local.folder import current, shard_folder
 from ...state.local.rocksdb import RocksShardState, opened_read_only
 from ...state.protocols import ShardIdentity, ShardState
 from .metrics import Restores
+from .standby import Standby
 
 _LOG = logging.getLogger("penstock.state")
 RETRY_S = 2.0
@@ -49,8 +54,29 @@ class WorkerBackups:
         self._closed = Event()
         self._store = InterruptibleFileStore(store, self._expect_open)
         self._states = states
+        self._every_s = every.total_seconds()
         self._scheduler = BackupScheduler(store, every, retention)
+        self._open: set[ShardIdentity] = set()
+        self._copies: StandbyCopies | None = None
+        self.standby: Standby | None = None
         self.restores = Restores()
+
+    def stand_by(self, identity: Callable[[int], ShardIdentity], processor: str) -> None:
+        """Keep copies of the states of a processor that other machines own, from now on. A takeover uses them.
+
+        Args:
+            identity: returns the identity of a shard by its bucket number.
+            processor: the processor's name.
+        """
+        self._copies = StandbyCopies(self._store, self._states)
+        self.standby = Standby(
+            self._copies,
+            self._every_s,
+            lambda: map(identity, backed_up_buckets(self._store, processor)),
+            self._open,
+            lambda shard: self._local_position(shard) or StatePosition(),
+        )
+        self.standby.start()
 
     def refresh(
         self, identity: ShardIdentity, required: StatePosition, canceled: Event, *, expired: bool = False
@@ -119,20 +145,34 @@ class WorkerBackups:
             )
 
     def _restore_newer(self, identity: ShardIdentity, local: StatePosition) -> bool:
-        newest = newest_position(self._store, identity)
+        if self._copies is not None and self._restore_copy(self._copies, identity, local):
+            return True
+        return self._restore_from(self._store, identity, local, fetch)
+
+    def _restore_copy(self, copies: StandbyCopies, identity: ShardIdentity, local: StatePosition) -> bool:
+        """Restore a state from the copy of its newest backup; if that cannot be read, from the copy before it."""
+        try:
+            copies.update(identity, lambda: local)
+        except StateError as error:
+            _LOG.warning("%s If this machine has an earlier copy, that one is used, and caught up from the bus.", error)
+        return self._restore_from(copies.files, identity, local, copies.link)
+
+    def _restore_from(self, store: FileStore, identity: ShardIdentity, local: StatePosition, get: Fetch) -> bool:
+        newest = newest_position(store, identity)
         if newest is None or not local.is_behind(newest):
             return False
         began_s, shard = time.monotonic(), shard_folder(self._states, identity)
-        manifest = restore_shard(self._store, identity, shard, confirm=self._expect_open)
+        manifest = restore_shard(store, identity, shard, confirm=self._expect_open, get=get)
         if manifest is not None:
             size_bytes, took_s = manifest.size_bytes, time.monotonic() - began_s
             self.restores.record(size_bytes, took_s)
             _LOG.warning(
-                "%s, bucket %d: restored from backup %s at %s: %.1f MB in %.1f s.",
+                "%s, bucket %d: restored from backup %s at %s, in %s: %.1f MB in %.1f s.",
                 identity.processor,
                 identity.bucket,
                 manifest.id,
                 manifest.position,
+                store.location,
                 size_bytes / 1e6,
                 took_s,
             )
@@ -158,6 +198,7 @@ class WorkerBackups:
     def adopt(self, identity: ShardIdentity, state: ShardState) -> None:
         """Back an open state up from now on."""
         if isinstance(state, RocksShardState):
+            self._open.add(identity)
             self._scheduler.adopt(identity, state)
 
     def copy(self, identity: ShardIdentity, pin: str) -> Future[BackupId]:
@@ -174,9 +215,12 @@ class WorkerBackups:
 
     def release(self, identity: ShardIdentity) -> None:
         """Stop using a state; return at once."""
+        self._open.discard(identity)
         self._scheduler.release(identity)
 
     def close(self) -> None:
         """Stop, and cancel running backups and restores."""
         self._closed.set()
         self._scheduler.close()
+        if self.standby is not None:
+            self.standby.close()

@@ -94,6 +94,14 @@ class WorkerCollector(Collector):
         )
         cache.add_metric([processor], metrics.state_cache.size_bytes)
         yield cache
+        if metrics.standby is not None:
+            copies = GaugeMetricFamily(
+                "penstock_worker_standby_shards",
+                "shards of other machines of whose newest backup this machine has a copy",
+                labels=["processor"],
+            )
+            copies.add_metric([processor], metrics.standby.current)
+            yield copies
         for name, description in SPAN_COUNTERS.items() if metrics.spans is not None else ():
             yield _counter(f"spans_{name}", description, processor, getattr(metrics.spans, name))
         for name, description in HISTOGRAMS.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import suppress
 from hashlib import sha256
@@ -26,6 +26,9 @@ FETCH_ATTEMPTS = 3
 
 Progress = Callable[[int, int], None]
 """Receives the bytes read so far and in total; called by several threads, one at a time."""
+
+Fetch = Callable[[ShardBackups, Manifest, Path, Progress], None]
+"""Makes the database of a backup in a folder, as `fetch` does."""
 
 
 def no_progress(done_bytes: int, total_bytes: int) -> None:
@@ -53,19 +56,17 @@ class ProgressCounter:
             self._progress(self._done, self._total)
 
 
-def read_checked(
-    backups: ShardBackups, file: StoredFile, take: Callable[[bytes], object], count: ProgressCounter
-) -> None:
-    """Pass the bytes of a stored file to `take`, and verify them at the end.
+def checked_chunks(backups: ShardBackups, file: StoredFile, count: ProgressCounter) -> Iterator[bytes]:
+    """Yield the bytes of a stored file, and verify them at the end.
 
     Raises:
-        BackupDamaged: the file is missing or was changed; a short message that names it.
+        BackupDamaged: the file is missing or was changed; a short message that names it. Do not use the bytes.
         FileStoreUnreachable: it cannot be read.
     """
     digest, read_bytes = sha256(), 0
     try:
         for chunk in backups.store.read(backups.file_path(file.stored)):
-            take(chunk)
+            yield chunk
             digest.update(chunk)
             read_bytes += len(chunk)
             count.add(len(chunk))
@@ -115,11 +116,16 @@ def _expect_sizes(backups: ShardBackups, manifest: Manifest) -> None:
 
 
 def _fetch_files(backups: ShardBackups, manifest: Manifest, target: Path, count: ProgressCounter) -> None:
+    read_in_parallel(manifest.files, lambda file: _fetch_file(backups, file, target, count))
+
+
+def read_in_parallel(files: Iterable[StoredFile], read: Callable[[StoredFile], None]) -> None:
+    """Call `read` with each file, for several files at a time. The first error ends the reading of the others."""
     with ThreadPoolExecutor(FETCH_THREADS) as threads:
-        files = [threads.submit(_fetch_file, backups, file, target, count) for file in manifest.files]
+        reads = [threads.submit(read, file) for file in files]
         try:
-            for file in wait(files, return_when=FIRST_EXCEPTION).done:
-                file.result()
+            for done in wait(reads, return_when=FIRST_EXCEPTION).done:
+                done.result()
         except BaseException:
             threads.shutdown(wait=False, cancel_futures=True)
             raise
@@ -128,7 +134,7 @@ def _fetch_files(backups: ShardBackups, manifest: Manifest, target: Path, count:
 def _fetch_file(backups: ShardBackups, file: StoredFile, target: Path, count: ProgressCounter) -> None:
     def write() -> None:
         with translated_errors(target), (target / file.name).open("wb") as out:
-            read_checked(backups, file, out.write, count)
+            out.writelines(checked_chunks(backups, file, count))
             out.flush()
             os.fsync(out.fileno())
 

@@ -123,11 +123,15 @@ def local_shards(root: Path) -> list[ShardName]:
 def backed_up_shards(store: FileStore) -> list[ShardName]:
     """Return the shards with files in a store."""
     return sorted(
-        ShardName(processor, int(bucket))
+        ShardName(processor, bucket)
         for processor in _folders(store, "")
-        for bucket in _folders(store, processor)
-        if bucket.isdigit()
+        for bucket in backed_up_buckets(store, processor)
     )
+
+
+def backed_up_buckets(store: FileStore, processor: str) -> list[int]:
+    """Return the numbers of a processor's buckets with files in a store, sorted."""
+    return sorted(int(bucket) for bucket in _folders(store, processor) if bucket.isdigit())
 
 
 def _inventory_entry(root: Path, store: FileStore | None, name: ShardName) -> InventoryEntry:

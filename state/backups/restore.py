@@ -17,7 +17,7 @@ from ..local.folder import add_database
 from ..local.rocksdb import RocksShardState, opened_read_only
 from ..protocols import ShardIdentity
 from .errors import BackupCanceled, BackupDamaged, BackupError
-from .fetch import Progress, fetch, no_progress
+from .fetch import Fetch, Progress, fetch, no_progress
 from .inventory import ShardName, expect_closed
 from .manifest import BackupId, Manifest
 from .shard import ShardBackups
@@ -47,6 +47,8 @@ def restore_shard(
     shard: Path,
     progress: Progress = no_progress,
     confirm: Callable[[], None] = lambda: None,
+    *,
+    get: Fetch = fetch,
 ) -> Manifest | None:
     """Make the newest intact backup a shard's current database; see `restore`.
 
@@ -56,6 +58,7 @@ def restore_shard(
         shard: the shard's folder.
         progress: receives the progress of each download.
         confirm: called when the database is complete, before it becomes current; may raise.
+        get: makes the database.
 
     Raises:
         ForeignState: the backup has another type; nothing was changed.
@@ -65,7 +68,7 @@ def restore_shard(
 
     def use(manifest: Manifest) -> None:
         _expect(identity, manifest, store)
-        install(backups, manifest, shard, progress, confirm)
+        install(backups, manifest, shard, progress, confirm, get=get)
 
     return _newest_usable(backups, use)
 
@@ -76,6 +79,8 @@ def install(
     shard: Path,
     progress: Progress = no_progress,
     confirm: Callable[[], None] = lambda: None,
+    *,
+    get: Fetch = fetch,
 ) -> Path:
     """Make one backup a shard's current database. Return its folder.
 
@@ -85,6 +90,7 @@ def install(
         shard: the shard's folder.
         progress: receives the progress of the download.
         confirm: called when the database is complete, before it becomes current; may raise.
+        get: makes the database.
 
     Raises:
         BackupDamaged: the backup is damaged; nothing was changed.
@@ -92,7 +98,7 @@ def install(
     """
 
     def make(target: Path) -> None:
-        fetch(backups, manifest, target, progress)
+        get(backups, manifest, target, progress)
         confirm()
 
     return add_database(shard, make)

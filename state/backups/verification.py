@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..errors import FileStoreUnreachable
 from .errors import BackupDamaged
-from .fetch import FETCH_THREADS, Progress, ProgressCounter, no_progress, read_checked, with_retries
+from .fetch import FETCH_THREADS, Progress, ProgressCounter, checked_chunks, no_progress, with_retries
 from .manifest import BackupId, Manifest, StoredFile
 from .shard import ShardBackups, damages_of
 
@@ -58,8 +58,12 @@ def _faults(
 
 
 def _fault(backups: ShardBackups, file: StoredFile, count: ProgressCounter) -> str | None:
+    def read() -> None:
+        for _ in checked_chunks(backups, file, count):
+            pass
+
     try:
-        with_retries(lambda: read_checked(backups, file, lambda _: None, count))
+        with_retries(read)
     except BackupDamaged as error:
         return str(error)
     except FileStoreUnreachable as error:

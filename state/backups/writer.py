@@ -24,13 +24,14 @@ from ..files.local_files import CHUNK_BYTES
 from ..local.rocksdb import translated_errors
 from ..protocols import ShardIdentity
 from .errors import BackupDamaged, BackupFenced
-from .fetch import ProgressCounter, no_progress, read_checked
+from .fetch import ProgressCounter, checked_chunks, no_progress
 from .manifest import FORMAT, BackupId, Manifest, StoredFile
 from .pruning import StoredFiles, prunable
 from .retention import Retention
 from .shard import ShardBackups
 
-_IMMUTABLE = ".sst"
+IMMUTABLE = ".sst"
+"""The suffix of table files, which RocksDB never changes."""
 _LOG = logging.getLogger("penstock.state")
 CHECKED_BYTES = 256 * 2**20
 """The bytes of shared files that each backup reads and verifies. Larger states are verified in parts, one part with each backup.
@@ -171,9 +172,8 @@ class BackupWriter:
             return True
         self._to_check_bytes -= file.size_bytes if was_checked else 0
         try:
-            read_checked(
-                self._backups, file, lambda _: self._check_canceled(), ProgressCounter(no_progress, file.size_bytes)
-            )
+            for _ in checked_chunks(self._backups, file, ProgressCounter(no_progress, file.size_bytes)):
+                self._check_canceled()
         except BackupDamaged as error:
             _LOG.warning(
                 "%s: %s at %s. Backups that share it are damaged. It is stored again, and the next backup is intact. See `penstock state verify`.",
@@ -187,7 +187,7 @@ class BackupWriter:
 
     def _digest_of(self, path: Path, size_bytes: int) -> str:
         key = path.name, size_bytes
-        if path.suffix != _IMMUTABLE or key not in self._digests:
+        if path.suffix != IMMUTABLE or key not in self._digests:
             digest = sha256()
             for chunk in self._chunks(path):
                 digest.update(chunk)

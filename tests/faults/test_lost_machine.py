@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 from support.subjects import BUCKETS, EXACT, LOCAL, Subject, events
 from support.trials import create_job, expect_guarantees
 from support.verdicts import send
-from support.victims import REFUSED, Job, Kill
+from support.victims import LIMIT_S, REFUSED, Job, Kill, exit_code_of
 
 from penstock.processors.shard.checkpoints import Gap, steps_of
 from penstock.processors.shard.position import StatePosition
@@ -77,6 +77,36 @@ def test_a_lost_machine_is_restored_from_its_backup(
 
     assert job.run() == 0
     expect_guarantees(job, BEFORE + AFTER)
+
+
+def test_a_standby_takes_over_from_its_copies(
+    kafka_bus: KafkaBus, tmp_path: Path, prefix: str, wait_until: Callable[..., None]
+) -> None:
+    """It needs neither the disk of the lost machine, nor the backup store, nor the early events."""
+    subject, category, store = Subject("stateful", EXACT, EXACT), f"{prefix}.events", tmp_path / "backups"
+    created = create_job(subject, BEFORE, prefix, kafka_bus, tmp_path / "lost")
+    job = replace(created, backups=store, endless=True)
+    lost = job.start()
+    ends = kafka_bus.catalog.describe(category).ends
+    wait_until(lambda: [at.offsets.get(category) for at in backed_up(job)] == [ends[n] for n in range(BUCKETS)])
+    other = replace(job, folder=tmp_path / "other", standby=True)
+    standby = other.start()
+    copies = replace(job, backups=other.folder / ".standby")
+    kept = {other.folder / f"{prefix}.subject" / f"{number:05d}" for number in range(BUCKETS)}
+    wait_until(lambda: all(at or folder.exists() for at, folder in zip(backed_up(copies), sorted(kept), strict=True)))
+    assert any(backed_up(copies))
+    forget(job.kafka, category, [at.offsets[category] for at in backed_up(job)])
+    send(job.kafka, category, AFTER)
+    lost.kill()
+    lost.join()
+    shutil.rmtree(job.folder)
+    store.rename(tmp_path / "away")
+    store.touch()  # a store that answers with errors
+    catalog = kafka_bus.catalog
+    wait_until(lambda: catalog.committed(f"{prefix}.subject", category) == dict(catalog.ends(category)))
+    standby.terminate()
+    assert exit_code_of(standby, LIMIT_S) == 0
+    expect_guarantees(other, BEFORE + AFTER)
 
 
 def test_a_worker_refuses_to_start_without_state_backup_or_events(

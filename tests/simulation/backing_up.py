@@ -2,11 +2,12 @@
 
 SimulatedBackupStore  the backups of each shard with their owners' epochs; the newest epoch wins
 ProcessBackups        a process's access to the store, and the functions of its disk that `WorkerBackups` uses
+SimulatedCopies       the copies of a standby on the disk of a process
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -108,13 +109,20 @@ def newest_position(backups: ProcessBackups, identity: ShardIdentity) -> StatePo
     return None if newest is None else newest.content.position()
 
 
+def backed_up_buckets(backups: ProcessBackups, processor: str) -> list[int]:
+    """Return the numbers of a processor's buckets with backups."""
+    store = backups.request("list backups")
+    return sorted(identity.bucket for identity in store.backups if identity.processor == processor)
+
+
 def restore(
     backups: ProcessBackups,
     identity: ShardIdentity,
     shard: Any,
     confirm: Any,
+    get: Any,
 ) -> _Restored | None:
-    """Replace the state on the disk by the newest backup."""
+    """Replace the state on the disk by the newest backup, or by the copy of a standby."""
     newest = backups.request("restore").newest(identity)
     if newest is None:
         return None
@@ -122,6 +130,50 @@ def restore(
     backups.disk.expect_room()
     backups.disk.databases[identity] = Database(newest.content.copy())
     return _Restored(newest.epoch, newest.content.position())
+
+
+@dataclass
+class CopiesOfProcess(ProcessBackups):
+    """The copies on the disk of a process, as a backup store. They answer always."""
+
+    def request(self, name: str) -> SimulatedBackupStore:
+        """Return the copies as a store."""
+        self.scheduler.point(name)
+        return SimulatedBackupStore(backups={shard: [Backup(0, copy)] for shard, copy in self.disk.copies.items()})
+
+
+class SimulatedCopies:
+    """The copies of a standby, for `StandbyCopies`.
+
+    Args:
+        backups: the backups of a process.
+        _: the same.
+    """
+
+    def __init__(self, backups: ProcessBackups, _: ProcessBackups) -> None:
+        self._backups = backups
+        self.files = CopiesOfProcess(backups.store, backups.disk, backups.scheduler, backups.process)
+        self.link = None
+
+    def update(self, identity: ShardIdentity, local: Callable[[], StatePosition]) -> bool:
+        """Copy the newest backup unless the disk has it, or a newer state."""
+        newest = self._backups.request("look for backups").newest(identity)
+        if newest is None:
+            return False
+        copies = self._backups.disk.copies
+        if copies.get(identity) is newest.content:
+            return True
+        if not local().is_behind(newest.content.position()):
+            copies.pop(identity, None)
+            return False
+        self._backups.request("copy a backup")
+        self._backups.disk.expect_room()
+        copies[identity] = newest.content
+        return True
+
+    def drop(self, identity: ShardIdentity) -> None:
+        """Delete a copy."""
+        self._backups.disk.copies.pop(identity, None)
 
 
 class SimulatedBackupScheduler:

@@ -60,11 +60,13 @@ class Disk:
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
         self.databases: dict[ShardIdentity, Database] = {}
+        self.copies: dict[ShardIdentity, Content] = {}
+        """The copies of a standby."""
         self.full_until_ms = 0.0
 
     def replace(self) -> None:
         """Become an empty disk."""
-        self.databases = {}
+        self.databases, self.copies = {}, {}
 
     def cut_power(self) -> None:
         """Lose all unsynced data."""

@@ -14,7 +14,7 @@ from penstock.ops.worker.worker import Worker, WorkerConfig
 from penstock.processors.errors import PenstockError
 from penstock.processors.shard.checkpoints import Gap
 from penstock.processors.shard.shard import Shard
-from penstock.state.protocols import StateFolder
+from penstock.state.protocols import ShardIdentity, StateFolder
 from penstock.transport.bus import Bus
 from penstock.transport.clusters import Clusters, placement_of
 from penstock.transport.memory import MemoryBus
@@ -60,6 +60,11 @@ class Machine:
     def identity(self) -> str:
         """The worker's identity, which is stored on the disk."""
         return f"{self.name}.{self.disks}"
+
+    @property
+    def is_standby(self) -> bool:
+        """Whether the worker keeps copies of the states of other machines: every second one of a processor."""
+        return self.name.endswith(("1", "3"))
 
     @property
     def is_up(self) -> bool:
@@ -147,7 +152,7 @@ class Machines:
             clusters,
             self._states(machine.node, machine, process, processor),
             machine.identity,
-            self._backups(machine),
+            self._backups(machine, processor),
             takes_snapshots=world.scenario.snapshots,
             open_sink=lambda sink: sink_in(self._session(process), world.sinks[sink.name], self._scheduler, sink.name),
         )
@@ -194,12 +199,16 @@ class Machines:
     def _session(self, process: Process) -> Session:
         return Session(self._world.store, self._scheduler, process, self._world.injector.strike)
 
-    def _backups(self, machine: Machine) -> WorkerBackups | NoBackups:
+    def _backups(self, machine: Machine, processor: ps.Processor) -> WorkerBackups | NoBackups:
         has_backups = machine.node is not None and (machine.node.backups or self._world.scenario.snapshots)
         if not has_backups or machine.process is None:
             return NoBackups()
         backups: Any = ProcessBackups(self._world.backup_store, machine.disk, self._scheduler, machine.process)
-        return WorkerBackups(backups, backups, EVERY)
+        worker_backups = WorkerBackups(backups, backups, EVERY)
+        shape = processor.state_shape()
+        if machine.is_standby and shape is not None:
+            worker_backups.stand_by(lambda bucket: ShardIdentity(processor.name, bucket, shape), processor.name)
+        return worker_backups
 
     def _at_gap(self, gap: Gap) -> None:
         self._scheduler.point(f"gap {gap}")

@@ -26,6 +26,7 @@ from penstock.ops.worker import (
     changelog_replay,
     input_merger,
     shard_loader,
+    standby,
     transaction_sweeper,
     watermark_publisher,
 )
@@ -104,6 +105,7 @@ class SimulatedThread:
         self._scheduler = scheduler
         self._call = call
         self._name = name
+        self._has_ended = False
 
     @staticmethod
     def of(scheduler: Scheduler) -> Callable[..., SimulatedThread]:
@@ -112,7 +114,15 @@ class SimulatedThread:
 
     def start(self) -> None:
         """Start the thread."""
-        self._scheduler.spawn(self._scheduler.current.process, self._name, self._call)
+        self._scheduler.spawn(self._scheduler.current.process, self._name, self._work)
+
+    def join(self, timeout: float) -> None:
+        """Wait for the end of the thread, up to a timeout."""
+        self._scheduler.wait(lambda: self._has_ended, timeout)
+
+    def _work(self) -> None:
+        self._call()
+        self._has_ended = True
 
 
 def _retry(scheduler: Scheduler) -> Callable[..., retry.Retry]:
@@ -149,6 +159,10 @@ def patched_library(scheduler: Scheduler, seed: int) -> Iterator[None]:
         (backups, "opened_read_only", backing_up.opened_read_only),
         (backups, "newest_position", backing_up.newest_position),
         (backups, "restore_shard", backing_up.restore),
+        (backups, "backed_up_buckets", backing_up.backed_up_buckets),
+        (backups, "StandbyCopies", backing_up.SimulatedCopies),
+        (standby, "Event", lambda: SimulatedEvent(scheduler)),
+        (standby, "Thread", SimulatedThread.of(scheduler)),
         (backups, "BackupScheduler", backing_up.SimulatedBackupScheduler),
         (backups, "RocksShardState", SimulatedState),
         (cloning, "install_clone", simulated_cloning.install_clone),

@@ -91,6 +91,7 @@ class Job:
         folder: its state folder.
         backups: the backup store for its states, once a second.
         store: the address of its remote store.
+        standby: whether it keeps copies of the states of other machines.
         settings: further settings of librdkafka.
         batch: the maximum number of messages of a poll; a checkpoint follows each batch.
         endless: whether it runs until it is stopped, instead of to the end of its input.
@@ -107,11 +108,12 @@ class Job:
     checkpoint: ps.CheckpointInterval = EVERY_BATCH
     backups: Path | None = None
     store: str | None = None
+    standby: bool = False
 
     def environment(self) -> Environment:
         """Return the worker's environment."""
         backups = None if self.backups is None else LocalFileStore(self.backups)
-        return Environment(self.folder, backups, timedelta(seconds=1), self.store)
+        return Environment(self.folder, backups, timedelta(seconds=1), self.store, standby=self.standby)
 
     def start(self, death: Kill | None = None, up: Event | None = None) -> ForkServerProcess:
         """Start the worker, which ends at the current end of its input. It sets `up` when it has joined its group."""

@@ -1,0 +1,95 @@
+"""Standby: a worker keeps copies of the states that other machines own, in a thread beside its loop."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable
+from threading import Event, Thread
+
+from ...processors.retry import LogRateLimiter
+from ...processors.shard.position import StatePosition
+from ...processors.wording import counted
+from ...state.backups.standby import StandbyCopies
+from ...state.errors import StateError
+from ...state.protocols import ShardIdentity
+
+_LOG = logging.getLogger("penstock.state")
+CLOSE_LIMIT_S = 2.0
+
+
+class Standby:
+    """Copies the newest backups of a processor's shards that this machine does not own, again and again.
+
+    Errors are logged, and the next round tries again. They never affect the worker.
+
+    Args:
+        copies: the machine's copies.
+        every_s: the interval between two rounds.
+        shards: returns the shards that have backups.
+        open_shards: the shards that this worker has open now.
+        local_position: returns the position of a shard's state on this machine.
+    """
+
+    def __init__(
+        self,
+        copies: StandbyCopies,
+        every_s: float,
+        shards: Callable[[], Iterable[ShardIdentity]],
+        open_shards: Collection[ShardIdentity],
+        local_position: Callable[[ShardIdentity], StatePosition],
+    ) -> None:
+        self._copies = copies
+        self._every_s = every_s
+        self._shards = shards
+        self._open_shards = open_shards
+        self._local_position = local_position
+        self._closed = Event()
+        self._log_limiter = LogRateLimiter()
+        self._thread = Thread(target=self._work, name="penstock-standby", daemon=True)
+        self.current = 0
+        """The number of shards of which the machine had a copy of the newest backup at the end of the last round."""
+
+    def start(self) -> None:
+        """Begin the first round; return at once."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop. A copy in progress is canceled by its store."""
+        self._closed.set()
+        self._thread.join(CLOSE_LIMIT_S)
+
+    def _work(self) -> None:
+        while not self._closed.is_set():
+            try:
+                self._update_all()
+            except StateError as error:
+                self._log(error)
+            except Exception:  # noqa: BLE001 - no error may end the worker or the standby
+                _LOG.exception("The standby has failed. It tries again in %.0f s.", self._every_s)
+            self._closed.wait(self._every_s)
+
+    def _update_all(self) -> None:
+        before, current = self.current, 0
+        for shard in self._shards():
+            if self._closed.is_set():
+                return
+            current += self._update(shard)
+        self.current = current
+        if current != before:
+            _LOG.info("The standby has the newest backups of %s.", counted(current, "shard"))
+
+    def _update(self, shard: ShardIdentity) -> bool:
+        try:
+            if shard in self._open_shards:
+                self._copies.drop(shard)
+                return False
+            return self._copies.update(shard, lambda: self._local_position(shard))
+        except StateError as error:
+            self._log(error)
+            return False
+
+    def _log(self, error: StateError) -> None:
+        if self._log_limiter.is_due() and not self._closed.is_set():
+            _LOG.warning(
+                "%s The standby tries again in %.0f s; a takeover meanwhile downloads more.", error, self._every_s
+            )
