@@ -187,7 +187,7 @@ class BatchProcessor:
         decoded = self._decoded(messages, self._sources.get(category.name, category))
         decoded = with_deletions(decoded, messages, category, self._processor)
         decoded = decoded._replace(events=category.batch_of(decoded.events))
-        if category.name not in shard.position:
+        if not shard.position.get(category.name):  # 0 after the start of a worker before the first event
             now_ms = self._clock.now_ms()
             expect_unit(type(self._processor), str(batch.bucket), category, decoded.events, now_ms)
         misplaced = self._misplaced(batch, category, decoded)

@@ -831,6 +831,14 @@ def test_event_times_in_another_unit_are_refused(factor: float, unit: str, chang
     assert len(allowed.read(totals)) == 3
 
 
+def test_the_unit_is_also_checked_if_the_worker_started_before_the_first_event() -> None:
+    """The worker then has a position already, at the start of the empty bucket."""
+    driver = Driver(Totals, start_ms=1_700_000_000_000)
+    driver.send(readings, [Crash()])
+    with pytest.raises(EventRejected, match="look like seconds"):
+        driver.send(readings, [Reading("a", 1_385_000_000, 1)])
+
+
 def test_only_the_first_event_times_of_a_bucket_are_checked_for_their_unit() -> None:
     """A bucket that starts in 1970 is not checked again after a restart."""
     driver = Driver(Totals)
