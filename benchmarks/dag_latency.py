@@ -31,7 +31,8 @@ from penstock.transport.messages import Bucket, Outgoing, Position
 from penstock.transport.tables.upstream_watermarks import WATERMARKS, WatermarkTable
 
 STAGES = (1, 2, 3, 4)
-INTERVALS_MS = (100, 1_000)
+INTERVALS_MS = (0, 100, 1_000)
+"""The checkpoint intervals; 0 for adaptive checkpoints."""
 OUTPUTS = ("AT_LEAST_ONCE", "EXACTLY_ONCE")
 WARM_UP_S = 3.0
 KEYS = 1_000
@@ -160,6 +161,11 @@ def steady(exchange: Exchange, seconds: float, rate: int, measured: Measured) ->
         exchange.receive(measured)
 
 
+def interval_name(interval_ms: int) -> str:
+    """Return the name of an interval."""
+    return f"{interval_ms:,} ms" if interval_ms else "adaptive"
+
+
 def show(found: dict[Case, Measured]) -> None:
     """Print the table, and draw."""
     print(
@@ -168,7 +174,7 @@ def show(found: dict[Case, Measured]) -> None:
     for case, measured in found.items():
         lags = ", ".join(f"{statistics.median(lag):.0f}" for _, lag in sorted(measured.lags.items()))
         columns = "".join(f"{value:>9.0f}" for value in percentiles(measured.latencies))
-        print(f"{case.output:<16}{case.interval_ms:>8} ms{case.stages:>8}{columns}{lags:>40}")
+        print(f"{case.output:<16}{interval_name(case.interval_ms):>11}{case.stages:>8}{columns}{lags:>40}")
     with drawing("dag_latency.svg", len(INTERVALS_MS), height=2.8) as panels:
         for panel, interval in zip(panels, INTERVALS_MS, strict=True):
             for output, color in zip(OUTPUTS, COLORS, strict=False):
@@ -178,7 +184,7 @@ def show(found: dict[Case, Measured]) -> None:
                     STAGES, [percentiles(result.latencies)[0] for result in of_output], "o-", color=color, label=name
                 )
                 panel.plot(STAGES, [percentiles(result.latencies)[1] for result in of_output], "o:", color=color)
-            panel.set_title(f"Checkpoint interval {interval:,} ms")
+            panel.set_title(f"Checkpoint interval: {interval_name(interval)}")
             panel.set_xlabel("processors")
             panel.set_xticks(STAGES)
             panel.set_ylim(bottom=0)

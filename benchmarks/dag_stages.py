@@ -46,13 +46,13 @@ class Passing(ps.Stateful):
 
 
 def stage_of(run: str, stage: int, interval: timedelta, output: ps.Semantics) -> type[Passing]:
-    """Return a stage. The first stage estimates its watermark from events; the others use upstream watermarks."""
+    """Return a stage, with adaptive checkpoints for the interval 0. The first stage estimates its watermark from events; the others use upstream watermarks."""
     declared = {
         "name": f"{run}.stage-{stage}",
         "reads": ticks(run, stage),
         "writes": ticks(run, stage + 1),
         "output_semantics": output,
-        "checkpoint": ps.CheckpointInterval(time=interval),
+        "checkpoint": ps.CheckpointInterval(time=interval) if interval else ps.CheckpointInterval(adaptive=True),
         "watermark": ps.watermarks.UpstreamWatermark() if stage else ps.watermarks.BoundedOutOfOrderness(),
     }
     return type("Stage", (Passing,), declared)

@@ -53,7 +53,8 @@ class CheckpointScheduler:
         metrics: Metrics,
         clock: Clock,
     ) -> None:
-        self._every = processor.checkpoint
+        self._declared = processor.checkpoint
+        self._every = self._declared.after(0.0)
         self._shards = shards
         self._coordinator = coordinator
         self._outputs = outputs
@@ -171,6 +172,7 @@ class CheckpointScheduler:
         self._metrics.saved_ms = self._clock.now_ms()
         self._metrics.saving_s = self._clock.monotonic_s() - self._began_s
         self._metrics.timings.checkpoint.record_one(self._metrics.saving_s)
+        self._every = self._declared.after(self._metrics.saving_s)
         saved = self._coordinator.saved
         self._time.checkpoint_complete(saved)
         self._shards.record_committed([snapshot.number for snapshot in saved if snapshot.reached])

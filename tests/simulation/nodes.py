@@ -253,7 +253,7 @@ class Node:
         reads: the names of its inputs.
         workers: the number of workers, each on its own machine.
         uses_upstream_watermarks: whether it uses upstream watermarks.
-        backups: whether its states are backed up.
+        backups: whether its states are backed up; then its checkpoints are adaptive, too.
         writing: the write mode of its remote store; None for local states.
         sink: whether its outputs are rows of a sink.
     """
@@ -313,6 +313,8 @@ class Node:
             declared |= {"reads": (*inputs, loop), "feedback": loop, "writes": (output, loop)}
         if kind.late is not None:
             declared["late"] = category_settings.category(f"{self.name}.{kind.late}", Event)
+        if self.backups:
+            declared["checkpoint"] = ps.CheckpointInterval(adaptive=True)
         if self.writing is not None:
             declared["store"] = ps.RemoteStore(self.writing)
         if self.uses_upstream_watermarks:

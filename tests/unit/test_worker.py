@@ -474,6 +474,37 @@ def test_a_checkpoint_starts_at_the_first_limit_reached(
     assert worker.metrics.checkpoints == int(due)
 
 
+@pytest.mark.parametrize(
+    ("saving_s", "passed_s", "due"),
+    [(0.1, 0.19, False), (0.1, 0.21, True), (0.001, 0.009, False), (0.001, 0.011, True), (30.0, 5.1, True)],
+)
+def test_an_adaptive_checkpoint_follows_the_duration_of_the_last_one(
+    saving_s: float, passed_s: float, *, due: bool
+) -> None:
+    """It begins after twice this duration, never within 10 ms, and at the latest after the declared time."""
+
+    class Soon(Large):
+        checkpoint = ps.CheckpointInterval(time=timedelta(seconds=5), adaptive=True)
+
+    driver, saver = Driver(Soon), DeferredExecutor()
+    place = WorkerConfig(driver.bus, MemoryStateFolder(), "test")
+    worker = Worker(Soon(), place, InlineExecutor(), saver, clock=driver.clock)
+    worker.run_once()
+
+    def read(after_s: float) -> None:
+        driver.bus.append("readings", Outgoing(b"m", b'{"meter":"m","at":1,"litres":10}'))
+        driver.clock.advance(after_s)
+        worker.run_once()
+
+    read(1.0)
+    driver.clock.advance(saving_s)
+    saver.work_for(worker)
+    read(passed_s - min(saving_s, passed_s))
+    saver.work_for(worker)
+
+    assert worker.metrics.checkpoints == 1 + due
+
+
 class DeferredExecutor(Executor):
     """An executor that runs its tasks on request."""
 
