@@ -7,6 +7,7 @@ import logging
 import os
 import platform
 import sys
+from collections.abc import Sequence
 from copy import copy
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,10 +18,12 @@ from ... import __version__
 from ...processors.errors import PenstockError
 from ...processors.user_code import user_traceback
 from ...transport.bounded_calls import has_pending_calls
+from ..config.configuration import Commands
+from ..config.toml_file import TomlFile
 from ..logs.setup import LogFormat, LogLevel, configure_logging, logs_json
 from .commands import LazyCommands, outlines
 from .output import out, print_error
-from .root import CONFIG_VARIABLE, Root
+from .root import CONFIG_VARIABLE, Root, commands_of, options_of
 
 _OF_THE_MACHINE = frozenset(
     {
@@ -43,6 +46,13 @@ class Penstock(Root):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self.commands = LazyCommands()
+
+    def named_commands(self, file: TomlFile, arguments: Sequence[str]) -> Commands:
+        """Return the commands that a command line and a file name. The root also has the options that several commands share."""
+        from .options import shared_settings  # noqa: PLC0415 - slow, and without a file not needed
+
+        found = commands_of(self, {*arguments, *file.values} & self.commands.keys())
+        return {**found, (): (*found[()], *options_of(shared_settings()))}
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help, without the import of all commands."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from inspect import Parameter, Signature
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_origin
 
 import typer
 
@@ -392,3 +393,21 @@ def warehouse_location(location: str | None, folder: Path) -> str:
 def batch_output_location(location: str | None, folder: Path) -> str:
     """Return the location of the batch's output."""
     return location or str(folder / "backfill")
+
+
+def shared_settings() -> Any:
+    """Return a command with every option of this module that a file may set for all commands."""
+    declared = {name: kind for name, kind in globals().items() if get_origin(kind) is Annotated}
+    parameters = [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+        for name, kind in declared.items()
+        if any(getattr(option, "envvar", None) for option in kind.__metadata__)
+    ]
+
+    def settings(**_: Any) -> None: ...
+
+    settings.__signature__ = Signature(parameters)  # type: ignore[attr-defined]  # typer reads it
+    settings.__annotations__ = {}
+    holder = typer.Typer(add_completion=False)
+    holder.command()(settings)
+    return typer.main.get_command(holder)

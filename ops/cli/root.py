@@ -8,7 +8,7 @@ A value from the file is parsed like a value from the command line.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
@@ -46,21 +46,29 @@ class Root(TyperGroup):
         """Read the configuration, then the command line."""
         root_options, rest = split_root_options(args)
         if not ctx.resilient_parsing and rest and HELP_OPTIONS.isdisjoint(rest):
-            file = _file(root_options)
-            ctx.obj = configuration = self._configuration(file)
-            configuration.check()
+            ctx.obj = configuration = self._configuration(_file(root_options), rest)
             environment.set_missing_variables(configuration.file)
             ctx.default_map = self._defaults(configuration)
         with _locating_errors(ctx):
             return super().parse_args(ctx, [*root_options, *rest])
 
-    def _configuration(self, file: TomlFile) -> Configuration:
-        """Return the configuration of a file. Only one with settings needs the options of all commands, and their imports."""
+    def _configuration(self, file: TomlFile, arguments: Sequence[str]) -> Configuration:
+        """Return the configuration of a file, checked. Only one with settings needs options of commands, and their imports."""
         if not file.values:
             return Configuration(file, {})
         from .sections import NAMED_SECTIONS, SECTIONS  # noqa: PLC0415 - as above
 
-        return Configuration(file, commands_of(self), SECTIONS, NAMED_SECTIONS)
+        configuration = Configuration(file, self.named_commands(file, arguments), SECTIONS, NAMED_SECTIONS)
+        try:
+            configuration.check()
+        except ConfigRefused:  # maybe by lack of a command that has the setting
+            configuration = replace(configuration, commands=commands_of(self))
+            configuration.check()
+        return configuration
+
+    def named_commands(self, file: TomlFile, arguments: Sequence[str]) -> Commands:  # noqa: ARG002 - all
+        """Return the commands that a command line and a file name, at least; by default, all."""
+        return commands_of(self)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
@@ -70,7 +78,8 @@ class Root(TyperGroup):
     def _defaults(self, configuration: Configuration) -> dict[str, Any]:
         """Return the defaults of all commands from the file."""
         defaults: dict[str, Any] = {}
-        for words, command in _commands(self) if configuration.commands else ():
+        names = {words[0] for words in configuration.commands if words}
+        for words, command in _commands(self, names) if configuration.commands else ():
             inner = defaults
             for word in words:
                 inner = inner.setdefault(word, {})
@@ -166,16 +175,22 @@ def _words(context: Any) -> Keys:
     return () if context.parent is None else (*_words(context.parent), context.info_name)
 
 
-def commands_of(root: Any) -> Commands:
-    """Return all commands below a group, with their options."""
-    return {words: tuple(_options(command)) for words, command in _commands(root)}
+def commands_of(root: Any, names: Collection[str] | None = None) -> Commands:
+    """Return the root and commands below it, with their options.
+
+    Args:
+        root: the command `penstock`.
+        names: the names of commands and groups; None for all.
+    """
+    return {words: options_of(command) for words, command in _commands(root, root.commands if names is None else names)}
 
 
-def _commands(root: Any) -> Iterator[tuple[Keys, Any]]:
-    """Yield the root and all commands below it, with their words."""
+def _commands(root: Any, names: Collection[str]) -> Iterator[tuple[Keys, Any]]:
+    """Yield the root and the commands of these names, with their words."""
     yield (), root
-    for name, command in root.commands.items():
-        yield from _leaves((name,), command)
+    for name in root.commands:
+        if name in names:
+            yield from _leaves((name,), root.commands[name])
 
 
 def _leaves(words: Keys, command: Any) -> Iterator[tuple[Keys, Any]]:
@@ -187,12 +202,14 @@ def _leaves(words: Keys, command: Any) -> Iterator[tuple[Keys, Any]]:
         yield from _leaves((*words, name), inner)
 
 
-def _options(command: Any) -> Iterator[Option]:
-    """Yield the options of a command that a file may set."""
-    for param in command.params:
-        name = _long(param)
-        if param.param_type_name == "option" and name not in {"help", "config"}:
-            yield Option(name, _variable(param), is_flag=param.is_flag, is_list=param.multiple)
+def options_of(command: Any) -> tuple[Option, ...]:
+    """Return the options of a command that a file may set."""
+    named = [(_long(param), param) for param in command.params if param.param_type_name == "option"]
+    return tuple(
+        Option(name, _variable(param), is_flag=param.is_flag, is_list=param.multiple)
+        for name, param in named
+        if name not in {"help", "config"}
+    )
 
 
 def _long(option: Any) -> str:
