@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from ...processors.declare.categories import AnyCategory
-from ...processors.declare.codecs import Codec
+from ...processors.declare.codecs import Codec, ColumnCodec
+from ...processors.declare.column_events import ColumnEvents
+from ...processors.declare.processor import needed_columns
 from ...processors.errors import DeclarationError
+from ...processors.time.watermarks import Times
 from ...transport.messages import RawBatch, split_batch
 from ..warehouse.columns import CONVERSION_ERRORS, ELEMENT, MARKS, Columns
 
@@ -54,12 +57,32 @@ class ArchivedRows:
         self._category = category
         self._codec = codec
         self._columns = Columns(category.record)
+        self._names = () if category.splits_messages else needed_columns(category, None) or ()
         self.schema = archive_schema_of(category)
 
     def of(self, batch: RawBatch) -> RowBatch:
         """Return the rows of messages."""
-        batch = split_batch(self._codec, batch)
-        offsets, arrived = batch.offsets(), batch.arrivals_ms()
+        events = self._as_columns(batch)
+        if events is not None:
+            return RowBatch(self._marked(batch, events.columns.columns, events.key_array, events.time_array), ())
+        return self._of_records(split_batch(self._codec, batch))
+
+    def _as_columns(self, batch: RawBatch) -> ColumnEvents | None:
+        """Return the events of a batch as columns; None where the records are needed."""
+        codec = self._codec
+        if not self._names or not isinstance(codec, ColumnCodec):
+            return None
+        columns = codec.decode_columns(batch.messages, self._names)
+        if columns is None or not _are_alike(columns.schema, self._columns.schema):
+            return None
+        events = ColumnEvents(
+            self._category, columns, lambda begin, end: codec.decode(batch.messages[begin:end]).events
+        )
+        return events if events.has_keys and not events.key_array.null_count else None
+
+    def _of_records(self, batch: RawBatch) -> RowBatch:
+        """Return the rows of messages by their records."""
+        offsets = batch.offsets()
         decoded = self._codec.decode(batch.messages)
         events, at = decoded.events, list(decoded.at)
         reasons = {bad.at: bad.reason for bad in decoded.bad}
@@ -71,19 +94,37 @@ class ArchivedRows:
             at = [place for index, place in enumerate(at) if index not in unfit]
             events = [event for index, event in enumerate(events) if index not in unfit]
             arrays = self._columns.arrays(events)
-        marks: list[Sequence[Any]] = [
-            [batch.bucket.number] * len(events),
-            [offsets[place] for place in at],
-            _keys_of(self._category, events),
-            self._category.event_times_of(events),
-            arrived[at].tolist(),
-        ]
+        keys, times = _keys_of(self._category, events), self._category.event_times_of(events)
+        excluded = [ExcludedEvent(offsets[place], reason) for place, reason in sorted(reasons.items())]
+        return RowBatch(self._marked(batch, arrays, keys, times, at), excluded)
+
+    def _marked(
+        self,
+        batch: RawBatch,
+        arrays: Sequence[pa.Array[Any]],
+        keys: Sequence[str | None] | pa.Array[Any],
+        times: Sequence[int] | Times,
+        at: Sequence[int] | None = None,
+    ) -> pa.RecordBatch:
+        """Return columns with the origin of each event.
+
+        Args:
+            batch: the messages.
+            arrays: the fields of the events.
+            keys: the keys of the events.
+            times: the times of the events.
+            at: the index of each event's message; None if each message is one event.
+        """
+        offsets, arrived = np.asarray(batch.offsets(), np.int64), batch.arrivals_ms()
+        if at is not None:
+            first = offsets.searchsorted(offsets)
+            elements, offsets, arrived = (np.arange(len(offsets)) - first)[at], offsets[at], arrived[at]
+        marks = [np.full(len(offsets), batch.bucket.number), offsets, keys, times, arrived]
         if self._category.splits_messages:
-            marks.append([place - bisect_left(offsets, offsets[place]) for place in at])
+            marks.append(elements)
         fields = list(self.schema)[len(arrays) :]
         marked = [pa.array(values, field.type) for values, field in zip(marks, fields, strict=True)]
-        excluded = [ExcludedEvent(offsets[place], reason) for place, reason in sorted(reasons.items())]
-        return RowBatch(pa.RecordBatch.from_arrays([*arrays, *marked], schema=self.schema), excluded)
+        return pa.RecordBatch.from_arrays([*arrays, *marked], schema=self.schema)
 
     def _unfit(self, events: Sequence[object]) -> Iterator[tuple[int, str]]:
         for index, event in enumerate(events):
@@ -91,6 +132,11 @@ class ArchivedRows:
                 self._columns.arrays([event])
             except CONVERSION_ERRORS as error:
                 yield index, f"a value exceeds its column: {error}"
+
+
+def _are_alike(found: pa.Schema, declared: pa.Schema) -> bool:
+    """Return whether two schemas have the same names and types."""
+    return found.names == declared.names and found.types == declared.types
 
 
 def archive_schema(columns: Columns) -> pa.Schema:

@@ -23,6 +23,7 @@ from contextlib import contextmanager, suppress
 import pyarrow as pa
 
 from ...processors.declare.categories import AnyCategory
+from ...processors.time.watermarks import Times
 from ...processors.wording import counted
 from ...transport.bus import Bus, Reader
 from ...transport.codecs.by_category import Codecs
@@ -230,11 +231,11 @@ class CategoryArchive:
 
     def _by_segment(self, batch: RawBatch, since: int) -> Iterator[RawBatch]:
         """Split the messages from an offset on at the ends of segments."""
-        offsets = [message.offset() for message in batch.messages]
+        offsets = batch.offsets()
         start = bisect_left(offsets, since)
         while start < len(offsets):
             end = bisect_left(offsets, (offsets[start] // self._length + 1) * self._length)
-            yield RawBatch(batch.bucket, batch.messages[start:end])
+            yield batch.part(start, end)
             start = end
 
     def _advance(self, number: int, offset: int) -> None:
@@ -349,6 +350,6 @@ class CategoryArchive:
         )
 
 
-def _times(rows: pa.RecordBatch, column: str) -> list[int]:
-    times: list[int] = rows.column(column).to_pylist()  # type: ignore[assignment]  # these columns have no nulls
+def _times(rows: pa.RecordBatch, column: str) -> Times:
+    times: Times = rows.column(column).to_numpy()
     return times

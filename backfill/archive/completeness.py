@@ -13,9 +13,11 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+import numpy as np
+
 from ...processors.declare.processor import Processor
-from ...processors.time.timestamp_validation import out_of_range, too_far_ahead
-from ...processors.time.watermarks import FOREVER_MS, NEVER_MS, BucketProgress, BucketTime, Confidence, Watermark
+from ...processors.time.timestamp_validation import are_plausible, out_of_range, too_far_ahead
+from ...processors.time.watermarks import FOREVER_MS, NEVER_MS, BucketProgress, BucketTime, Confidence, Times, Watermark
 from ..warehouse.layout import Note, last_day_before
 from ..warehouse.listing import Listing
 from ..warehouse.notes import SUCCESS, BucketNote, Closing, Mark, Success, closed_until, create_note, late_from
@@ -55,10 +57,13 @@ class BucketDays:
         self.closings: tuple[Closing, ...] = () if note is None else note.closings
         self._committed_closings = self.closings
 
-    def observe(self, times: list[int], arrived_ms: list[int]) -> None:
+    def observe(self, times: Times, arrived_ms: Times) -> None:
         """Observe the times of the next events. Times far ahead of their arrival are ignored."""
-        ignored = {*out_of_range(times, _MAX_FUTURE), *too_far_ahead(times, arrived_ms, _MAX_FUTURE)}
-        self._time.observe([time for at, time in enumerate(times) if at not in ignored] if ignored else times)
+        if not are_plausible(times, arrived_ms, _MAX_FUTURE):
+            listed = times.tolist()
+            ignored = [*out_of_range(listed, _MAX_FUTURE), *too_far_ahead(listed, arrived_ms.tolist(), _MAX_FUTURE)]
+            times = np.delete(times, ignored)
+        self._time.observe(times)
 
     def reach(self, offset: int) -> None:
         """Record that all observed events are before an offset, and in the warehouse."""

@@ -94,6 +94,12 @@ class ColumnEvents(Sequence[Any]):
         fields = self._category.key_fields
         return len(fields) == 1 and fields[0] in self.columns.schema.names
 
+    @property
+    def key_array(self) -> pa.Array[Any]:
+        """The key of each event as text. The key must be a field."""
+        keys = self.columns.column(self._category.key_fields[0])
+        return keys.cast("string") if self._category.key_is_number else keys
+
     @cached_property
     def key_groups(self) -> KeyGroups:
         """The distinct keys. The key must be a field."""
