@@ -11,7 +11,7 @@ SPARK_CLASSES := $(VENV)/spark.jsa
 # Workers and commands are processes of their own: without bytecode on disk, each spends two seconds compiling the library.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help docs demo day chorus test test-exhaustive test-gaps check simulate simulate-mutants soak soak-killer bench bench-semantics bench-remote bench-dag bench-timers bench-cache bench-scuba bench-laser bench-saved bench-standstill bench-backfill lock format clean
+.PHONY: help docs demo day chorus test test-exhaustive test-gaps check simulate simulate-mutants soak soak-killer bench bench-semantics bench-remote bench-dag bench-timers bench-cache bench-scuba bench-laser bench-queries bench-saved bench-standstill bench-backfill lock format clean
 
 help:
 	@echo "make demo    run the flights example on a local Kafka, then the same processors in Spark, and compare"
@@ -35,6 +35,7 @@ help:
 	@echo "make bench-scuba      rows per second and query times of Scuba over 10 million rows (10 minutes; likewise)"
 	@echo "make bench-saved      CPU of a dashboard that asks Scuba every 10 seconds, and of the same query as an app (5 minutes; likewise)"
 	@echo "make bench-laser  KEYS=1000000 reads of Laser beside Redis, delay of writes, memory and restarts (5 minutes; likewise)"
+	@echo "make bench-queries    queries per second of penstock serve, idle and while its processor reads (5 minutes; likewise)"
 	@echo "make bench-standstill how long outputs pause while a deployment is operated (15 minutes; likewise)"
 	@echo "make bench-backfill   50 million events archived, and gone through in Spark beside the same by hand (an hour; likewise)"
 	@echo "make lock    update requirements.lock from pyproject.toml"
@@ -132,6 +133,9 @@ bench-saved: $(READY)
 KEYS ?= 1000000
 bench-laser: $(READY)
 	$(BIN)/python benchmarks/laser.py --keys $(KEYS)
+
+bench-queries: $(READY)
+	$(BIN)/python benchmarks/query_load.py
 
 bench-standstill: $(READY)
 	$(BIN)/python benchmarks/standing_still.py
