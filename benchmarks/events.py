@@ -79,6 +79,12 @@ class ClicksOnce(Clicks):
     output_semantics = ps.Semantics.EXACTLY_ONCE
 
 
+class ClicksOnceInColumns(ClicksInColumns):
+    """The same exactly once in columns."""
+
+    output_semantics = ps.Semantics.EXACTLY_ONCE
+
+
 class CountFew(ps.Aggregator):
     """Counts events by topic (50 topics) and 5-minute window."""
 

@@ -7,6 +7,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 import penstock as ps
 from penstock.ops.worker.assembly import Environment, assemble_worker, tune_gc
@@ -15,6 +16,20 @@ from penstock.ops.worker.preflight import prepare
 from penstock.ops.worker.worker import Worker
 from penstock.processors.shard.checkpoints import Gap
 from penstock.transport.bus import Bus
+
+
+class Measured(NamedTuple):
+    """What was measured.
+
+    Args:
+        events: the number of measured events.
+        seconds: the seconds until their last checkpoint was complete.
+        cpu_s: the processor time of the process in that time, in seconds.
+    """
+
+    events: int
+    seconds: float
+    cpu_s: float
 
 
 class MeasuredRange:
@@ -31,7 +46,7 @@ class MeasuredRange:
         self._warm_up = warm_up
         self._checkpoints = checkpoints
         self._before: Metrics | None = None
-        self._began_s = self._saved_s = 0.0
+        self._began_s = self._saved_s = self._began_cpu_s = self._saved_cpu_s = 0.0
 
     def finished(self, worker: Worker) -> bool:
         """Tell whether the worker may end; called after each iteration."""
@@ -39,19 +54,20 @@ class MeasuredRange:
             if self._warm_up:
                 worker.save()
             self._before = replace(worker.metrics)
-            self._began_s = time.monotonic()
+            self._began_s, self._began_cpu_s = time.monotonic(), time.process_time()
         saved = worker.metrics.checkpoints - self._before.checkpoints if self._before else 0
         return saved >= self._checkpoints or worker.metrics.events_in >= self._wanted
 
     def at_gap(self, gap: Gap) -> None:
         """Record the completion of a checkpoint."""
         if gap == Gap(None):
-            self._saved_s = time.monotonic()
+            self._saved_s, self._saved_cpu_s = time.monotonic(), time.process_time()
 
-    def measured(self, worker: Worker) -> tuple[int, float]:
-        """Return the number of measured events, and the seconds until their last checkpoint was complete."""
+    def measured(self, worker: Worker) -> Measured:
+        """Return the measurement, up to the last complete checkpoint."""
         before = self._before or Metrics()
-        return worker.metrics.events_in - before.events_in, self._saved_s - self._began_s
+        events = worker.metrics.events_in - before.events_in
+        return Measured(events, self._saved_s - self._began_s, self._saved_cpu_s - self._began_cpu_s)
 
 
 def measured(
@@ -63,8 +79,8 @@ def measured(
     checkpoints: int = sys.maxsize,
     store: str | None = None,
     state_cache_bytes: int | None = None,
-) -> tuple[int, float]:
-    """Run one worker; return the number of measured events and the seconds.
+) -> Measured:
+    """Run one worker, and measure it.
 
     Args:
         processor: the processor, with an unused name.

@@ -1,15 +1,15 @@
 """The measured side: one Penstock worker, from the end of its first batch to the last checkpoint.
 
-    python penstock_worker.py BOOTSTRAP (filter|columns|few|many|once) GROUP
+    python penstock_worker.py BOOTSTRAP (filter|columns|few|many|once|once_columns) GROUP
 
-Prints the messages read in that time, and the seconds.
+Prints the messages read in that time, the seconds, and their processor time.
 """
 
 from __future__ import annotations
 
 import sys
 
-from events import Clicks, ClicksInColumns, ClicksOnce, CountFew, CountMany
+from events import Clicks, ClicksInColumns, ClicksOnce, ClicksOnceInColumns, CountFew, CountMany
 from measuring import measured
 
 from penstock.ops.worker.preflight import ends_of
@@ -19,6 +19,7 @@ PROCESSORS = {
     "filter": Clicks,
     "columns": ClicksInColumns,
     "once": ClicksOnce,
+    "once_columns": ClicksOnceInColumns,
     "few": CountFew,
     "many": CountMany,
 }

@@ -31,7 +31,7 @@ def main(bootstrap: str, writing: str, interval: str, checkpoints: str, store: s
     processor = counter(ps.WriteMode(writing), timedelta(seconds=float(interval)))
     bus = KafkaBus(KafkaSettings(bootstrap))
     wanted = bus.catalog.describe(by_dim.name).events
-    events, seconds = measured(processor, bus, wanted, warm_up=WARM_UP, checkpoints=int(checkpoints), store=store)
+    events, seconds, _ = measured(processor, bus, wanted, warm_up=WARM_UP, checkpoints=int(checkpoints), store=store)
     print(events, seconds)
     if seconds < float(interval) * int(checkpoints):
         print(f"The input ended after {seconds:.1f} s at {interval} s; increase --messages.", file=sys.stderr)

@@ -14,23 +14,30 @@ from pathlib import Path
 from typing import TypeVar
 from uuid import uuid4
 
-from events import Event
-
 from penstock.ops.dev_services import running_kafka
 from penstock.processors.declare.categories import AnyCategory, Category
+from penstock.processors.declare.records import Record
 from penstock.transport.bus import Bus
 from penstock.transport.category_spec import CategorySpec
 from penstock.transport.codecs.by_category import Codecs
 from penstock.transport.messages import Outgoing
 
 R = TypeVar("R")
+M = TypeVar("M")
+E = TypeVar("E", bound=Record)
 HERE = Path(__file__).parent
 
 
 def options(about: str | None, *, messages: int, rounds: int) -> argparse.ArgumentParser:
-    """Return the options of all benchmarks, with these defaults."""
-    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """Return the options of benchmarks that read messages, with these defaults."""
+    parser = round_options(about, rounds=rounds)
     parser.add_argument("--messages", type=int, default=messages, help="the number of messages of each measurement")
+    return parser
+
+
+def round_options(about: str | None, *, rounds: int) -> argparse.ArgumentParser:
+    """Return the options of all benchmarks, with this default."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=rounds, help="the number of measurements of each case")
     return parser
 
@@ -42,7 +49,7 @@ def broker() -> Iterator[str]:
         yield bootstrap
 
 
-def fill(bus: Bus, categories: Sequence[Category[Event]], events: Iterator[Event]) -> None:
+def fill(bus: Bus, categories: Sequence[Category[E]], events: Iterator[E]) -> None:
     """Create the categories, and write the events to each of them."""
     create(bus, categories)
     codecs, writer = Codecs(bus), bus.writer()
@@ -62,10 +69,14 @@ def create(bus: Bus, categories: Iterable[AnyCategory]) -> None:
 
 def rate(script: str, *arguments: str) -> float:
     """Run a script of this folder in its own process, and return the messages/s that it prints."""
-    done, seconds = subprocess.run(
-        command(script, *arguments), check=True, stdout=subprocess.PIPE, text=True
-    ).stdout.split()
+    done, seconds, *_ = printed(script, *arguments)
     return int(done) / float(seconds)
+
+
+def printed(script: str, *arguments: str) -> list[str]:
+    """Run a script of this folder in its own process, and return the words that it prints."""
+    done = subprocess.run(command(script, *arguments), check=True, stdout=subprocess.PIPE, text=True)
+    return done.stdout.split()
 
 
 def command(script: str, *arguments: str) -> list[str]:
@@ -78,10 +89,15 @@ def unique(name: str) -> str:
     return f"{name}-{uuid4().hex[:8]}"
 
 
-def medians(of: Sequence[R], rounds: int, measure: Callable[[R], float]) -> dict[R, float]:
-    """Measure all cases in turn in each round, so a slow minute of the machine affects all of them; return the medians."""
-    measured: dict[R, list[float]] = {case: [] for case in of}
+def in_turn(of: Sequence[R], rounds: int, measure: Callable[[R], M]) -> dict[R, list[M]]:
+    """Measure all cases in turn in each round, so a slow minute of the machine affects all of them."""
+    measured: dict[R, list[M]] = {case: [] for case in of}
     for _ in range(rounds):
         for case, values in measured.items():
             values.append(measure(case))
-    return {case: statistics.median(values) for case, values in measured.items()}
+    return measured
+
+
+def medians(of: Sequence[R], rounds: int, measure: Callable[[R], float]) -> dict[R, float]:
+    """Measure all cases in turn, and return the medians."""
+    return {case: statistics.median(values) for case, values in in_turn(of, rounds, measure).items()}

@@ -2,7 +2,7 @@
 
     python semantics_worker.py BOOTSTRAP ROW READS WANTED
 
-ROW is the row's number. Prints the messages between its first batch and its last checkpoint, and the seconds.
+ROW is the row's number. Prints the messages between its first batch and its last checkpoint, the seconds, and their processor time.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     python state_cache_worker.py BOOTSTRAP MEBIBYTES GROUP
 
-Prints the messages read after the first batch, and the seconds.
+Prints the messages read after the first batch, the seconds, and their processor time.
 """
 
 from __future__ import annotations
