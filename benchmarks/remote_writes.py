@@ -1,10 +1,12 @@
 """The gain of append-only writes to a remote store over read-modify-write.
 
     python benchmarks/remote_writes.py [--messages 8000000] [--rounds 1] [--intervals 0.5 1 2 5] [--seconds 4]
+                                       [--latency-ms 0]
 
 Measures figure 12 of "Realtime Data Processing at Facebook" (Chen et al., 2016) again: the throughput of one worker that
 counts 20,000 keys in PostgreSQL, or in Redis, for each way of writing and each interval between its checkpoints. Each is measured
-for whole intervals, two at least. Starts all services itself. Prints a table, with the gain of append-only over read-modify-write, and draws docs/figures/remote-writes.svg.
+for whole intervals, two at least. With `--latency-ms 1 5`, a proxy between the worker and the store adds that delay in each direction. Starts all
+services itself. Prints a table, with the gain of append-only over read-modify-write, and draws docs/figures/remote-writes.svg.
 """
 
 from __future__ import annotations
@@ -26,9 +28,10 @@ from penstock.transport.kafka import KafkaBus, KafkaSettings
 
 
 class Case(NamedTuple):
-    """A case: a store, a write mode, and a checkpoint interval in seconds."""
+    """A case: a store, the delay in each direction in ms, a checkpoint interval in seconds, and a write mode."""
 
     store: str
+    latency_ms: float
     interval: float
     writing: ps.WriteMode
 
@@ -43,10 +46,17 @@ def main() -> None:
         "--intervals", type=float, nargs="+", default=[0.5, 1.0, 2.0, 5.0], help="seconds between checkpoints"
     )
     parser.add_argument("--seconds", type=float, default=4.0, help="the minimum seconds of each measurement")
+    parser.add_argument(
+        "--latency-ms",
+        type=float,
+        nargs="+",
+        default=[0.0],
+        help="delays in each direction between the worker and the store; 0 for a direct connection",
+    )
     given = parser.parse_args()
     with broker() as bootstrap, stores() as running:
         fill(KafkaBus(KafkaSettings(bootstrap)), [by_dim], make(WARM_UP + given.messages, dims=KEYS))
-        cases = [Case(*case) for case in product(running, given.intervals, ps.WriteMode)]
+        cases = [Case(*case) for case in product(running, given.latency_ms, given.intervals, ps.WriteMode)]
         rates = medians(cases, given.rounds, partial(measure, bootstrap, running, given.seconds))
     show(rates)
     draw(rates)
@@ -57,25 +67,34 @@ def measure(bootstrap: str, running: dict[str, Store], seconds: float, case: Cas
     store = running[case.store]
     store.clear()
     checkpoints = max(2, math.ceil(seconds / case.interval))
-    return rate("remote_worker.py", bootstrap, case.writing.value, str(case.interval), str(checkpoints), store.url)
+    with store.reached_after(case.latency_ms / 1000) as url:
+        return rate("remote_worker.py", bootstrap, case.writing.value, str(case.interval), str(checkpoints), url)
 
 
 def show(rates: Rates) -> None:
     """Print the table, in messages/s."""
-    print(f"{'store':<12}{'interval s':>10}" + "".join(f"{way.value:>19}" for way in ps.WriteMode) + f"{'gain':>8}")
-    for store, interval in dict.fromkeys((case.store, case.interval) for case in rates):
-        of = {way: rates[Case(store, interval, way)] for way in ps.WriteMode}
+    print(
+        f"{'store':<12}{'latency ms':>10}{'interval s':>12}"
+        + "".join(f"{way.value:>19}" for way in ps.WriteMode)
+        + f"{'gain':>8}"
+    )
+    for store, latency_ms, interval in dict.fromkeys(case[:3] for case in rates):
+        of = {way: rates[Case(store, latency_ms, interval, way)] for way in ps.WriteMode}
         gain = of[ps.WriteMode.APPEND] / of[ps.WriteMode.READ_MODIFY_WRITE] - 1
-        print(f"{store:<12}{interval:>10g}" + "".join(f"{value:>19,.0f}" for value in of.values()) + f"{gain:>+8.0%}")
+        print(
+            f"{store:<12}{latency_ms:>10g}{interval:>12g}"
+            + "".join(f"{value:>19,.0f}" for value in of.values())
+            + f"{gain:>+8.0%}"
+        )
 
 
 def draw(rates: Rates) -> None:
-    """Draw a panel for each store."""
-    names = list(dict.fromkeys(case.store for case in rates))
-    with drawing("remote-writes.svg", len(names), height=3.4) as panels:
-        for name, axes in zip(names, panels, strict=True):
-            _draw_lines(axes, {case: value for case, value in rates.items() if case.store == name})
-            axes.set_title(name)
+    """Draw a panel for each store and latency."""
+    panel_keys = list(dict.fromkeys(case[:2] for case in rates))
+    with drawing("remote-writes.svg", len(panel_keys), width=4.5 * len(panel_keys), height=3.4) as panels:
+        for (store, latency_ms), axes in zip(panel_keys, panels, strict=True):
+            _draw_lines(axes, {case: value for case, value in rates.items() if case[:2] == (store, latency_ms)})
+            axes.set_title(f"{store}, {latency_ms:g} ms away" if latency_ms else store)
             axes.set_ylim(0, 1.05 * max(rates.values()))
         panels[0].set_ylabel("messages/s")
         panels[-1].legend(loc="lower right")

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 
+from delaying_proxy import delaying_proxy
 from support.databases import Postgres, Redis
 
 
@@ -19,11 +20,22 @@ class Store(NamedTuple):
 
     Args:
         url: its address.
+        port: its port.
         clear: deletes all data.
     """
 
     url: str
+    port: int
     clear: Callable[[], None]
+
+    @contextmanager
+    def reached_after(self, delay_s: float) -> Iterator[str]:
+        """Yield the address of the store, or of a proxy with a delay in each direction, which runs in the block."""
+        if not delay_s:
+            yield self.url
+            return
+        with delaying_proxy(self.port, delay_s) as port:
+            yield self.url.replace(f":{self.port}", f":{port}")
 
 
 @contextmanager
@@ -35,8 +47,8 @@ def stores() -> Iterator[dict[str, Store]]:
             relational.create()
             cache.start()
             yield {
-                "PostgreSQL": Store(relational.url, lambda: _drop_tables(relational)),
-                "Redis": Store(cache.url, lambda: _flush(cache)),
+                "PostgreSQL": Store(relational.url, relational.target[1], lambda: _drop_tables(relational)),
+                "Redis": Store(cache.url, cache.target[1], lambda: _flush(cache)),
             }
         finally:
             cache.stop()
