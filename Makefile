@@ -11,7 +11,7 @@ SPARK_CLASSES := $(VENV)/spark.jsa
 # Workers and commands are processes of their own: without bytecode on disk, each spends two seconds compiling the library.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help docs demo day chorus test test-exhaustive test-gaps check simulate simulate-mutants soak soak-killer bench bench-semantics bench-remote bench-dag bench-timers bench-cache bench-scuba bench-laser bench-queries bench-saved bench-standstill bench-backfill lock format clean
+.PHONY: help docs demo day chorus test test-exhaustive test-gaps check simulate simulate-mutants soak soak-killer bench bench-peers bench-semantics bench-overlap bench-remote bench-dag bench-timers bench-cache bench-scuba bench-laser bench-queries bench-saved bench-standstill bench-restore bench-start bench-backfill lock format clean
 
 help:
 	@echo "make demo    run the flights example on a local Kafka, then the same processors in Spark, and compare"
@@ -27,8 +27,10 @@ help:
 	@echo "make soak    three workers under random failures for SECONDS=600; prints the seed"
 	@echo "make soak-killer  an app with default settings for SECONDS=600: killed and paused workers, lost disks, broker outages; results checked against the input; OUTAGE=330: one outage only"
 	@echo "make bench   throughput of one worker beside a plain consumer loop (10 minutes; let nothing else run)"
+	@echo "make bench-peers      throughput of one worker beside Kafka Streams, Flink SQL, Bytewax and Quix Streams, which it installs into a cache folder (an hour; likewise); ARGS=\"--rounds 1 --only penstock quix\""
 	@echo "make bench-semantics  what each pair of semantics costs: throughput and latency (5 minutes; likewise)"
-	@echo "make bench-remote     ways of writing to PostgreSQL and Redis, by the time between checkpoints (5 minutes; likewise)"
+	@echo "make bench-overlap    decoding between checkpoints, and after them, for outputs at most once (5 minutes; likewise)"
+	@echo "make bench-remote     ways of writing to PostgreSQL and Redis, by the time between checkpoints (5 minutes; likewise); ARGS=\"--latency-ms 0 1 5\": also through a slower network"
 	@echo "make bench-dag        latency and watermark lag through one to four processors (5 minutes; likewise)"
 	@echo "make bench-timers     memory for ten million pending timers (5 minutes)"
 	@echo "make bench-cache      throughput of a stateful worker against the memory for its decoded states (5 minutes; likewise)"
@@ -37,6 +39,8 @@ help:
 	@echo "make bench-laser  KEYS=1000000 reads of Laser beside Redis, delay of writes, memory and restarts (5 minutes; likewise)"
 	@echo "make bench-queries    queries per second of penstock serve, idle and while its processor reads (5 minutes; likewise)"
 	@echo "make bench-standstill how long outputs pause while a deployment is operated (15 minutes; likewise)"
+	@echo "make bench-restore    restoring states from a folder and from WebHDFS beside plain copies (5 minutes; likewise)"
+	@echo "make bench-start      how long commands and workers take to start (5 minutes; likewise)"
 	@echo "make bench-backfill   50 million events archived, and gone through in Spark beside the same by hand (an hour; likewise)"
 	@echo "make lock    update requirements.lock from pyproject.toml"
 	@echo "make format  format the code"
@@ -109,11 +113,18 @@ check: $(READY)
 bench: $(READY)
 	$(BIN)/python benchmarks/throughput.py
 
+# ARGS: options of the script; each one describes them with --help.
+bench-peers: $(READY)
+	$(BIN)/python benchmarks/peer_throughput.py $(ARGS)
+
 bench-semantics: $(READY)
 	$(BIN)/python benchmarks/semantics.py
 
+bench-overlap: $(READY)
+	$(BIN)/python benchmarks/overlap.py $(ARGS)
+
 bench-remote: $(READY)
-	$(BIN)/python benchmarks/remote_writes.py
+	$(BIN)/python benchmarks/remote_writes.py $(ARGS)
 
 bench-dag: $(READY)
 	$(BIN)/python benchmarks/dag_latency.py
@@ -139,6 +150,12 @@ bench-queries: $(READY)
 
 bench-standstill: $(READY)
 	$(BIN)/python benchmarks/standing_still.py
+
+bench-restore: $(READY)
+	$(BIN)/python benchmarks/restore.py $(ARGS)
+
+bench-start: $(READY)
+	$(BIN)/python benchmarks/start_times.py $(ARGS)
 
 bench-backfill: $(READY)
 	$(BIN)/python benchmarks/backfill.py
