@@ -169,6 +169,12 @@ def plan_state_of_cut(processor: type[Processor], facts: ShardFacts, cut: Candid
             "windows. Nothing was changed. Restore the whole app; or, if only the state on this machine is wrong, delete its folder in `--dir`: the "
             "worker restores the state from the changelog."
         )
+    if _is_before(facts.before, cut.position.offsets):
+        raise MaintenanceRefused(
+            f"{processor.__name__}, bucket {facts.bucket}: the snapshot is at {_describe(cut.position.offsets)}, and the processor has gone back to "
+            f"{_describe(facts.before)} since. With that state, it would count the events between twice. Nothing was changed. Use an earlier snapshot, or "
+            "let the processor read up to the snapshot's offsets first."
+        )
     if _newest_before([cut], facts.before, facts.starts) is None:
         raise MaintenanceRefused(
             f"{processor.__name__}, bucket {facts.bucket}: its state of the snapshot needs the events from {_describe(cut.position.offsets)} to "

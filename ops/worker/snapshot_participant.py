@@ -38,6 +38,7 @@ HOLD_LIMIT_S = 10.0
 """How long outputs wait for the other workers of a snapshot. Then the snapshot fails, and the outputs go on."""
 ASK_EVERY_S = 0.05
 """The time between two looks for requests, without a snapshot in progress."""
+_OPENING = "it is still opening its shards, or bringing their states up to date"
 
 
 @dataclass
@@ -101,14 +102,14 @@ class SnapshotParticipant:
         self._asked_s = now_s
         for message in self._channel.receive():
             if isinstance(message, SnapshotRequest) and self._processor in message.processors:
-                self._receive(message)
+                self._receive(message, is_settled=is_settled)
         if self._cut is not None:
             self._advance(self._cut, now_s, is_settled=is_settled)
 
-    def _receive(self, request: SnapshotRequest) -> None:
+    def _receive(self, request: SnapshotRequest, *, is_settled: bool) -> None:
         if request.request is Request.HOLD:
             self._abort()
-            self._cut = _Cut(request, self._checkpoints.hold())
+            self._begin(request, is_settled=is_settled)
         elif self._cut is None or self._cut.request.snapshot != request.snapshot:
             if request.request is Request.ABORT:  # it may be stored here, and have failed elsewhere
                 self._shards.give_up(request.snapshot)
@@ -116,6 +117,13 @@ class SnapshotParticipant:
             self._abort()
         else:
             self._release(self._cut)
+
+    def _begin(self, request: SnapshotRequest, *, is_settled: bool) -> None:
+        """Save a checkpoint, and hold later outputs. Without open shards there is no writer, and nothing to save or hold."""
+        if not is_settled:
+            self._fail(_Cut(request, Hold()), _OPENING)
+        elif self._shards.numbers:
+            self._cut = _Cut(request, self._checkpoints.hold())
 
     def _abort(self) -> None:
         """Give up the snapshot in progress, if there is one."""
@@ -144,7 +152,7 @@ class SnapshotParticipant:
     def _hold(self, cut: _Cut, now_s: float, *, is_settled: bool) -> None:
         """Copy the states as of the checkpoint that is now complete, and report it."""
         if not is_settled or any(shard.catching_up for shard in self._shards):
-            self._fail(cut, "it is still opening its shards, or bringing their states up to date")
+            self._fail(cut, _OPENING)
             return
         try:
             cut.copies = {

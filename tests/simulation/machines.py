@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import penstock as ps
 from penstock.ops.worker.backup_protocol import NoBackups
 from penstock.ops.worker.backups import WorkerBackups
+from penstock.ops.worker.checkpoint_executor import CheckpointRefused
 from penstock.ops.worker.preflight import prepare
 from penstock.ops.worker.worker import Worker, WorkerConfig
 from penstock.processors.errors import PenstockError
@@ -128,6 +129,8 @@ class Machines:
         def work() -> None:
             try:
                 self._work(machine, process)
+            except CheckpointRefused as error:
+                raise AssertionError(f"{process.name} begins a checkpoint that it cannot save") from error
             except PenstockError as error:
                 self._world.note(process.name, f"ends: {type(error).__name__}: {error}")
                 machine.refusals += 1

@@ -189,6 +189,12 @@ MUTANTS: dict[str, Mutant] = {
         60,
         repaired_faults.outputs_go_on_during_a_snapshot,
     ),
+    "snapshots begin without shards": Mutant(
+        "A worker without buckets ends when a snapshot begins.",
+        "snapshots",
+        20,
+        repaired_faults.snapshots_begin_without_shards,
+    ),
     "a restored state is current": Mutant(
         "A processor that went back alone never reads the events since the snapshot.",
         "restores",

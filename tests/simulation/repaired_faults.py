@@ -26,6 +26,7 @@ from penstock.ops.worker.checkpoint_scheduler import CheckpointScheduler, Hold
 from penstock.ops.worker.loop_watermark import LoopWatermark, _Statements
 from penstock.ops.worker.ownership import Ownership
 from penstock.ops.worker.sink_writers import SinkWriters
+from penstock.ops.worker.snapshot_participant import SnapshotParticipant, _Cut
 from penstock.ops.worker.transaction_sweeper import TransactionSweeper
 from penstock.ops.worker.watermark_subscriber import BucketWatermarks, InputWatermark, _UpstreamShard
 from penstock.ops.worker.worker import Worker
@@ -48,6 +49,7 @@ from penstock.transport.internal_topics import create_missing_categories
 from penstock.transport.memory.writers import MemoryTransactionalWriter
 from penstock.transport.messages import Outgoing
 from penstock.transport.tables.schemas import SCHEMAS, Schema, Schemas
+from penstock.transport.tables.snapshot_requests import SnapshotRequest
 
 from . import archiving
 from .restoring import install_backup
@@ -98,6 +100,15 @@ def outputs_go_on_during_a_snapshot() -> AbstractContextManager[object]:
             self._hold = None
 
     return patch.object(CheckpointScheduler, "_advance_hold", advance_and_go_on)
+
+
+def snapshots_begin_without_shards() -> AbstractContextManager[object]:
+    """Hold the outputs of a worker that has no open shard, and so no writer."""
+
+    def begin(self: SnapshotParticipant, request: SnapshotRequest, *, is_settled: bool) -> None:
+        self._cut = _Cut(request, self._checkpoints.hold())
+
+    return patch.object(SnapshotParticipant, "_begin", begin)
 
 
 def a_restored_state_is_current() -> AbstractContextManager[object]:

@@ -20,7 +20,7 @@ from penstock.ops.worker.resume_checks import MaintenanceUnfinished
 from penstock.state.files.local_files import LocalFileStore
 from penstock.transport.errors import GroupInUse
 from penstock.transport.memory import MemoryBus
-from penstock.transport.messages import Bucket
+from penstock.transport.messages import Bucket, Position
 from penstock.transport.tables.maintenance_protocol import AtGap, MaintenanceRefused, MaintenanceStep, no_gap
 
 copies = ps.Category("copies", Reading, key="meter", event_time="at", buckets=2)
@@ -235,6 +235,18 @@ def test_restores_of_one_processor_are_refused_with_the_reason(machine: Machine)
 
     run(machine, app)
     assert last_totals(machine) == truth(100)
+
+
+def test_a_state_from_after_the_position_of_its_processor_is_not_restored_alone(machine: Machine) -> None:
+    """It contains events that the processor reads again."""
+    app = app_of(Totals, EXACT, EXACT)
+    snapshot = history(machine, app)
+    machine.bus.catalog.set_committed("totals", [Position(Bucket("checked", 0), 1)])
+
+    with pytest.raises(
+        MaintenanceRefused, match=r"bucket 0: the snapshot is at checked \d+, .* gone back to checked 1 "
+    ):
+        restore_alone(machine, app, snapshot)
 
 
 def test_a_state_with_a_changelog_does_not_go_back_alone(machine: Machine) -> None:
