@@ -14,7 +14,7 @@ from ..processors.declare.categories import AnyCategory
 from ..processors.declare.codecs import Codec, Headers, Message, split_messages
 from ..processors.declare.partitioner import Partitioner
 from ..processors.time.timestamp_validation import UNKNOWN_ARRIVAL_MS
-from ..processors.time.watermarks import Times
+from ..processors.time.watermarks import NEVER_MS, Times
 
 
 class Bucket(NamedTuple):
@@ -34,11 +34,13 @@ class Position(NamedTuple):
         bucket: the bucket.
         offset: the next unread offset. None makes a scanner start at the first message that the bus keeps.
         checkpoint_id: for a group's position, the id of the checkpoint that committed it; 0 for none.
+        low_ms: for a group's position, the low watermark of a checkpoint without state, which contains it otherwise.
     """
 
     bucket: Bucket
     offset: int | None
     checkpoint_id: int = 0
+    low_ms: int = NEVER_MS
 
 
 class End(NamedTuple):

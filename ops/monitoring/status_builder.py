@@ -66,8 +66,9 @@ def processor_status(
 def _unread_events(node: Node, figures: BusFigures) -> dict[str, int]:
     """Return the number of unread events by input, where it is known."""
     unread = {name: 0 for name in node.inputs if (node.name, name) in figures.committed}
-    for bucket, offset, _ in figures.unread_positions(node):
-        unread[bucket.category] += figures.categories[bucket.category].ends[bucket.number] - (offset or 0)
+    for position in figures.unread_positions(node):
+        name, number = position.bucket
+        unread[name] += figures.categories[name].ends[number] - (position.offset or 0)
     return unread
 
 

@@ -14,7 +14,9 @@ from ...processors.declare.dead_letters import dead_letters_of
 from ...processors.declare.processor import Processor
 from ...processors.errors import PenstockError
 from ...processors.shard.checkpoints import Step, steps_of
+from ...processors.shard.position import Offsets
 from ...processors.shard.shard import HeldOutput, HeldRow
+from ...processors.time.watermarks import NEVER_MS
 from ...state.protocols import Outbox
 from ...transport.bus import Bus, Reader, TransactionalWriter, Writer
 from ...transport.changelog import rewrite_changelog_bucket
@@ -236,11 +238,7 @@ class CheckpointExecutor:
             MembershipLost: the worker is no member any more.
         """
         self._member.commit(
-            [
-                Position(Bucket(name, shard.number), offset, shard.checkpoint_id or 0)
-                for shard in shards
-                for name, offset in shard.committed.items()
-            ]
+            [position for shard in shards for position in _committed(shard, shard.committed, shard.saved_low_ms)]
         )
 
     def send_outbox(self, shard: OpenShard, outbox: Outbox) -> None:
@@ -342,11 +340,14 @@ def _discard(writer: Future[Writer]) -> None:
 
 
 def _positions(shards: Sequence[OpenSnapshot]) -> list[Position]:
-    return [
-        Position(Bucket(name, shard.number), offset, shard.checkpoint_id or 0)
-        for shard in shards
-        for name, offset in shard.reached.items()
-    ]
+    return [position for shard in shards for position in _committed(shard, shard.reached, shard.low_ms)]
+
+
+def _committed(shard: OpenShard | OpenSnapshot, offsets: Offsets, low_ms: int) -> Iterator[Position]:
+    """Yield the positions to commit. Without a state, they contain the low watermark, so that a new owner continues with it."""
+    low_ms = low_ms if shard.state is None else NEVER_MS
+    for name, offset in offsets.items():
+        yield Position(Bucket(name, shard.number), offset, shard.checkpoint_id or 0, low_ms)
 
 
 class OutputSizes:

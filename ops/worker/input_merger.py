@@ -145,7 +145,7 @@ class InputMerger:
             start_positions: where reading starts.
             stop_offsets: the offset for each input; an input without one stops where it starts.
         """
-        for bucket, start, _ in start_positions:
+        for bucket, start, *_ in start_positions:
             self._inputs[bucket].stop_at(max(start or 0, stop_offsets.get(bucket.category, 0)), start or 0)
 
     def _resumed(self, number: int) -> list[End]:

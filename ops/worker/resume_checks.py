@@ -15,6 +15,7 @@ from ...processors.errors import PenstockError
 from ...processors.shard.checkpoints import have_ids, steps_of
 from ...processors.shard.position import Offsets, StatePosition
 from ...processors.shard.resume_point import is_committed
+from ...processors.time.watermarks import NEVER_MS
 from ...processors.wording import counted
 from ...state.errors import StateError
 from ...state.protocols import LocalState, ShardState
@@ -281,8 +282,19 @@ def committed_positions(processor: type[Processor], bus: Bus) -> dict[int, State
     committed: dict[int, StatePosition] = {}
     has_ids = have_ids(steps_of(processor))
     for category in processor.inputs():
-        for (name, number), offset, checkpoint_id in bus.catalog.positions(processor.name, category.name):
+        for position in bus.catalog.positions(processor.name, category.name):
+            name, number = position.bucket
             before = committed.get(number, StatePosition())
-            newest_id = max(checkpoint_id or 0, before.checkpoint_id) if has_ids else 0
-            committed[number] = before.updated(StatePosition({name: offset or 0}, checkpoint_id=newest_id))
+            newest_id = max(position.checkpoint_id or 0, before.checkpoint_id) if has_ids else 0
+            committed[number] = before.updated(StatePosition({name: position.offset or 0}, checkpoint_id=newest_id))
+    return committed
+
+
+def committed_low_watermarks(processor: type[Processor], bus: Bus) -> dict[int, int]:
+    """Return the low watermark at the last checkpoint of each shard, by bucket. Only a processor without state commits it."""
+    committed: dict[int, int] = {}
+    for category in processor.inputs():
+        for position in bus.catalog.positions(processor.name, category.name):
+            number = position.bucket.number
+            committed[number] = max(position.low_ms, committed.get(number, NEVER_MS))
     return committed

@@ -16,10 +16,10 @@ from ..declare.categories import AnyCategory
 from ..declare.codecs import Headers
 from ..declare.processor import ErrorPolicy, Processor
 from ..declare.semantics import Semantics
-from ..keyed_state.changes import Changes, EmptyState, StateReader
+from ..keyed_state.changes import Changes, StateReader
 from ..operators import Operator, StepResult, merge_of, open_operator
 from ..time.in_flight import InFlight
-from ..time.shard_time import ShardTime
+from ..time.shard_time import SavedLow, ShardTime
 from ..time.watermarks import NEVER_MS
 from .batches import AcceptedBatch, RejectedEvent, rejected_events
 from .checkpoints import next_id
@@ -291,7 +291,7 @@ def new_shard(
     committed: Offsets | None = None,
 ) -> Shard[S]:
     """Return a shard that continues at a position."""
-    overlay = Overlay(EmptyState() if state is None else state, merge_of(processor))
+    overlay = Overlay(SavedLow(resume_point.low_ms) if state is None else state, merge_of(processor))
     operator = open_operator(processor, overlay, number)
     position = dict(resume_point.position)
     return Shard(

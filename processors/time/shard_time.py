@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from ..keyed_state import key_layout
-from ..keyed_state.changes import Changes, StateReader
+from ..keyed_state.changes import Changes, EmptyState, StateReader
 from ..wording import counted
 from .in_flight import InFlight
 from .watermarks import (
@@ -50,6 +50,21 @@ class WatermarkHolder(NamedTuple):
 
     name: str
     why: str
+
+
+class SavedLow(EmptyState):
+    """What a shard without state has saved: the low watermark, in the positions of its group.
+
+    Args:
+        low_ms: the low watermark of its last checkpoint (milliseconds since 1970, UTC).
+    """
+
+    def __init__(self, low_ms: int) -> None:
+        self._low = key_layout.encode_time(low_ms)
+
+    def fetch(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Return the low watermark for its key, and None for each other key."""
+        return [self._low if key == _LOW else None for key in keys]
 
 
 class ShardTime:

@@ -520,6 +520,24 @@ def test_committed_offsets_contain_the_checkpoint_id(bus: Bus, unique: str) -> N
     assert bus.catalog.committed(group, unique) == {0: 0, 1: 0, 2: 0}
 
 
+def test_committed_offsets_contain_the_low_watermark_of_a_checkpoint_without_state(bus: Bus, unique: str) -> None:
+    """Also one before 1970. Offsets that are committed without one have none."""
+    group = "group-" + unique
+    bus.catalog.create(CategorySpec(unique, 3))
+    reader = joined(bus, unique)
+    committed = [
+        Position(Bucket(unique, 0), 0, low_ms=1_700_000_000_123),
+        Position(Bucket(unique, 1), 0, low_ms=-5),
+        Position(Bucket(unique, 2), 0),
+    ]
+    reader.commit(committed)
+    found = list(bus.catalog.positions(group, unique))
+    reader.leave()
+    reader.close()
+
+    assert sorted(found) == committed
+
+
 def test_an_aborted_transaction_has_no_effect(bus: Bus, unique: str) -> None:
     """Readers do not see its messages, and the next transaction is unaffected."""
     bus.catalog.create(CategorySpec(unique, 1))

@@ -303,6 +303,19 @@ def test_a_crash_between_a_checkpoint_and_its_watermark_only_delays_the_watermar
     assert [(row.hour, row.calls) for row in driver.read(hours)] == [(0, 1)] * 3
 
 
+@pytest.mark.parametrize("output", list(ps.Semantics))
+def test_a_shard_without_state_publishes_the_watermark_of_its_last_checkpoint_after_a_crash(
+    output: ps.Semantics,
+) -> None:
+    """Without a further event: the positions of its group contain the watermark."""
+    kind = type("Filter", (Filter,), {"output_semantics": output})
+    driver = Driver([kind, Minutes, PerHour])
+    driver.send(calls, [*ENDS, Crash()])
+    driver.run()
+
+    assert set(published_watermarks(driver, kind).values()) == {ENDS[0].at - 10_000}
+
+
 def test_an_injector_publishes_watermarks_for_external_events() -> None:
     """The watermark covers events written before it. It continues after a restart and never decreases."""
     driver = Driver([Minutes])

@@ -1,4 +1,4 @@
-"""Conversion of positions to the client's types. The metadata of a committed offset contains the id of its checkpoint."""
+"""Conversion of positions to the client's types. The metadata of a committed offset contains the id of its checkpoint, or its low watermark."""
 
 from __future__ import annotations
 
@@ -7,42 +7,58 @@ from collections.abc import Iterable
 
 from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 
+from ...processors.time.watermarks import NEVER_MS
 from ..messages import Bucket, Position
 
 _CHECKPOINT = "checkpoint "
+_WATERMARK = "watermark "
 _MEMBERSHIP = b"CGMDv2:"
 """The prefix of the client library's group metadata; four bytes of the generation follow."""
 
 
 def to_read(positions: Iterable[Position]) -> list[TopicPartition]:
     """Return the partitions and offsets to read from."""
-    return [TopicPartition(*bucket, OFFSET_BEGINNING if offset is None else offset) for bucket, offset, _ in positions]
+    return [
+        TopicPartition(*position.bucket, OFFSET_BEGINNING if position.offset is None else position.offset)
+        for position in positions
+    ]
 
 
 def to_commit(positions: Iterable[Position]) -> list[TopicPartition]:
     """Return the partitions and offsets to commit."""
     return [
-        TopicPartition(*bucket, offset, metadata=f"{_CHECKPOINT}{checkpoint_id}")
-        if checkpoint_id
-        else TopicPartition(*bucket, offset)
-        for bucket, offset, checkpoint_id in positions
-        if offset is not None
+        TopicPartition(*position.bucket, position.offset, metadata=_metadata_of(position))
+        for position in positions
+        if position.offset is not None
     ]
+
+
+def _metadata_of(position: Position) -> str:
+    """Return the metadata to commit. The checkpoints of a processor have ids or, without a state, low watermarks."""
+    if position.checkpoint_id:
+        return f"{_CHECKPOINT}{position.checkpoint_id}"
+    return "" if position.low_ms == NEVER_MS else f"{_WATERMARK}{position.low_ms}"
 
 
 def committed_in(found: Iterable[TopicPartition]) -> list[Position]:
     """Return the committed positions in a response."""
     return [
-        Position(Bucket(committed.topic, committed.partition), committed.offset, _checkpoint_id_of(committed))
+        Position(
+            Bucket(committed.topic, committed.partition),
+            committed.offset,
+            _number_in(committed, _CHECKPOINT, 0),
+            _number_in(committed, _WATERMARK, NEVER_MS),
+        )
         for committed in found
         if committed.offset >= 0
     ]
 
 
-def _checkpoint_id_of(committed: TopicPartition) -> int:
-    """Return the id of the checkpoint that committed a position; 0 for another program or a checkpoint without an id."""
-    digits = (committed.metadata or "").removeprefix(_CHECKPOINT)
-    return int(digits) if digits.isdecimal() else 0
+def _number_in(committed: TopicPartition, kind: str, missing: int) -> int:
+    """Return the number in the metadata of a position, if it is of a kind; other programs write other metadata."""
+    before, prefix, number = (committed.metadata or "").partition(kind)
+    is_whole = prefix and not before and number.removeprefix("-").isdecimal()
+    return int(number) if is_whole else missing
 
 
 def is_membership(metadata: bytes) -> bool:

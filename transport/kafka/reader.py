@@ -169,7 +169,7 @@ class GroupReader(KafkaScanner):
     def start(self, positions: Sequence[Position]) -> None:
         """Read owned buckets from these offsets on."""
         moved = [position for position in positions if position.bucket in self._reading]
-        self._reading |= {bucket: offset for bucket, offset, _ in positions if offset is not None}
+        self._reading |= {position.bucket: position.offset for position in positions if position.offset is not None}
         self._drop_gathered([position.bucket for position in positions] if self._cooperative else self._reading)
         with translated(self._request):
             if self._cooperative:

@@ -72,7 +72,7 @@ class MemoryScanner:
 
     def start(self, positions: Sequence[Position]) -> None:
         """Read buckets from these offsets on."""
-        self._next.update((bucket, offset) for bucket, offset, _ in positions)
+        self._next.update((position.bucket, position.offset) for position in positions)
         self.paused.difference_update(position.bucket for position in positions)
         for position in positions:
             self._ended.pop(position.bucket, None)
