@@ -23,6 +23,7 @@ from ...processors.declare.stateful import Stateful
 from ...processors.errors import PenstockError
 from ...processors.keyed_state.key_layout import EVENT_TIMES, WALL_TIMERS
 from ...processors.shard.position import Offsets, StatePosition
+from ...processors.time.watermarks import Confidence
 from ...processors.wording import counted
 from ...state.local.folder import current
 from ...state.local.rocksdb import opened_read_only
@@ -456,8 +457,14 @@ class _EqualPlaces(TopicChange):
         if pair.original.state_shape() is None:
             return
         for bucket in pair.buckets:
-            if self._time(pair.original, bucket) != self._time(pair.clone, bucket):
-                raise _different(pair, f"their event times in bucket {bucket} differ, or their timers")
+            (original_ms, original_timers), (clone_ms, clone_timers) = (
+                self._time(processor, bucket) for processor in (pair.original, pair.clone)
+            )
+            if original_ms != clone_ms:
+                advice = _REPEAT if not _estimates_from_several_shards(pair) else _OTHER_WATERMARK.format(pair=pair)
+                raise _different(pair, f"their event times in bucket {bucket} differ", advice)
+            if original_timers != clone_timers:
+                raise _different(pair, f"their timers of the clock in bucket {bucket} differ")
 
     def _time(self, processor: type[Processor], bucket: int) -> tuple[bytes | None, list[bytes]]:
         """Return the low watermark in a shard's state, if results depend on it, and its timers of the clock."""
@@ -495,8 +502,20 @@ def _without_starts(offsets: Offsets) -> Offsets:
     return {name: offset for name, offset in offsets.items() if offset}
 
 
-def _different(pair: ProcessorPair, difference: str) -> MaintenanceRefused:
+def _estimates_from_several_shards(pair: ProcessorPair) -> bool:
+    """Return whether the event time follows from the order in which messages of several shards have arrived, another one in each app."""
+    return bool(pair.internal) and isinstance(pair.original.watermark, Confidence)
+
+
+_REPEAT = "Try again; if this remains, make a new clone."
+_OTHER_WATERMARK = (
+    "{pair.original.__name__} estimates them from the order in which messages of several shards arrive, which may remain different. If another try is "
+    "refused, too, deploy both with `watermark = ps.watermarks.UpstreamWatermark()` in {pair.original.__name__}, which follows from its writers."
+)
+
+
+def _different(pair: ProcessorPair, difference: str, advice: str = _REPEAT) -> MaintenanceRefused:
     return MaintenanceRefused(
         f"{pair.original.name} and {pair.clone.name} cannot change over here: {difference}. A result would be missing or repeat. Nothing was changed. "
-        "Try again; if this remains, make a new clone."
+        f"{advice}"
     )

@@ -276,8 +276,11 @@ class BucketTime:
         """Observe events up to the next update of the bound, and set their watermarks."""
         self._lateness.add_bins(bins)
         self._newest_ms = int(newest[-1])
-        self._set_watermarks(newest, watermarks)
-        if _next_update(self._events) == self._events + len(newest):
+        has_update = _next_update(self._events) == self._events + len(newest)
+        before = len(newest) - 1 if has_update else len(newest)
+        if before:
+            self._set_watermarks(newest[:before], watermarks[:before])
+        if has_update:
             self._lateness.fade()
             self._bound_ms = self._strategy.bound_ms(self._lateness)
             self._set_watermarks(newest[-1:], watermarks[-1:])

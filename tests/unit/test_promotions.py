@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.cloned_shop import app_of, clone_of, expected_totals, history, make, run, summed, sums
+from support.cloned_shop import Sums, app_of, clone_of, expected_totals, history, make, run, summed, sums
 from support.machines import Machine, create_categories, read, write
 from support.maintenance import Killed, environment, worker_backups
 from support.resets import EXACT, Reading, Total, generate_readings, readings, totals
@@ -297,6 +298,55 @@ def test_promotions_are_refused_with_the_reason(machine: Machine) -> None:
         plan_promotion(clone, machine.bus)
 
     assert accepted.progress is Progress.NOT_BEGUN
+
+
+merged = ps.Category("merged", Reading, key="meter", event_time="at", buckets=2)
+
+
+class Merge(ps.Stateless):
+    """Writes the readings of all shards to one bucket."""
+
+    name = "merge"
+    reads, writes = readings, merged
+    output_semantics = EXACT
+
+    def process(self, event: Reading) -> list[Reading]:
+        """Pass one on as that of a common meter."""
+        return [Reading("all", event.at, event.litres)]
+
+
+class MergedSums(Sums):
+    """Sums the merged readings of five seconds."""
+
+    name = "merged_sums"
+    reads, writes = merged, ps.Category("merged_sums", Total, key="meter", event_time="at", buckets=2)
+    output_semantics = EXACT
+
+
+BOUNDED = ps.watermarks.BoundedOutOfOrderness(timedelta(seconds=1))
+
+
+@pytest.mark.parametrize("watermark", [ps.watermarks.Confidence(), BOUNDED], ids=["estimated", "bounded"])
+def test_apps_whose_estimates_of_event_time_differ_are_told_another_watermark(
+    machine: Machine, watermark: ps.watermarks.Watermark
+) -> None:
+    """In the clone, messages of several shards have arrived in another order."""
+    app = App("shop", (Merge, type("MergedSums", (MergedSums,), {"watermark": watermark})))
+    create_categories(machine.bus, app.processors)
+    write(machine.bus, readings, generate_readings(0, 2))
+    run(machine, app.processors)
+    clone = clone_of(app)
+    make(machine, clone, stopped_snapshot(machine, app.processors))
+    for begin in range(2, 62, 6):
+        write(machine.bus, readings, generate_readings(begin, begin + 6))
+        run(machine, app.processors)
+    run(machine, clone.processors)
+
+    if watermark is BOUNDED:
+        assert change_over(machine, app, clone) == "promoted"
+    else:
+        with pytest.raises(MaintenanceRefused, match=r"MergedSums estimates them from the order .*UpstreamWatermark"):
+            change_over(machine, app, clone)
 
 
 class Halved(ps.Stateless):

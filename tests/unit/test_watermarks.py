@@ -8,7 +8,7 @@ from datetime import timedelta
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import penstock as ps
@@ -51,6 +51,7 @@ def watermarks_one_by_one(times: list[int], strategy: Watermark) -> list[int]:
     return found
 
 
+@example(times=[*[0] * 13, -1, -1, 1], strategy=ps.watermarks.Confidence(0.9, 5))  # the last event updates the bound
 @given(times=st.lists(st.integers(-(2**62), 2**62) | st.integers(0, 1_000), max_size=600), strategy=STRATEGIES)
 def test_watermarks_of_extreme_event_times_are_exact(times: list[int], strategy: Watermark) -> None:
     """Sums and differences that need more than 64 bits are neither wrong nor an error."""
