@@ -11,7 +11,7 @@ SPARK_CLASSES := $(VENV)/spark.jsa
 # Workers and commands are processes of their own: without bytecode on disk, each spends two seconds compiling the library.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help docs demo day chorus test test-exhaustive test-gaps check simulate simulate-mutants soak soak-killer bench bench-peers bench-semantics bench-overlap bench-remote bench-dag bench-timers bench-cache bench-scuba bench-laser bench-queries bench-saved bench-standstill bench-restore bench-start bench-backfill lock format clean
+.PHONY: help docs demo day chorus test test-exhaustive test-gaps check simulate simulate-mutants soak soak-killer bench bench-peers bench-semantics bench-overlap bench-remote bench-dag bench-timers bench-cache bench-scuba bench-laser bench-queries bench-saved bench-standstill bench-restore bench-start bench-snapshot bench-backfill lock format clean
 
 help:
 	@echo "make demo    run the flights example on a local Kafka, then the same processors in Spark, and compare"
@@ -41,6 +41,7 @@ help:
 	@echo "make bench-standstill how long outputs pause while a deployment is operated (15 minutes; likewise)"
 	@echo "make bench-restore    restoring states from a folder and from WebHDFS beside plain copies (5 minutes; likewise)"
 	@echo "make bench-start      how long commands and workers take to start (5 minutes; likewise)"
+	@echo "make bench-snapshot   throughput while snapshots of an app are taken, and how long a promotion pauses outputs (10 minutes; likewise)"
 	@echo "make bench-backfill   50 million events archived, and gone through in Spark beside the same by hand (an hour; likewise)"
 	@echo "make lock    update requirements.lock from pyproject.toml"
 	@echo "make format  format the code"
@@ -156,6 +157,10 @@ bench-restore: $(READY)
 
 bench-start: $(READY)
 	$(BIN)/python benchmarks/start_times.py $(ARGS)
+
+bench-snapshot: $(READY)
+	$(BIN)/python benchmarks/snapshots.py
+	$(BIN)/python benchmarks/standing_still.py --rounds 1 --only nothing,snapshot,promotion
 
 bench-backfill: $(READY)
 	$(BIN)/python benchmarks/backfill.py

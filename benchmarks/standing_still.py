@@ -1,4 +1,4 @@
-"""How long outputs pause while a deployment is operated: deployed, scaled, killed, stopped and resized.
+"""How long outputs pause while a deployment is operated: deployed, scaled, killed, stopped, resized, and replaced by a clone.
 
     python benchmarks/standing_still.py [--rounds 3] [--rate 400] [--only deploy,scale]
 
@@ -151,13 +151,14 @@ class Site:
         self._app = folder / "app.py"
         self._environment = {**os.environ, "PENSTOCK_KAFKA": kafka, "PENSTOCK_DIR": str(folder / "dir")}
         self._versions = 0
+        self.backup = ("--backup", str(folder / "backups"))
         self._buckets = INPUT_BUCKETS
         shutil.copy(HERE / "standing_still_app.py", self._app)
         self.penstock("category", "create", str(self._app))
         self.feed, self.watch = Feed(kafka, rate), Watch(kafka)
 
-    def penstock(self, *arguments: str) -> None:
-        """Run a command."""
+    def penstock(self, *arguments: str) -> str:
+        """Run a command, and return its output."""
         done = subprocess.run(
             [sys.executable, "-m", "penstock", *arguments],
             env=self._environment,
@@ -168,13 +169,14 @@ class Site:
         )
         if done.returncode:
             raise RuntimeError(f"penstock {' '.join(arguments)}: {done.stderr}")
+        return done.stdout
 
     def deploy(self) -> None:
         """Deploy a new version."""
         self._versions += 1
         with self._app.open("a", encoding="utf-8") as app:
             app.write(f"# version {self._versions}\n")
-        self.penstock("deploy", str(self._app))
+        self.penstock("deploy", str(self._app), *self.backup)
 
     def scale(self, workers: int) -> None:
         """Change the number of workers."""
@@ -219,6 +221,19 @@ class Site:
         self.feed.start()
         self.deploy()
 
+    def take_snapshot(self) -> str:
+        """Take a snapshot, and return its id."""
+        taken = self.penstock("snapshot", "take", str(self._app), *self.backup, "--json")
+        return str(msgspec.json.decode(taken)["id"])
+
+    def promote(self) -> None:
+        """Make and deploy a clone, and let it take over."""
+        self._versions += 1
+        clone = f"green{self._versions}"
+        self.penstock("clone", str(self._app), self.take_snapshot(), "--as", clone, *self.backup)
+        self.penstock("deploy", f"{self._app}@{clone}", *self.backup)
+        self.penstock("promote", f"{self._app}@{clone}", "--yes", *self.backup)
+
     def await_all(self) -> None:
         """Wait until the reader has received as many outputs as events were sent up to now."""
         sent = self.feed.sent
@@ -226,7 +241,7 @@ class Site:
             raise RuntimeError(f"{sent} events were sent, and {self.watch.received} outputs came")
 
 
-def operations(site: Site) -> dict[str, Callable[[], None]]:
+def operations(site: Site) -> dict[str, Callable[[], object]]:
     """Return the operations of a round, in order. Each begins and ends with two workers."""
     return {
         "nothing": lambda: time.sleep(QUIET_S),
@@ -239,6 +254,8 @@ def operations(site: Site) -> dict[str, Callable[[], None]]:
         "kill -9 of supervisord": site.kill_supervisor,
         "repair after that": lambda: site.scale(2),
         "undeploy, deploy": site.take_down_and_deploy,
+        "snapshot": site.take_snapshot,
+        "promotion": site.promote,
         "resize": site.resize,
     }
 
@@ -249,7 +266,7 @@ def deployed(folder: Path, kafka: str, rate: int) -> Iterator[Site]:
     site = Site(folder, kafka, rate)
     try:
         site.feed.start()
-        site.penstock("deploy", str(folder / "app.py"), "--workers", "2")
+        site.penstock("deploy", str(folder / "app.py"), "--workers", "2", *site.backup)
         if not wait_until(lambda: len(site.watch.counts) == KEYS, FIRST_LIMIT_S):
             raise RuntimeError("the workers have written no output")
         site.await_all()
@@ -260,7 +277,7 @@ def deployed(folder: Path, kafka: str, rate: int) -> Iterator[Site]:
         Daemon("supervisord", folder / "dir" / "supervisor").stop(limit_s=60)
 
 
-def measure(site: Site, operation: Callable[[], None]) -> tuple[float, float]:
+def measure(site: Site, operation: Callable[[], object]) -> tuple[float, float]:
     """Return the longest time without an output, and the duration of the operation, in seconds."""
     site.watch.begin()
     began_s = time.monotonic()
