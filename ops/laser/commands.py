@@ -5,9 +5,8 @@ from __future__ import annotations
 import hmac
 import os
 import re
-from asyncio import to_thread
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from fnmatch import translate
 from itertools import count
 from typing import NamedTuple
@@ -27,9 +26,9 @@ Arguments = Sequence[bytes]
 
 
 class Later(NamedTuple):
-    """A reply that has to be awaited."""
+    """A reply that takes time: a function for another thread."""
 
-    reply: Awaitable[Reply]
+    reply: Callable[[], Reply]
 
 
 class Cursors:
@@ -104,7 +103,7 @@ class Session:
             return Failure("NOAUTH Authentication required.")
         try:
             if name == b"PENSTOCK.LAG":
-                return Later(self._lag())
+                return Later(self._lag)
             return self._run(name, arguments)
         except NotServed as error:
             return _loading(error)
@@ -120,8 +119,9 @@ class Session:
     def _names(self) -> str:
         return " ".join([*(name.decode() for name in self._commands), "PENSTOCK.LAG"])
 
-    def _get(self, arguments: Arguments) -> Reply:
-        return self._mget(arguments)[0]
+    def _get(self, arguments: Arguments) -> bytes | None:
+        [pair] = self._pairs.fetch(arguments)
+        return None if pair is None else pair.value
 
     def _mget(self, arguments: Arguments) -> list[bytes | None]:
         return [None if pair is None else pair.value for pair in self._pairs.fetch(arguments)]
@@ -206,9 +206,9 @@ class Session:
         self.is_ended = True
         return Status("OK")
 
-    async def _lag(self) -> Reply:
+    def _lag(self) -> Reply:
         try:
-            return await to_thread(self._pairs.events_behind)
+            return self._pairs.events_behind()
         except NotServed as error:
             return _loading(error)
         except PenstockError as error:

@@ -39,6 +39,8 @@ class ServedPairs:
     ) -> None:
         self._table = table
         self._source = table.source()
+        self._uses_category_key = table.uses_category_key
+        self._lifetime_ms = table.lifetime_ms
         self._bus = bus
         self._now_ms = now_ms
         self._targets = ends_of([self._source], bus)
@@ -73,25 +75,28 @@ class ServedPairs:
         Raises:
             NotServed: a bucket of one of the keys is not open here.
         """
-        if self._table.uses_category_key:
-            return self._by_bucket(keys)
-        return self._newest(keys)
+        expired_ms = self._expired_ms()
+        if not self._uses_category_key:
+            return self._newest(keys, expired_ms)
+        numbers = self._buckets_of(keys)
+        if len(keys) == 1:
+            return [None] if numbers[0] is None else _live(self._fetch_saved(numbers[0], keys), expired_ms)
+        return self._by_bucket(keys, numbers, expired_ms)
 
-    def _by_bucket(self, keys: Sequence[bytes]) -> list[Pair | None]:
+    def _by_bucket(self, keys: Sequence[bytes], numbers: Sequence[int | None], expired_ms: float) -> list[Pair | None]:
         found: list[Pair | None] = [None] * len(keys)
-        for number, places in self._places(keys).items():
-            saved = self._fetch_saved(number, [keys[place] for place in places])
-            for place, one in zip(places, saved, strict=True):
-                if one is not None:
-                    found[place] = self._live(one)
+        for number, places in _places(numbers).items():
+            if number is not None:
+                pairs = _live(self._fetch_saved(number, [keys[place] for place in places]), expired_ms)
+                for place, pair in zip(places, pairs, strict=True):
+                    found[place] = pair
         return found
 
-    def _newest(self, keys: Sequence[bytes]) -> list[Pair | None]:
+    def _newest(self, keys: Sequence[bytes], expired_ms: float) -> list[Pair | None]:
         """Return the newest pair of each key in any bucket."""
         newest: list[Pair | None] = [None] * len(keys)
         for number in range(self._source.buckets):
-            for place, saved in enumerate(self._fetch_saved(number, keys)):
-                pair = None if saved is None else self._live(saved)
+            for place, pair in enumerate(_live(self._fetch_saved(number, keys), expired_ms)):
                 former = newest[place]
                 if pair is not None and (former is None or former.at < pair.at):
                     newest[place] = pair
@@ -107,15 +112,15 @@ class ServedPairs:
             found = self._shard(number).scan(start, ENGINE_PREFIX, limit)
         except StateError as error:
             raise self._not_served(number) from error
-        keys = [key for key, saved in found if self._live(saved) is not None]
+        pairs = _live([saved for _, saved in found], self._expired_ms())
+        keys = [key for (key, _), pair in zip(found, pairs, strict=True) if pair is not None]
         if len(found) == limit:
             return keys, (number, found[-1][0] + b"\x00")
         return keys, (number + 1, b"") if number + 1 < self._source.buckets else None
 
     def remaining_ms(self, pair: Pair) -> int | None:
         """Return the rest of a pair's lifetime; None forever."""
-        lifetime_ms = self._table.lifetime_ms
-        return None if lifetime_ms is None else pair.at + lifetime_ms - self._now_ms()
+        return None if self._lifetime_ms is None else pair.at + self._lifetime_ms - self._now_ms()
 
     def events_behind(self) -> int:
         """Return how many offsets the answers lag behind the end of the category. Asks Kafka.
@@ -133,14 +138,6 @@ class ServedPairs:
         except StateError as error:
             raise self._not_served(number) from error
 
-    def _places(self, keys: Sequence[bytes]) -> dict[int, list[int]]:
-        """Return the places of the keys of each bucket."""
-        places: dict[int, list[int]] = {}
-        for place, number in enumerate(self._buckets_of(keys)):
-            if number is not None:
-                places.setdefault(number, []).append(place)
-        return places
-
     def _buckets_of(self, keys: Sequence[bytes]) -> Sequence[int | None]:
         try:
             return self._source.buckets_of([key.decode() for key in keys])
@@ -154,10 +151,9 @@ class ServedPairs:
         except StateError as error:
             raise self._not_served(number) from error
 
-    def _live(self, saved: bytes) -> Pair | None:
-        pair = _decode(saved)
-        remaining_ms = self.remaining_ms(pair)
-        return pair if remaining_ms is None or remaining_ms > 0 else None
+    def _expired_ms(self) -> float:
+        """Return the latest event time of expired pairs."""
+        return float("-inf") if self._lifetime_ms is None else self._now_ms() - self._lifetime_ms
 
     def _shard(self, number: int) -> ShardState:
         shard = self._shards.get(number)
@@ -169,3 +165,20 @@ class ServedPairs:
         return NotServed(
             f"bucket {number} of {self._table.name} is not served here yet; ask again or ask another server"
         )
+
+
+def _places(numbers: Sequence[int | None]) -> dict[int | None, list[int]]:
+    """Return the places of each number."""
+    places: dict[int | None, list[int]] = {}
+    for place, number in enumerate(numbers):
+        if number in places:
+            places[number].append(place)
+        else:
+            places[number] = [place]
+    return places
+
+
+def _live(saved: Sequence[bytes | None], expired_ms: float) -> list[Pair | None]:
+    """Return the pairs; None in place of expired ones."""
+    pairs = [None if each is None else _decode(each) for each in saved]
+    return [None if pair is None or pair.at <= expired_ms else pair for pair in pairs]

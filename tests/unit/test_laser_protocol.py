@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import select
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -20,11 +21,13 @@ import redis
 from hypothesis import given
 from hypothesis import strategies as st
 from support.laser_site import redis_server, wait_for
+from support.secured_kafka import certificate
 
 from penstock.ops.laser.daily_pairs import DailyPairs
 from penstock.ops.laser.days import DailyTable
 from penstock.ops.laser.resp import ProtocolError, RequestReader
 from penstock.ops.laser.server import Limits
+from penstock.ops.listening import Certificate
 from penstock.state.files.local_files import LocalFileStore
 
 WORDS = st.one_of(st.binary(max_size=20), st.lists(st.sampled_from([b"\r\n", b"$3", b"*1", b"a"])).map(b"".join))
@@ -68,17 +71,22 @@ def test_other_bytes_are_refused(sent: bytes) -> None:
         list(RequestReader(1 << 20).feed(sent))
 
 
+def daily_pairs(folder: Path, values: dict[str, str]) -> DailyPairs:
+    """Return the started pairs of a day."""
+    day = folder / "w" / "ds=2026-11-01"
+    day.mkdir(parents=True)
+    pq.write_table(pa.table({"key": list(values), "value": list(values.values())}), day / "0.parquet")
+    (day / "_SUCCESS").touch()
+    pairs = DailyPairs(DailyTable("t", LocalFileStore(folder / "w"), ("key",), ("value",)), folder / "s")
+    pairs.start()
+    wait_for(lambda: pairs.is_complete)
+    return pairs
+
+
 def test_strangers_and_crowds_disturb_no_client(tmp_path: Path) -> None:
     """Announced gigabytes, unfinished requests, unread replies, and connections beyond the limit."""
-    day = tmp_path / "w" / "ds=2026-11-01"
-    day.mkdir(parents=True)
-    pq.write_table(pa.table({"key": ["k", "big"], "value": ["v", "x" * 4_000_000]}), day / "0.parquet")
-    (day / "_SUCCESS").touch()
-    pairs = DailyPairs(DailyTable("t", LocalFileStore(tmp_path / "w"), ("key",), ("value",)), tmp_path / "s")
     limits = Limits(connections=20, request_s=1.0)
-    with closing(pairs), ExitStack() as stack:
-        pairs.start()
-        wait_for(lambda: pairs.is_complete)
+    with closing(daily_pairs(tmp_path, {"k": "v", "big": "x" * 4_000_000})) as pairs, ExitStack() as stack:
         counting = _Counting(pairs)
         port = stack.enter_context(redis_server("t", counting, limits=limits))
         client = stack.enter_context(closing(redis.Redis("127.0.0.1", port, decode_responses=True)))
@@ -98,6 +106,29 @@ def test_strangers_and_crowds_disturb_no_client(tmp_path: Path) -> None:
         for connection in crowd:
             connection.close()
         wait_for(lambda: _answers(port))
+
+
+@pytest.mark.parametrize("has_tls", [False, True])
+def test_a_pipeline_is_answered_in_its_order(tmp_path: Path, has_tls: bool) -> None:
+    """Values larger than buffers, a lag that another thread asks for, and what precedes bytes that are no request; then the connection ends."""
+    big = b"x" * 300_000
+    with closing(daily_pairs(tmp_path, {"k": "v", "big": big.decode()})) as pairs, ExitStack() as stack:
+        authority = certificate(tmp_path) if has_tls else None
+        tls = None if authority is None else Certificate(authority, tmp_path / "key.pem").context()
+        port = stack.enter_context(redis_server("t", pairs, tls=tls))
+        client = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20))
+        if authority is not None:
+            trusting = ssl.create_default_context(cafile=authority)
+            client = stack.enter_context(trusting.wrap_socket(client, server_hostname="127.0.0.1"))
+        requests = [[b"GET", b"k"], *[[b"GET", b"big"]] * 20, [b"PENSTOCK.LAG"], [b"MGET", b"k", b"none"]]
+        client.sendall(b"".join(map(encoded, requests)) * 3 + b"*1\r\n$x\r\n")
+        found = bytearray()
+        while received := client.recv(1 << 16):
+            found += received
+
+    value = b"$300000\r\n%b\r\n" % big
+    one = b"$1\r\nv\r\n" + value * 20 + b":0\r\n*2\r\n$1\r\nv\r\n$-1\r\n"
+    assert found == one * 3 + b"-ERR Protocol error: expected a number of bytes or words\r\n"
 
 
 class _Counting:
