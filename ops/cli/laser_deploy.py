@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -39,8 +40,11 @@ PATIENCE_S = 600.0
 
 def deploy(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="The name of the table.")],
+    name: Annotated[str | None, typer.Argument(help="The name of the table.", show_default=False)] = None,
     *,
+    all_tables: Annotated[
+        bool, typer.Option("--all", help="Deploy all tables that the configuration declares.")
+    ] = False,
     table: TableOptions,
     replicas: Annotated[
         int | None,
@@ -83,14 +87,20 @@ def deploy(
     """Serve a table of a category's latest values to Redis clients, on one or several servers, and keep them running.
 
     Each server reads the category for itself, so any of them can be lost. Later calls change them one after the other. A table that the
-    configuration declares as [laser-tables.NAME] needs no options.
+    configuration declares as [laser-tables.NAME] needs no options, and `--all` deploys all of these.
 
     Example: penstock laser deploy rankings --key carrier --value top --lifetime 7d --replicas 2
     """
     endpoint.expect_protected()  # a server that refuses to start would be restarted forever
-    declared = configuration_of(context).named_section(DeclaredTable, name)
-    table = table.or_declared(name, declared)
-    replicas = replicas or (1 if declared is None else declared.replicas)
+    configuration = configuration_of(context)
+    names = names_to_deploy(name, configuration.names(DeclaredTable), all_tables=all_tables)
+    if all_tables:
+        table.expect_for_all()
+        if port is not None:
+            raise typer.BadParameter(
+                "--port is for one table, and --all deploys several. Nothing was deployed. Leave it out: servers use free ports and keep them; or name "
+                "one table."
+            )
     bus = connect(kafka, folder)
     settings = msgspec.structs.replace(
         server_settings(context, bus, folder, where, [TOKEN_VARIABLE]),
@@ -98,27 +108,57 @@ def deploy(
         webhdfs=webhdfs,
         backup_every_s=backup_every,
     )
-    tiers = _Tiers(name, table, endpoint, tls, folder, settings)
     ports, requests = FreePorts(folder), []
-    for number in range(1, replicas + 1):
-        known = ports_of(folder, tiers.deployment(number))
-        redis = (
-            port + number - 1 if port is not None else known.get("redis") or ports.next_from(FIRST_PORT, endpoint.host)
-        )
-        http_port = (known.get("http") or ports.next_from(FIRST_HTTP_PORT, endpoint.host)) if http else None
-        requests.append(tiers.request(number, redis, http_port))
+    for each in names:
+        declared = configuration.named_section(DeclaredTable, each)
+        tiers = _Tiers(each, table.or_declared(each, declared), endpoint, tls, folder, settings)
+        for number in range(1, (replicas or (1 if declared is None else declared.replicas)) + 1):
+            known = ports_of(folder, tiers.deployment(number))
+            redis = (
+                port + number - 1
+                if port is not None
+                else known.get("redis") or ports.next_from(FIRST_PORT, endpoint.host)
+            )
+            http_port = (known.get("http") or ports.next_from(FIRST_HTTP_PORT, endpoint.host)) if http else None
+            requests.append(tiers.request(number, redis, http_port))
     try:
         deploy_servers(requests, bus, folder, Rollout(patience, dry_run, json))
     except IncompatibleState as error:
+        refused = next((each for each in names if _is_server_of(each, error.processor)), names[0])
         raise IncompatibleState(
-            f"Laser table {name} was not changed, and its servers continue: its saved pairs have other columns, or come from another category, "
-            f"than asked for. Deploy under another name; or delete these pairs first with `penstock laser delete {name}`, which stops all reads "
-            "until the category has been read again."
+            f"Laser table {refused} was not changed, and its servers continue: its saved pairs have other columns, or come from another category, "
+            f"than asked for. Deploy under another name; or delete these pairs first with `penstock laser delete {refused}`, which stops all reads "
+            "until the category has been read again.",
+            error.processor,
         ) from error
+    if dry_run:
+        return
     kept = {request.name for request in requests}
-    superfluous = [each for each in _deployed(folder, name) if each not in kept]
-    if superfluous and not dry_run:
-        delete_servers(superfluous, f"Laser table {name}, beyond {replicas}", bus, folder, lambda _: True)
+    for each in names:
+        superfluous = [server for server in _deployed(folder, each) if server not in kept]
+        if superfluous:
+            count = sum(_is_server_of(each, server) for server in kept)
+            delete_servers(superfluous, f"Laser table {each}, beyond {count}", bus, folder, lambda _: True)
+
+
+def names_to_deploy(name: str | None, declared: Sequence[str], *, all_tables: bool) -> Sequence[str]:
+    """Return the names of the tables to deploy."""
+    if name is not None and all_tables:
+        raise typer.BadParameter(
+            f"--all deploys every declared table, and {name} is one. Nothing was deployed. Leave one of the two out."
+        )
+    if name is not None:
+        return [name]
+    if not declared:
+        raise typer.BadParameter(
+            "no table is named, and the configuration declares none. Nothing was deployed. Name a table, with --key and --value, or declare it as "
+            "[laser-tables.NAME] in the configuration."
+        )
+    if not all_tables:
+        raise typer.BadParameter(
+            f"no table is named. Nothing was deployed. Name one, or add --all for all that the configuration declares: {', '.join(declared)}."
+        )
+    return declared
 
 
 class _Tiers:
@@ -176,8 +216,11 @@ class _Tiers:
 
 
 def _deployed(folder: Path, name: str) -> list[str]:
-    tier = re.compile(rf"laser\.{re.escape(name)}\.\d+")
-    return deployed_servers(folder, lambda each: tier.fullmatch(each) is not None)
+    return deployed_servers(folder, lambda each: _is_server_of(name, each))
+
+
+def _is_server_of(name: str, deployment: str) -> bool:
+    return re.fullmatch(rf"laser\.{re.escape(name)}\.\d+", deployment) is not None
 
 
 def _absolute(location: str | None) -> str | None:

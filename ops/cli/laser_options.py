@@ -109,6 +109,19 @@ class TableOptions(OptionGroup):
             )
         return TableOptions(**merged)
 
+    def expect_for_all(self) -> None:
+        """Expect only options that are for several tables.
+
+        Raises:
+            typer.BadParameter: there is another one.
+        """
+        single = next((field.name for field in fields(self) if field.name != "app" and getattr(self, field.name)), None)
+        if single is not None:
+            raise typer.BadParameter(
+                f"--{single} is for one table, and --all deploys several. Nothing was deployed. Write it into [laser-tables.NAME] of each table, or "
+                "name one table."
+            )
+
     def daily(self, name: str, webhdfs: str | None) -> DailyTable | None:
         """Return the table of a warehouse table; None for a category.
 

@@ -158,6 +158,10 @@ class Configuration:
         """
         return self._section((_name_of(kind, self.named_sections), name), kind, with_variables=with_variables)
 
+    def names(self, kind: type[Section]) -> tuple[str, ...]:
+        """Return the names of the tables that `named_section` returns, in the order of the file."""
+        return tuple(self.file.values.get(_name_of(kind, self.named_sections), {}))
+
     def _section(self, keys: Keys, kind: type[S], *, with_variables: bool) -> S | None:
         table: Any = self.file.values
         for key in keys:

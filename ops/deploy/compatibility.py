@@ -74,7 +74,8 @@ def expect_compatible(
         conversion = [_conversion(processor, target, last, states, store)] if is_convertible else []
         raise IncompatibleState(
             f"{processor.__name__} was not deployed, and running workers continue. {incompatibilities[0].message} "
-            f"{_alternatives(processor, target, conversion)}"
+            f"{_alternatives(processor, target, conversion)}",
+            processor.name,
         )
     if last is not None and last.shape.state is not None and last.shape.query != Shape.of(processor).query:
         progress(

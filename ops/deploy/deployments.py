@@ -326,5 +326,6 @@ def _expect_same_shape(version: Version, running: Version) -> None:
     if version.shape != running.shape:
         raise IncompatibleState(
             f"{version.label} was not restored, and {running.label} continues: the two keep different state. Deploy the server with the options of "
-            f"{version.label} under another name, or remove this state first with `penstock undeploy {version.name} --purge`."
+            f"{version.label} under another name, or remove this state first with `penstock undeploy {version.name} --purge`.",
+            version.name,
         )

@@ -16,7 +16,16 @@ class NameTaken(DeployError):
 
 
 class IncompatibleState(DeployError):
-    """The saved state does not match the declaration: restore the declaration, or convert the state."""
+    """The saved state does not match the declaration: restore the declaration, or convert the state.
+
+    Args:
+        message: the message.
+        processor: the name of the processor.
+    """
+
+    def __init__(self, message: str, processor: str) -> None:
+        super().__init__(message)
+        self.processor = processor
 
 
 class SupervisorUnavailable(DeployError):

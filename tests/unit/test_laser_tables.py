@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import typer
 
+from penstock.ops.cli.laser_deploy import names_to_deploy
 from penstock.ops.cli.laser_options import TableOptions
 from penstock.ops.laser.declared_table import DeclaredTable
 
@@ -37,3 +38,22 @@ def test_a_name_with_dots_is_quoted() -> None:
     """TOML would read it as nested tables."""
     with pytest.raises(typer.BadParameter, match=r'\[laser-tables\."daily\.tops"\]'):
         TableOptions().or_declared("daily.tops", None)
+
+
+def test_all_declared_tables_are_deployed_only_if_asked_for() -> None:
+    """A forgotten name must not change every table."""
+    assert names_to_deploy(None, ["tops", "busy"], all_tables=True) == ["tops", "busy"]
+    assert names_to_deploy("other", ["tops"], all_tables=False) == ["other"]
+    with pytest.raises(typer.BadParameter, match=r"add --all for all that the configuration declares: tops, busy\."):
+        names_to_deploy(None, ["tops", "busy"], all_tables=False)
+    with pytest.raises(typer.BadParameter, match="the configuration declares none"):
+        names_to_deploy(None, [], all_tables=True)
+    with pytest.raises(typer.BadParameter, match="Leave one of the two out"):
+        names_to_deploy("tops", ["tops"], all_tables=True)
+
+
+@pytest.mark.parametrize("options", [TableOptions(key="carrier"), TableOptions(lifetime="7d")])
+def test_options_of_one_table_are_refused_for_all(options: TableOptions) -> None:
+    """They would replace what each table declares."""
+    with pytest.raises(typer.BadParameter, match="is for one table"):
+        options.expect_for_all()
