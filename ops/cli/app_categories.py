@@ -15,8 +15,11 @@ from .output import note
 
 
 def specs_of(name: AppName) -> list[CategorySpec]:
-    """Return the specifications of an app's categories, with those of dead letters and of retries."""
-    declared = name.load()
+    """Return the specifications of an app's categories, with those of dead letters and of retries.
+
+    Of a file without processors, they are all of its categories.
+    """
+    declared = name.load_declarations()
     letters = [dead_letters_of(processor) for processor in declared.processors]
     retries = [category for processor in declared.processors for category in processor.retry_categories()]
     return [CategorySpec.of(category) for category in (*declared.categories(), *letters, *retries)]

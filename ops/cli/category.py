@@ -59,7 +59,7 @@ def create(
                 "--cluster is for a category by its name. The categories of an app declare their clusters themselves."
             )
         name = AppName.parse(target)
-        bus = with_clusters(connect(kafka, folder), kafka, name.load().categories())
+        bus = with_clusters(connect(kafka, folder), kafka, name.load_declarations().categories())
         for spec in specs_of(name):
             _create_if_missing(bus, spec)
     else:

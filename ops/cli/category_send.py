@@ -75,7 +75,7 @@ def send(
 
     Example: tail -f flights.jsonl | penstock category send flights --app examples/flights/app.py
     """
-    declared = {category.name: category for category in AppName.parse(app_file).load().categories()}
+    declared = AppName.parse(app_file).load_declarations().declared_categories()
     if name not in declared:
         raise typer.BadParameter(f"{app_file} declares no category {name!r}; it has {', '.join(declared)}.")
     bus = with_clusters(connect(kafka, folder), kafka, [declared[name]])

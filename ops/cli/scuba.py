@@ -103,7 +103,7 @@ def serve(
     memory_bytes = parse_size(storage.memory)
     if file is None and options.max_bytes > memory_bytes:
         raise typer.BadParameter("--max-size is larger than --memory. Lower it, or keep the rows in a --file.")
-    declared = AppName.parse(target).load()
+    declared = AppName.parse(target).load_declarations()
     chosen = {category.name: category for category in _declared(declared, target, categories or ())}
     tables = {name: (category, FlatColumns(category)) for name, category in chosen.items()}
     bus = connection.open()
@@ -175,8 +175,8 @@ def _numbered(folder: Path, table: str, number: int | None) -> AbstractContextMa
 
 
 def _declared(loaded: App, target: str, names: Sequence[str]) -> list[AnyCategory]:
-    declared = {category.name: category for category in loaded.categories()}
+    declared = loaded.declared_categories()
     for name in names:
         if name not in declared:
             raise typer.BadParameter(f"{target} declares no category {name!r}; it has {', '.join(declared)}.")
-    return [declared[name] for name in names or declared]
+    return [declared[name] for name in names] or loaded.categories()

@@ -107,7 +107,7 @@ def category_and_app(app: str | None, name: str, folder: Path) -> tuple[AnyCateg
         ClusterRefused: it is on another cluster.
     """
     for found in [AppName.parse(app)] if app is not None else _deployed_apps(folder):
-        declared = {category.name: category for category in found.load().categories()}
+        declared = found.load_declarations().declared_categories()
         if name in declared:
             advice = "Serve it where --kafka is its cluster, with a declaration without `cluster`."
             expect_main_cluster([declared[name]], "served", advice)

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 from ..declare.alerts import Alert
-from ..declare.categories import AnyCategory
+from ..declare.categories import AnyCategory, Category
 from ..declare.method_check import misspelled_methods
 from ..declare.phases import in_phases
 from ..declare.processor import Processor
@@ -29,12 +29,14 @@ class App:
         processors: the processors, upstream ones first.
         alerts: the alert rules.
         loops: the loops, also those of which `processors` contains only a part.
+        other_categories: categories of the file that no processor reads or writes; only of `AppName.load_declarations`.
     """
 
     name: str
     processors: tuple[type[Processor], ...]
     alerts: tuple[Alert, ...] = ()
     loops: tuple[Loop, ...] = ()
+    other_categories: tuple[AnyCategory, ...] = ()
 
     @staticmethod
     def of(name: str, processors: Iterable[type[Processor]]) -> App:
@@ -57,13 +59,19 @@ class App:
         return next((loop for loop in self.loops if processor in loop.members), None)
 
     def categories(self) -> list[AnyCategory]:
-        """Return all input, side input and output categories, upstream ones first."""
+        """Return all input, side input and output categories, upstream ones first; without processors, the other categories."""
+        if not self.processors:
+            return list(self.other_categories)
         named = {
             category.name: category
             for processor in self.processors
             for category in (*processor.sources(), *processor.side_inputs(), *processor.outputs())
         }
         return list(named.values())
+
+    def declared_categories(self) -> dict[str, AnyCategory]:
+        """Return the categories of the processors and the other ones, by name."""
+        return {category.name: category for category in (*self.other_categories, *self.categories())}
 
     def processor(self, name: str) -> type[Processor]:
         """Return the processor with a class name or a declared name.
@@ -137,14 +145,30 @@ class AppName:
             AppFileError: the file is missing, does not import, or does not declare the processor.
             DeclarationError: a declaration cannot work.
         """
+        module, app = self._imported()
+        expect_processors(app, self.path, _imported_processors(module))
+        if self.clone is not None:
+            app = App.of(f"{app.name}{CLONE_MARK}{self.clone}", cloned(app.processors, self.clone))
+        return app if self.processor is None else replace(app, processors=(app.processor(self.processor),))
+
+    def load_declarations(self) -> App:
+        """Return the app with its other categories. A whole app without processors may declare only categories.
+
+        Raises:
+            AppFileError: the file is missing, does not import, or declares neither a processor nor a category.
+            DeclarationError: a declaration cannot work.
+        """
+        module, app = self._imported()
+        others = tuple(member for member in vars(module).values() if isinstance(member, Category))
+        if self.clone is not None or self.processor is not None or not (app.processors or others):
+            return self.load()
+        return replace(app, other_categories=others)
+
+    def _imported(self) -> tuple[ModuleType, App]:
         module = imported(self.path)
         _expect_complete(module)
         name = getattr(module, APPLICATION_NAME, None) or self.path.stem
-        app = replace(App.of(name, processors_in(module)), alerts=alerts_in(module))
-        expect_processors(app, self.path, _imported_processors(module))
-        if self.clone is not None:
-            app = App.of(f"{name}{CLONE_MARK}{self.clone}", cloned(app.processors, self.clone))
-        return app if self.processor is None else replace(app, processors=(app.processor(self.processor),))
+        return module, replace(App.of(name, processors_in(module)), alerts=alerts_in(module))
 
     def __str__(self) -> str:
         app = f"{self.path}{CLONE_MARK}{self.clone}" if self.clone else str(self.path)

@@ -250,3 +250,37 @@ def test_an_unreadable_app_is_not_one_to_correct(project: Path, monkeypatch: pyt
             AppName.parse("loose.py").load()
     with pytest.raises(AppFileError, match="Correct the file"):
         AppName.parse("opening.py").load()
+
+
+CATEGORIES = """
+import penstock as ps
+
+class Click(ps.Record, frozen=True):
+    page: str
+    at: ps.EventTime
+
+clicks = ps.Category("{}", Click, key="page", event_time="at", buckets=2)
+"""
+PROCESSOR = """
+class Count(ps.Stateful):
+    reads = ps.Category("read", Click, key="page", event_time="at", buckets=2)
+    state = int
+    def process(self, event, state, context):
+        return (state or 0) + 1, []
+"""
+
+
+def test_categories_need_no_processor(tmp_path: Path) -> None:
+    """Laser, Scuba and `category create` use the declarations of a file that only declares categories; `run` refuses it."""
+    alone, mixed, empty = (tmp_path / f"{name}.py" for name in ("alone", "mixed", "empty"))
+    alone.write_text(CATEGORIES.format("alone"))
+    mixed.write_text(CATEGORIES.format("other") + PROCESSOR)
+    empty.write_text("x = 1\n")
+
+    assert list(AppName(alone).load_declarations().declared_categories()) == ["alone"]
+    assert [category.name for category in AppName(alone).load_declarations().categories()] == ["alone"]
+    assert sorted(AppName(mixed).load_declarations().declared_categories()) == ["other", "read"]
+    assert [category.name for category in AppName(mixed).load_declarations().categories()] == ["read"]
+    for load in (AppName(alone).load, AppName(empty).load_declarations):
+        with pytest.raises(AppFileError, match="declares no processor"):
+            load()
