@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from ..processors.apps.app_modules import APP_SUFFIXES
 from ..processors.errors import PenstockError
+from ..state.files.durable import replace_file
 
 
 class OutputFileRefused(PenstockError):
@@ -18,3 +20,11 @@ def expect_no_source(path: Path) -> None:
         raise OutputFileRefused(
             f"{path} is a source file, and the output would replace it. Nothing was read or written. Name another file for the output."
         )
+
+
+def write_files(folder: Path, files: Mapping[str, str]) -> list[Path]:
+    """Write texts to files of a folder by name, and return their paths. Other files of the folder stay."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        replace_file(folder / name, text.encode(), mode=0o644)
+    return [folder / name for name in files]

@@ -29,12 +29,14 @@ from ..deploy.deployments import (
 )
 from ..deploy.dry_run import dry_run_text
 from ..deploy.environment import STORE, opentelemetry_variables, required_variables
-from ..deploy.kustomize import DeployedVersion, base_prerequisites, kustomize_base, write_base
+from ..deploy.kustomize import DeployedVersion, base_prerequisites, kustomize_base
 from ..deploy.manifests import prerequisites
 from ..deploy.purge import PurgePlan, plan_purge, purge
 from ..deploy.readiness import READY_LIMIT_S
 from ..deploy.registry import deployment_lock, find_deployment
+from ..deploy.system_units import expect_visible, system_units, unit_prerequisites
 from ..deploy.version import DeploymentSettings, PodSettings, Target, Version
+from ..output_files import write_files
 from .app_categories import create_missing
 from .audited import audited
 from .deployment_list import show_deployments
@@ -66,6 +68,15 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The processor's name 
 Patience = Annotated[
     float,
     typer.Option("--patience", metavar="SECONDS", help="The longest time that a worker may take to start.", min=1),
+]
+Units = Annotated[
+    Path | None,
+    typer.Option(
+        "--units",
+        metavar="FOLDER",
+        help="For systemd, with --dry-run: write hardened units of the system instead of your user's.",
+        show_default=False,
+    ),
 ]
 INTERRUPTED = "Running workers continue. Repeat the command to finish."
 
@@ -121,6 +132,7 @@ def deploy(
             show_default=False,
         ),
     ] = None,
+    units: Units = None,
     patience: Patience = READY_LIMIT_S,
     backup: Backup = None,
     webhdfs: WebHdfs = None,
@@ -142,6 +154,7 @@ def deploy(
     """
     if kustomize is not None and not (dry_run and where is Target.KUBERNETES):
         raise typer.BadParameter("--kustomize writes files only: add --target kubernetes --dry-run.")
+    expect_dry_run(units, where, dry_run=dry_run)
     expect_traces_installed(traces=traces and where is not Target.KUBERNETES)  # pods have packages of their own
     expect_backups(backup, standby=standby)
     retention_of(backup_history)  # an invalid span fails here, and not in the workers
@@ -189,6 +202,9 @@ def deploy(
         if kustomize is not None:
             _write_base(kustomize, plans)
             return
+        if units is not None:
+            write_units(units, plans)
+            return
         if dry_run:
             out.out(dry_run_text(plans), highlight=False)
             return
@@ -202,11 +218,27 @@ def deploy(
 def _write_base(folder: Path, plans: list[DeploymentPlan]) -> None:
     """Write a kustomize base for the planned versions."""
     base = kustomize_base([DeployedVersion(plan.version, plan.code, plan.workers) for plan in plans])
-    for path in write_base(folder, base):
+    for path in write_files(folder, base):
         out.print(str(path), markup=False, highlight=False)
     for prerequisite in base_prerequisites():
         note(f"Create in the cluster once: {prerequisite}")
     note(f"Next: kubectl apply -k {folder}")
+
+
+def expect_dry_run(units: Path | None, where: Target, *, dry_run: bool) -> None:
+    """Raise BadParameter if `--units` is used with options that would start something."""
+    if units is not None and not (dry_run and where is Target.SYSTEMD):
+        raise typer.BadParameter("--units writes files only: add --target systemd --dry-run.")
+
+
+def write_units(folder: Path, plans: list[DeploymentPlan]) -> None:
+    """Write units of the system for planned versions, and print how to install them."""
+    versions = [plan.version for plan in plans]
+    expect_visible(versions)
+    for path in write_files(folder, system_units(versions)):
+        out.print(str(path), markup=False, highlight=False)
+    for step in unit_prerequisites(versions, [plan.workers for plan in plans]):
+        note(f"As root, in {folder}: {step}")
 
 
 def _answers(bus: KafkaBus) -> bool:

@@ -16,6 +16,7 @@ from ..deploy.errors import IncompatibleState
 from ..deploy.version import DeploymentSettings, Server, Target
 from ..laser.declared_table import MAX_REPLICAS, DeclaredTable
 from .audited import audited
+from .deploy import Units, expect_dry_run
 from .laser_options import TOKEN_VARIABLE, EndpointOptions, TableOptions
 from .option_groups import with_option_groups
 from .options import DEFAULT_FOLDER, AsJson, Backup, BackupEvery, Folder, Kafka, TlsOptions, WebHdfs, connect
@@ -73,6 +74,7 @@ def deploy(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check everything, print the files and steps, and change nothing.")
     ] = False,
+    units: Units = None,
     patience: Annotated[
         float,
         typer.Option("--patience", metavar="SECONDS", help="The longest time that a server may take to start.", min=1),
@@ -91,6 +93,7 @@ def deploy(
 
     Example: penstock laser deploy rankings --key carrier --value top --lifetime 7d --replicas 2
     """
+    expect_dry_run(units, where, dry_run=dry_run)
     endpoint.expect_protected()  # a server that refuses to start would be restarted forever
     configuration = configuration_of(context)
     names = names_to_deploy(name, configuration.names(DeclaredTable), all_tables=all_tables)
@@ -122,7 +125,7 @@ def deploy(
             http_port = (known.get("http") or ports.next_from(FIRST_HTTP_PORT, endpoint.host)) if http else None
             requests.append(tiers.request(number, redis, http_port))
     try:
-        deploy_servers(requests, bus, folder, Rollout(patience, dry_run, json))
+        deploy_servers(requests, bus, folder, Rollout(patience, dry_run, json, units))
     except IncompatibleState as error:
         refused = next((each for each in names if _is_server_of(each, error.processor)), names[0])
         raise IncompatibleState(

@@ -10,6 +10,7 @@ from ..deploy.deployments import DeploymentRequest
 from ..deploy.readiness import READY_LIMIT_S
 from ..deploy.version import Server, Target
 from .audited import audited
+from .deploy import Units, expect_dry_run
 from .option_groups import with_option_groups
 from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, TlsOptions, connect
 from .scuba_options import DEFAULT_PORT, TOKEN_VARIABLE, EndpointOptions, StorageOptions, WarehouseOptions, missing
@@ -67,6 +68,7 @@ def deploy(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check everything, print the files and steps, and change nothing.")
     ] = False,
+    units: Units = None,
     patience: Annotated[
         float,
         typer.Option(
@@ -83,6 +85,7 @@ def deploy(
 
     Example: penstock scuba deploy views --keep 2h --sample 0.1
     """
+    expect_dry_run(units, where, dry_run=dry_run)
     try:
         # Only these commands need the server, which is an extra.
         from ..dashboard.access import Access  # noqa: PLC0415
@@ -122,7 +125,7 @@ def deploy(
         take_over=True,
         server=server,
     )
-    deploy_servers([request], bus, folder, Rollout(patience, dry_run, json))
+    deploy_servers([request], bus, folder, Rollout(patience, dry_run, json, units))
 
 
 def delete(

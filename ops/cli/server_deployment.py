@@ -35,7 +35,7 @@ from ..deploy.registry import (
     names_of_deployments,
 )
 from ..deploy.version import DeploymentSettings, Target
-from .deploy import INTERRUPTED
+from .deploy import INTERRUPTED, write_units
 from .deployment_list import show_deployments
 from .options import expect_main_cluster
 from .output import note, out
@@ -59,11 +59,13 @@ class Rollout:
         patience_s: the longest time that a server may take until it answers.
         dry_run: whether to print the files and steps only.
         json: whether to print JSON.
+        units: with `dry_run`, the folder for units of the system; None to print.
     """
 
     patience_s: float
     dry_run: bool
     json: bool
+    units: Path | None = None
 
 
 def server_settings(
@@ -183,6 +185,9 @@ def deploy_servers(requests: Sequence[DeploymentRequest], bus: KafkaBus, folder:
         plans = [plan_deployment(request, bus, os.environ, note) for request in requests]
         for plan in plans:
             note(f"{plan.summary}.")
+        if rollout.units is not None:
+            write_units(rollout.units, plans)
+            return
         if rollout.dry_run:
             out.out(dry_run_text(plans), highlight=False)
             return

@@ -14,11 +14,9 @@ Source: kustomize 5, "kustomization.yaml"; Kubernetes API reference 1.30 (apps/v
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 from ...processors.apps.app_files import Contents
-from ...state.files.durable import replace_file
 from .errors import DeployError
 from .kubernetes_rollout import manifest_list
 from .manifests import CODE, Manifest, container_of, manifests_of, object_name, pod_settings, pod_spec, version_in_pod
@@ -65,14 +63,6 @@ def kustomize_base(processors: Sequence[DeployedVersion]) -> dict[str, str]:
         "penstock-dashboard.json": manifest_list(list(_dashboard(shared))),
     }
     return {"kustomization.yaml": _kustomization(sorted(files), pod_settings(shared.settings).namespace), **files}
-
-
-def write_base(folder: Path, files: dict[str, str]) -> list[Path]:
-    """Write the files of a base, and return their paths. Other files of the folder stay, and are not part of the base."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, text in files.items():
-        replace_file(folder / name, text.encode(), mode=0o644)
-    return [folder / name for name in files]
 
 
 def base_prerequisites() -> list[str]:

@@ -153,7 +153,7 @@ def unit_text(folder: Path, name: str, version: int) -> str:
     grows = version >= GROWING_SINCE
     return _TEMPLATE.format(
         name=name,
-        command=" ".join(map(_quoted, command)),
+        command=" ".join(map(quoted, command)),
         pause_s=1 if grows else 5,
         growing_pause=GROWING_PAUSE if grows else "",
         stop_s=round(STOP_LIMIT_S) + 10,
@@ -174,7 +174,7 @@ def _version(text: str) -> int:
     return int(found[0]) if found else 0
 
 
-def _quoted(part: str) -> str:
+def quoted(part: str) -> str:
     """Return an argument quoted for a unit, with systemd's specifiers and variables escaped."""
     escaped = part.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
     return f'"{escaped}"'

@@ -7,14 +7,14 @@ from pathlib import Path
 from .version import Version
 
 
-def run_arguments(version: Version, code: Path | str, health: str, number: str | None = None) -> list[str]:
+def run_arguments(version: Version, code: Path | str, health: str | None, number: str | None = None) -> list[str]:
     """Return the arguments of `penstock` that run a worker, or the server of a version.
 
     Args:
         version: the version.
         code: the folder of its code, on the worker's machine.
-        health: the port or address of the worker's health endpoint.
-        number: the worker's number under its supervisor; None if its volume names it.
+        health: the port or address of the worker's health endpoint; None without one.
+        number: the worker's number under its supervisor; None if its volume or its unit names it.
     """
     settings, server = version.settings, version.server
     options = {

@@ -1,0 +1,159 @@
+"""Units of the system: systemd accepts them, rates them as safe, and their commands exist."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from support.deployed import version_of
+
+from penstock.ops.cli.command_line import Penstock
+from penstock.ops.cli.root import commands_of
+from penstock.ops.deploy.errors import DeployError
+from penstock.ops.deploy.system_units import SYSUSERS_FILE, expect_visible, system_units, unit_prerequisites
+from penstock.ops.deploy.version import Server, Version
+
+EXPOSURE_LIMIT = 3.0
+"""The greatest rating of `systemd-analyze security`, of 10."""
+SECURED: dict[str, Any] = {
+    "config": "/etc/penstock/100% penstock.toml",
+    "variables": ("PENSTOCK_STORE",),
+    "backup": "/srv/backups of all",
+}
+needs_systemd = pytest.mark.skipif(
+    shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed, so units are not verified"
+)
+
+
+def version(folder: Path, **settings: Any) -> Version:
+    """Return a version of a processor, from an app in a folder."""
+    plain = replace(
+        version_of(folder, 1, name="small.totals"), app=str(folder / "shop" / "app.py"), app_file="shop/app.py"
+    )
+    return replace(plain, settings=replace(plain.settings, working_folder=str(folder), **settings))
+
+
+def server(folder: Path) -> Version:
+    """Return a version of a server with a file in the folder of states."""
+    plain = version(folder)
+    words = ("views", "--file", f"{plain.settings.folder}/state/views/rows.duckdb", "--port", "8790")
+    return replace(plain, name="scuba.views", server=Server(("scuba", "serve"), words, (), has_worker=False))
+
+
+def all_units(folder: Path) -> dict[str, str]:
+    """Return every kind of unit."""
+    return {
+        **system_units([version(folder, **SECURED), replace(version(folder), name="large")]),
+        **system_units([server(folder)]),
+    }
+
+
+def commands(units: dict[str, str]) -> dict[str, list[str]]:
+    """Return the commands of units, by file."""
+    return {
+        name: shlex.split(re.findall("^ExecStart=(.*)$", text, re.MULTILINE)[0])
+        for name, text in units.items()
+        if name != SYSUSERS_FILE
+    }
+
+
+def analyzed(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Return the result of `systemd-analyze`; skip the test where it does not work."""
+    done = subprocess.run(["systemd-analyze", *arguments], capture_output=True, text=True, check=False, timeout=60)
+    if "Unknown" in done.stderr or ("Failed to" in done.stderr and "manager" in done.stderr):
+        pytest.skip(f"systemd-analyze does not work here: {done.stderr}")
+    return done
+
+
+@needs_systemd
+def test_systemd_knows_all_settings_of_the_units(tmp_path: Path) -> None:
+    """Without a warning, also for folders of any name."""
+    folder = tmp_path / "with a space, 100% and $HOME"
+    folder.mkdir()
+    for name, text in all_units(folder).items():
+        (tmp_path / name).write_text(text)
+    checked = analyzed("verify", *(str(path) for path in tmp_path.glob("*.service")))
+
+    assert checked.stderr.splitlines() == []
+
+
+@needs_systemd
+def test_systemd_rates_the_units_as_safe(tmp_path: Path) -> None:
+    """Every unit is below the limit."""
+    for name, text in all_units(tmp_path).items():
+        if name == SYSUSERS_FILE:
+            continue
+        unit = tmp_path / name.replace("@", "@0")
+        unit.write_text(text)
+        rated = analyzed(
+            "security", "--offline=true", f"--threshold={EXPOSURE_LIMIT * 10:.0f}", "--no-pager", str(unit)
+        )
+
+        assert rated.returncode == 0, rated.stdout.splitlines()[-1]
+
+
+def test_units_cover_an_app_and_what_watches_it(tmp_path: Path) -> None:
+    """A server comes alone."""
+    assert set(system_units([version(tmp_path)])) == {
+        SYSUSERS_FILE,
+        "penstock-small.totals@.service",
+        "penstock-alerts.service",
+        "penstock-metrics.service",
+        "penstock-dashboard.service",
+    }
+    assert set(system_units([server(tmp_path)])) == {SYSUSERS_FILE, "penstock-scuba.views.service"}
+
+
+def test_commands_of_units_exist_and_write_to_the_folder_of_states_only(tmp_path: Path) -> None:
+    """With each of their options. The app stays at its place."""
+    known = dict(commands_of(Penstock()))
+    found = commands(all_units(tmp_path))
+    for command in found.values():
+        assert command[:3] == [sys.executable, "-m", "penstock"]
+        words = next(words for words in known if words and tuple(command[3 : 3 + len(words)]) == words)
+        assert {word for word in command if word.startswith("--")} <= {f"--{option.name}" for option in known[words]}
+        assert command[command.index("--dir") + 1] == "/var/lib/penstock"
+    [worker, served] = found["penstock-small.totals@.service"], found["penstock-scuba.views.service"]
+
+    assert f"{tmp_path}/shop/app.py:Totals" in worker
+    assert worker[-2:] == ["--number", "%i"]
+    assert "/var/lib/penstock/state/views/rows.duckdb" in served
+
+
+def test_secrets_are_read_by_the_manager(tmp_path: Path) -> None:
+    """The configuration is a credential, variables are in files of root, and neither is in a command."""
+    text = all_units(tmp_path)["penstock-small.totals@.service"].splitlines()
+
+    assert "LoadCredential=penstock.toml:/etc/penstock/100%% penstock.toml" in text
+    assert "Environment=PENSTOCK_CONFIG=%d/penstock.toml" in text
+    assert "EnvironmentFile=-/etc/penstock/penstock-small.totals.env" in text
+    assert 'ReadWritePaths="/srv/backups of all"' in text
+    assert not any(line.startswith("ExecStart") and "--config" in line for line in text)
+
+
+def test_steps_of_an_installation_name_each_worker_and_variable(tmp_path: Path) -> None:
+    """Values are in none of them."""
+    steps = list(unit_prerequisites([version(tmp_path, **SECURED)], [2]))
+
+    assert any("/etc/penstock/penstock-small.totals.env" in step and "PENSTOCK_STORE" in step for step in steps)
+    assert steps[-1].split()[3:5] == ["penstock-small.totals@0.service", "penstock-small.totals@1.service"]
+    assert "penstock-dashboard.service" in steps[-1]
+
+
+def test_an_app_in_a_home_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its units would not see it."""
+    monkeypatch.setattr("sys.prefix", "/opt/shop/.venv")
+    monkeypatch.setattr("sys.base_prefix", "/usr")
+    expect_visible([version(Path("/opt/shop"))])
+
+    with pytest.raises(DeployError, match=r"/home/ann/shop.*Nothing was written"):
+        expect_visible([version(Path("/home/ann"))])
+    with pytest.raises(DeployError, match="no processor"):
+        system_units([])
