@@ -10,8 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from ...processors.declare.alerts import Alert
-from ..monitoring.metrics import PROCESSOR_METRICS
-from ..monitoring.prometheus import PREFIX
+from ..monitoring.metrics import PREFIX, PROCESSOR_METRICS
 from .notifications import runbook_of
 
 BLIND_RULE = "monitoring blind"

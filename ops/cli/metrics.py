@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, nullcontext
 from threading import Event
 from typing import Annotated
 
 import typer
 
 from ...processors.errors import PenstockError
+from ..monitoring.observer import Observer
 from .options import DEFAULT_FOLDER, Folder, Kafka, connect
 from .output import note
 from .signals import stop_on_signals
 from .status import observer_of
+from .traces import expect_otel_installed
 from .waiting import BrokerWait, FailFast
 
 
@@ -22,6 +25,14 @@ def metrics(
         str, typer.Option("--host", help="The address to listen on; the default is for this machine only.")
     ] = "127.0.0.1",
     once: Annotated[bool, typer.Option("--once", help="Print the metrics and exit.")] = False,
+    otlp: Annotated[
+        bool,
+        typer.Option(
+            "--otlp",
+            help="Also export the metrics to OpenTelemetry (OTLP over HTTP), as OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_METRIC_EXPORT_INTERVAL and its other "
+            "variables say.",
+        ),
+    ] = False,
     fail_fast: FailFast = False,
     kafka: Kafka = None,
     folder: Folder = DEFAULT_FOLDER,
@@ -34,6 +45,10 @@ def metrics(
 
     from ..monitoring.prometheus import StatusCollector  # noqa: PLC0415 - as above
 
+    if otlp and once:
+        raise typer.BadParameter("--once prints the metrics and exports nothing: leave out --once or --otlp.")
+    if otlp:
+        expect_otel_installed("--otlp")
     bus = connect(kafka, folder)
     with closing(BrokerWait(fail_fast=fail_fast or once)(lambda: observer_of(None, folder, bus))) as observer:
         registry = CollectorRegistry()
@@ -48,7 +63,17 @@ def metrics(
                 f"Cannot listen on {host}:{port}: {error.strerror}. No metrics are served. Choose another --port."
             ) from error
         stopped = Event()
-        with stop_on_signals(stopped.set):
+        with stop_on_signals(stopped.set), _exported(observer) if otlp else nullcontext():
             note(f"Metrics are at http://{host}:{server.server_port}/metrics. Stop with Ctrl-C.")
             stopped.wait()
         server.shutdown()
+
+
+@contextmanager
+def _exported(observer: Observer) -> Iterator[None]:
+    """Export the metrics by OTLP within the context."""
+    from ..monitoring.otlp_metrics import exported_metrics  # noqa: PLC0415 - an extra
+
+    with exported_metrics(observer.observe) as target:
+        note(f"Metrics are exported to {target}.")
+        yield

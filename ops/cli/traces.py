@@ -11,19 +11,23 @@ from ..worker.trace_context import CONTEXT_FORWARDER, EventTracer
 
 
 class TracesUnavailable(PenstockError):
-    """A package for spans is not installed."""
+    """A package of OpenTelemetry is not installed."""
 
 
 def expect_traces_installed(*, traces: bool) -> None:
     """Raise TracesUnavailable if a run with spans would lack a package."""
-    if not traces:
-        return
+    if traces:
+        expect_otel_installed("--traces")
+
+
+def expect_otel_installed(option: str) -> None:
+    """Raise TracesUnavailable if a package that an option needs is missing."""
     try:
         from ..worker import span_export  # noqa: F401, PLC0415 - an extra, which only workers with spans need
     except ModuleNotFoundError as error:
         raise TracesUnavailable(
-            f"--traces needs the package {error.name}, which is not installed. Nothing was started. Install it with `pip install "
-            "'penstock[otel]'`, or leave --traces out."
+            f"{option} needs the package {error.name}, which is not installed. Nothing was started. Install it with `pip install "
+            f"'penstock[otel]'`, or leave {option} out."
         ) from error
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
-from .reports import SILENT_AFTER_S
+from ...processors.declare.alerts import ALERT_METRICS
 from .states import ProcessorState
 from .status import ProcessorStatus, ShardStatus, WorkerStatus
 
 T = TypeVar("T")
+PREFIX = "penstock_"
+"""The prefix of names where metrics of several systems meet."""
 
 
 class MetricDefinition(NamedTuple, Generic[T]):
@@ -32,137 +34,67 @@ def _waits_for_a_worker(status: ProcessorStatus) -> float | None:
     return None if status.backlog_events is None else float(status.backlog_events > 0)
 
 
+_PROCESSOR_VALUES: dict[str, Callable[[ProcessorStatus], float | None]] = {
+    "backlog_events": lambda status: status.backlog_events,
+    "backlog_bytes": lambda status: status.backlog_bytes,
+    "lag_seconds": lambda status: status.lag_s,
+    "skewed_bucket_lag_seconds": lambda status: (
+        status.skewed_shard.lag_s if status.skewed_shard is not None and status.state.is_working else 0.0
+    ),
+    "retention_remaining_share": lambda status: min(
+        (
+            max(0.0, shard.retention_remaining_s) / (max(0.0, shard.retention_remaining_s) + shard.lag_s)
+            for shard in status.shards
+            if shard.retention_remaining_s is not None and shard.lag_s
+        ),
+        default=None,
+    ),
+    "events_in_per_second": lambda status: status.total("events_in_per_s"),
+    "events_out_per_second": lambda status: status.total("events_out_per_s"),
+    "bytes_in_per_second": lambda status: status.total("bytes_in_per_s"),
+    "bytes_out_per_second": lambda status: status.total("bytes_out_per_s"),
+    "watermark_lag_seconds": lambda status: status.watermark_lag_s,
+    "watermark_stall_seconds": lambda status: status.watermark_stall_s,
+    "checkpoint_age_seconds": lambda status: max(
+        (unsaved_s for worker in status.running_workers if (unsaved_s := status.unsaved_s(worker)) is not None),
+        default=None,
+    ),
+    "checkpoint_duration_seconds": lambda status: max(
+        (worker.checkpoint_duration_s for worker in status.running_workers), default=None
+    ),
+    "disk_free_share": lambda status: min(
+        (worker.disk_free_share for worker in status.running_workers if worker.disk_free_share is not None),
+        default=None,
+    ),
+    "lookup_table_rows": lambda status: max((table.rows for table in status.lookup_tables), default=None),
+    "lookup_table_bytes": lambda status: max((table.size_bytes for table in status.lookup_tables), default=None),
+    "lookup_table_unread": lambda status: max((table.unread for table in status.lookup_tables), default=None),
+    "backup_age_seconds": lambda status: status.backup_age_s,
+    "backup_late": lambda status: None if status.is_backup_late is None else float(status.is_backup_late),
+    "state_bytes": lambda status: status.state_bytes,
+    "dead_letters": lambda status: status.dead_letters,
+    "dead_letters_per_second": lambda status: status.total("dead_letters_per_s"),
+    "dead_letter_share": lambda status: status.dead_letter_share,
+    "late_events": lambda status: status.total("late_events"),
+    "workers": lambda status: len(status.running_workers),
+    "workers_silent": lambda status: (
+        sum(worker.is_silent for worker in status.workers) if status.state.is_working else 0
+    ),
+    "workers_failed": lambda status: (
+        sum(worker.has_failed for worker in status.workers) if status.state.is_working else 0
+    ),
+    "not_running": _waits_for_a_worker,
+    "figures_unknown": lambda status: len(status.failed_queries),
+    "crash_looping": lambda status: float(status.state is ProcessorState.CRASH_LOOPING),
+    "unsupervised": lambda status: float(status.state is ProcessorState.UNSUPERVISED),
+    "lost": lambda status: float(status.state is ProcessorState.LOST),
+    "restarts": lambda status: status.total("restarts"),
+    "buckets_unowned": lambda status: sum(not shard.owner and bool(shard.backlog_events) for shard in status.shards),
+}
+"""The functions that compute the metrics of a processor."""
+
 PROCESSOR_METRICS: dict[str, MetricDefinition[ProcessorStatus]] = {
-    "backlog_events": MetricDefinition(
-        "Backlog (events): input events after the committed offsets", lambda status: status.backlog_events
-    ),
-    "backlog_bytes": MetricDefinition(
-        "Backlog (bytes), estimated from the mean event size", lambda status: status.backlog_bytes
-    ),
-    "lag_seconds": MetricDefinition(
-        "Lag (time): seconds that the oldest event of the backlog has waited", lambda status: status.lag_s
-    ),
-    "skewed_bucket_lag_seconds": MetricDefinition(
-        "lag (time) of the slowest bucket if most others have less than a tenth of it, else 0",
-        lambda status: (
-            status.skewed_shard.lag_s if status.skewed_shard is not None and status.state.is_working else 0.0
-        ),
-    ),
-    "retention_remaining_share": MetricDefinition(
-        "remaining retention of the oldest backlog event, as a share from 0 to 1; the lowest of all buckets",
-        lambda status: min(
-            (
-                max(0.0, shard.retention_remaining_s) / (max(0.0, shard.retention_remaining_s) + shard.lag_s)
-                for shard in status.shards
-                if shard.retention_remaining_s is not None and shard.lag_s
-            ),
-            default=None,
-        ),
-    ),
-    "events_in_per_second": MetricDefinition(
-        "Throughput: events read per second", lambda status: status.total("events_in_per_s")
-    ),
-    "events_out_per_second": MetricDefinition(
-        "Throughput: records written per second", lambda status: status.total("events_out_per_s")
-    ),
-    "bytes_in_per_second": MetricDefinition(
-        "Throughput: bytes read per second", lambda status: status.total("bytes_in_per_s")
-    ),
-    "bytes_out_per_second": MetricDefinition(
-        "Throughput: bytes written per second", lambda status: status.total("bytes_out_per_s")
-    ),
-    "watermark_lag_seconds": MetricDefinition(
-        "Watermark lag: seconds between the low watermark and the current time; absent while all buckets are idle",
-        lambda status: status.watermark_lag_s,
-    ),
-    "watermark_stall_seconds": MetricDefinition(
-        "seconds without progress of the low watermark despite a backlog, as measured by this observer",
-        lambda status: status.watermark_stall_s,
-    ),
-    "checkpoint_age_seconds": MetricDefinition(
-        "seconds since the last checkpoint of a worker with unsaved events; the longest of all workers",
-        lambda status: max(
-            (unsaved_s for worker in status.running_workers if (unsaved_s := status.unsaved_s(worker)) is not None),
-            default=None,
-        ),
-    ),
-    "checkpoint_duration_seconds": MetricDefinition(
-        "duration of the last checkpoint in seconds; the longest of all workers",
-        lambda status: max((worker.checkpoint_duration_s for worker in status.running_workers), default=None),
-    ),
-    "disk_free_share": MetricDefinition(
-        "free share of the disk with the state, from 0 to 1; the least of all workers",
-        lambda status: min(
-            (worker.disk_free_share for worker in status.running_workers if worker.disk_free_share is not None),
-            default=None,
-        ),
-    ),
-    "lookup_table_rows": MetricDefinition(
-        "rows of a lookup table in memory; the most of all workers",
-        lambda status: max((table.rows for table in status.lookup_tables), default=None),
-    ),
-    "lookup_table_bytes": MetricDefinition(
-        "size of the messages with the rows of a lookup table; the most of all workers",
-        lambda status: max((table.size_bytes for table in status.lookup_tables), default=None),
-    ),
-    "lookup_table_unread": MetricDefinition(
-        "messages that a lookup table had not applied at its last check; the most of all workers",
-        lambda status: max((table.unread for table in status.lookup_tables), default=None),
-    ),
-    "backup_age_seconds": MetricDefinition(
-        "seconds since the newest backup of a shard; the longest of all shards", lambda status: status.backup_age_s
-    ),
-    "backup_late": MetricDefinition(
-        "1 if the newest backup of a shard is older than its interval allows, else 0",
-        lambda status: None if status.is_backup_late is None else float(status.is_backup_late),
-    ),
-    "state_bytes": MetricDefinition("size of the states on the workers' disks", lambda status: status.state_bytes),
-    "dead_letters": MetricDefinition(
-        "pending dead letters: neither retried nor dropped", lambda status: status.dead_letters
-    ),
-    "dead_letters_per_second": MetricDefinition(
-        "dead letters written per second", lambda status: status.total("dead_letters_per_s")
-    ),
-    "dead_letter_share": MetricDefinition(
-        "dead letters as a share of the events read, from 0 to 1", lambda status: status.dead_letter_share
-    ),
-    "late_events": MetricDefinition(
-        "events that arrived after the watermark, since the workers started", lambda status: status.total("late_events")
-    ),
-    "workers": MetricDefinition("running workers", lambda status: len(status.running_workers)),
-    "workers_silent": MetricDefinition(
-        f"workers without a report for {SILENT_AFTER_S:g} s that have not ended, while others run",
-        lambda status: sum(worker.is_silent for worker in status.workers) if status.state.is_working else 0,
-    ),
-    "workers_failed": MetricDefinition(
-        "workers that failed within the last hour and did not restart, while others run",
-        lambda status: sum(worker.has_failed for worker in status.workers) if status.state.is_working else 0,
-    ),
-    "not_running": MetricDefinition(
-        "1 if its last worker failed, or if no worker has reported for an hour and there is a backlog; else 0",
-        _waits_for_a_worker,
-    ),
-    "figures_unknown": MetricDefinition(
-        "figures that Kafka did not return; alerts about them do not change meanwhile",
-        lambda status: len(status.failed_queries),
-    ),
-    "crash_looping": MetricDefinition(
-        "1 if its workers fail and restart again and again, else 0",
-        lambda status: float(status.state is ProcessorState.CRASH_LOOPING),
-    ),
-    "unsupervised": MetricDefinition(
-        "1 if a worker runs without the supervisor that would restart it, else 0",
-        lambda status: float(status.state is ProcessorState.UNSUPERVISED),
-    ),
-    "lost": MetricDefinition(
-        "1 if its workers disappeared without a last report, else 0",
-        lambda status: float(status.state is ProcessorState.LOST),
-    ),
-    "restarts": MetricDefinition("restarts after failures in the last hour", lambda status: status.total("restarts")),
-    "buckets_unowned": MetricDefinition(
-        "buckets with a backlog and without an owner",
-        lambda status: sum(not shard.owner and bool(shard.backlog_events) for shard in status.shards),
-    ),
+    name: MetricDefinition(description, _PROCESSOR_VALUES[name]) for name, description in ALERT_METRICS.items()
 }
 """Metrics of a processor."""
 
@@ -201,3 +133,38 @@ WORKER_METRICS: dict[str, MetricDefinition[WorkerStatus]] = {
     ),
 }
 """Metrics of a worker, with the label `worker`."""
+
+
+class MetricValues(NamedTuple):
+    """A metric and its known values.
+
+    Args:
+        name: its name.
+        description: its meaning and unit.
+        labels: the names of its labels.
+        values: the values of its labels, and its value, by processor, bucket or worker.
+    """
+
+    name: str
+    description: str
+    labels: tuple[str, ...]
+    values: list[tuple[tuple[str, ...], float]]
+
+
+def metric_values(processors: Sequence[ProcessorStatus]) -> Iterator[MetricValues]:
+    """Yield the metrics of processors, their shards and their running workers, for every system that collects them."""
+    yield from _values(PROCESSOR_METRICS, (), [((status.node.name,), status) for status in processors])
+    shards = [((status.node.name, str(shard.bucket)), shard) for status in processors for shard in status.shards]
+    yield from _values(BUCKET_METRICS, ("bucket",), shards)
+    workers = [
+        ((status.node.name, worker.worker), worker) for status in processors for worker in status.running_workers
+    ]
+    yield from _values(WORKER_METRICS, ("worker",), workers)
+
+
+def _values(
+    metrics: dict[str, MetricDefinition[T]], labels: tuple[str, ...], subjects: Sequence[tuple[tuple[str, ...], T]]
+) -> Iterator[MetricValues]:
+    for name, metric in metrics.items():
+        known = [(place, float(value)) for place, subject in subjects if (value := metric.of(subject)) is not None]
+        yield MetricValues(PREFIX + name, metric.description, ("processor", *labels), known)

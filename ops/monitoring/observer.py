@@ -12,6 +12,7 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 from datetime import datetime, timezone
 from graphlib import CycleError, TopologicalSorter
+from threading import Lock
 
 from ...transport.bus import Bus
 from ...transport.internal_topics import create_missing_categories
@@ -28,7 +29,7 @@ from .unread import UnreadResults
 
 
 class Observer:
-    """Observes all processors of a Kafka cluster, or some. One thread; open it with `open`, and close it.
+    """Observes all processors of a Kafka cluster, or some. Open it with `open`, and close it. Threads may share it.
 
     Args:
         reports: the reports of workers.
@@ -62,6 +63,7 @@ class Observer:
         self._deployed = deployed
         self._unread = unread
         self._stalls = StallDetector()
+        self._one_at_a_time = Lock()
 
     @classmethod
     def open(
@@ -109,9 +111,15 @@ class Observer:
     def observe(self) -> ClusterStatus:
         """Return the current status of all processors. The first call reads all earlier reports and watermarks.
 
+        Threads that call it at the same time wait for each other, such as scrapes of two Prometheus servers.
+
         Raises:
             BusError: Kafka does not answer.
         """
+        with self._one_at_a_time:
+            return self._observe()
+
+    def _observe(self) -> ClusterStatus:
         self._reports.read()
         self._watermarks.read_to_end()
         now_ms = self._now_ms()

@@ -46,9 +46,9 @@ from penstock.ops.alerting.notifications import (
 )
 from penstock.ops.alerting.rules import DEFAULTS, Alerting, Rule, rules_of
 from penstock.ops.alerting.webhook_formats import WebhookFormat
-from penstock.ops.monitoring.metrics import PROCESSOR_METRICS
+from penstock.ops.monitoring.metrics import _PROCESSOR_VALUES, PROCESSOR_METRICS
 from penstock.ops.monitoring.observer import Observer
-from penstock.ops.monitoring.reports import REPORTS, report_message
+from penstock.ops.monitoring.reports import REPORTS, SILENT_AFTER_S, report_message
 from penstock.processors.apps.apps import AppName
 from penstock.processors.declare.alerts import ALERT_METRICS
 from penstock.processors.errors import DeclarationError, PenstockError
@@ -199,9 +199,10 @@ def test_an_unknown_metric_name_is_refused_with_a_suggestion() -> None:
         Rule(name="x", metric="no_such", above=1).alert()
 
 
-def test_rules_may_name_each_metric_of_a_processor() -> None:
-    """The names are declared apart from their computation."""
-    assert set(ALERT_METRICS) == PROCESSOR_METRICS.keys()
+def test_each_metric_that_rules_may_name_is_computed() -> None:
+    """Their meanings name the limits of the computation."""
+    assert ALERT_METRICS.keys() == PROCESSOR_METRICS.keys() == _PROCESSOR_VALUES.keys()
+    assert f"for {SILENT_AFTER_S:g} s" in ALERT_METRICS["workers_silent"]
 
 
 def test_rules_come_from_the_configuration() -> None:
