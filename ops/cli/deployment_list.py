@@ -87,7 +87,14 @@ def _app(deployment: Deployment) -> str:
 def _worker_row(worker: DeployedWorker) -> list[object]:
     up = "" if worker.up_s is None else f"{timedelta(seconds=round(worker.up_s))}"
     state = "ready" if worker.is_ready else "not ready"
-    return [worker.worker, worker.version, worker.pid, up, ", ".join(map(str, worker.buckets)), state]
+    return [
+        worker.worker,
+        worker.version,
+        "" if worker.pid is None else worker.pid,
+        up,
+        ", ".join(map(str, worker.buckets)),
+        state,
+    ]
 
 
 def _version_row(version: Version, deployment: Deployment) -> list[object]:

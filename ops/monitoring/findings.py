@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ...processors.wording import counted
 from ..humanize import human_duration
 from .finding import Finding, Problem, Severity
-from .state_findings import backlog_of, state_problems
+from .state_findings import backlog_of, rollback_advice, state_problems
 from .states import ProcessorState
 
 if TYPE_CHECKING:
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 LAG_S = 300.0
 """The lag and the watermark lag above which a processor gets a finding, in seconds."""
+FALLING_BEHIND_S = 30.0
+"""The lag above which a backlog that takes longer than `LAG_S` at the present throughput gets a finding, in seconds."""
 SKEW_S = 60.0
 """The lag of one bucket above which it counts as skewed, in seconds."""
 HOT_KEY_SHARE = 0.3
@@ -83,7 +85,7 @@ def _failed_workers(status: ProcessorStatus) -> Iterator[Problem]:
             yield Problem(
                 Severity.WARNING,
                 "failed",
-                f"Worker {worker.worker} on {worker.host} failed {human_duration(worker.report_age_s)} ago: {worker.end_reason}",
+                f"Worker {worker.worker} on {worker.host} failed {human_duration(worker.report_age_s)} ago: {worker.end_reason}{_left_behind(status)}",
             )
 
 
@@ -94,33 +96,76 @@ def _silent_workers(status: ProcessorStatus) -> Iterator[Problem]:
                 Severity.CRITICAL,
                 "silent",
                 f"Worker {worker.worker} on {worker.host} (process {worker.pid}) has not reported for {human_duration(worker.report_age_s)}: it hangs, was "
-                "killed, or cannot reach Kafka. If it was killed, other workers take over its buckets when its session times out.",
+                f"killed, or cannot reach Kafka.{_left_behind(status)} If the process still exists, end it with `kill -9 {worker.pid}` on {worker.host}"
+                f"{', and its supervisor restarts it' if worker.deployment else ', and start it again'}.",
             )
 
 
+def _left_behind(status: ProcessorStatus) -> str:
+    """Return what failed and silent workers leave behind, as a sentence to append."""
+    unowned = _unowned(status)
+    if not unowned:
+        return ""
+    return f" No worker owns {_named(unowned)} with a backlog of {_backlog(unowned)}; others take over when the session times out."
+
+
+def _unowned(status: ProcessorStatus) -> list[ShardStatus]:
+    return [shard for shard in status.shards if not shard.owner and shard.backlog_events]
+
+
+def _named(shards: list[ShardStatus]) -> str:
+    return f"bucket{'s' * (len(shards) > 1)} {', '.join(str(shard.bucket) for shard in shards)}"
+
+
+def _backlog(shards: list[ShardStatus]) -> str:
+    return counted(sum(shard.backlog_events or 0 for shard in shards), "event")
+
+
 def _unowned_buckets(status: ProcessorStatus) -> Iterator[Problem]:
-    unowned = [shard for shard in status.shards if not shard.owner and shard.backlog_events]
-    if unowned and status.state.is_working:
-        buckets = ", ".join(str(shard.bucket) for shard in unowned)
+    unowned = _unowned(status)
+    is_explained = any(worker.has_failed or worker.is_silent for worker in status.workers)
+    if unowned and status.state.is_working and not is_explained:
         yield Problem(
             Severity.WARNING,
             "without owner",
-            f"No worker owns bucket {buckets}; its backlog is {counted(sum(shard.backlog_events or 0 for shard in unowned), 'event')}. A rebalance takes seconds. The "
+            f"No worker owns {_named(unowned)}; the backlog is {_backlog(unowned)}. A rebalance takes seconds. The "
             "buckets of a killed worker move when its session times out. Restoring state takes longer.",
         )
 
 
+def _restarted_workers(status: ProcessorStatus) -> Iterator[Problem]:
+    restarted = [worker for worker in status.running_workers if worker.restarts and worker.crash_loop_since_ms is None]
+    if restarted and status.state.is_working:
+        names = " and ".join(f"{worker.worker} ({counted(worker.restarts, 'time')})" for worker in restarted)
+        log = f"`penstock logs {status.node.name}`" if status.deployed is not None else "Its log"
+        yield Problem(
+            Severity.NOTE,
+            "restarted",
+            f"Within the last hour, it failed or was killed, and restarted: worker {names}. It runs again, and has processed the events since its last checkpoint "
+            f"again. {log} shows the error; without one, it was killed, such as for lack of memory (`journalctl -k`).",
+        )
+
+
 def _lag(status: ProcessorStatus) -> Iterator[Problem]:
-    if status.lag_s is not None and status.lag_s > LAG_S and status.state.is_working and status.skewed_shard is None:
+    if status.lag_s is None or not status.state.is_working or status.skewed_shard is not None:
+        return
+    rate = status.total("events_in_per_s")
+    if status.lag_s > LAG_S or (status.lag_s > FALLING_BEHIND_S and _falls_behind(status)):
         slowest = max(status.shards, key=lambda shard: shard.lag_s or 0.0)
-        rate = status.total("events_in_per_s")
-        throughput = f"its throughput is {rate:,.0f} events/s" if rate else "it reads nothing"
+        throughput = f"its throughput is {rate:,.2g} events/s" if rate else "it reads nothing"
         yield Problem(
             Severity.WARNING,
             "lag",
             f"I{backlog_of(status)[1:]}; its lag is {human_duration(status.lag_s)} (bucket {slowest.bucket}); {throughput}. Add workers, up to "
-            f"{len(status.shards)}, or find the bottleneck in the worker's log.",
+            f"{len(status.shards)}, or find the bottleneck in the worker's log.{rollback_advice(status, status.at_ms - round(status.lag_s * 1000))}",
         )
+
+
+def _falls_behind(status: ProcessorStatus) -> bool:
+    """Return whether the present throughput needs too long for the backlog."""
+    runs_s = min(((status.at_ms - worker.started_ms) / 1000 for worker in status.running_workers), default=0.0)
+    rate = status.total("events_in_per_s")
+    return runs_s > FALLING_BEHIND_S and (status.backlog_events or 0) > LAG_S * (rate or 0.0)
 
 
 def _expiring_events(status: ProcessorStatus) -> Iterator[Problem]:
@@ -200,12 +245,12 @@ def _late_backup(status: ProcessorStatus) -> Iterator[Problem]:
 
 def _skew(status: ProcessorStatus) -> Iterator[Problem]:
     shard = status.skewed_shard
-    if shard is not None and (shard.lag_s or 0.0) > SKEW_S and status.state.is_working:
-        owner = f", owned by worker {shard.owner}," if shard.owner else ""
+    # A bucket without an owner lags for that reason, which is a finding of its own.
+    if shard is not None and shard.owner and (shard.lag_s or 0.0) > SKEW_S and status.state.is_working:
         yield Problem(
             Severity.WARNING,
             "skew",
-            f"Bucket {shard.bucket}{owner} lags {human_duration(shard.lag_s or 0.0)}, and most other buckets less than a tenth of it. "
+            f"Bucket {shard.bucket}, owned by worker {shard.owner}, lags {human_duration(shard.lag_s or 0.0)}, and most other buckets less than a tenth of it. "
             f"{_cause_of_skew(shard)}",
         )
 
@@ -237,8 +282,8 @@ def _dead_letters(status: ProcessorStatus) -> Iterator[Problem]:
         yield Problem(
             Severity.WARNING,
             "dead letters",
-            f"It rejects {counted(round(rate * 60), 'event')} per minute{f', {share:.1%} of its input' if share else ''}{stored}. Read them with "
-            f"`penstock category tail {status.node.dead_letters}`.",
+            f"It rejects {counted(round(rate * 60), 'event')} per minute{f', {share:.1%} of its input' if share else ''}{stored}. Read the newest with "
+            f"`penstock dead-letters show {status.node.name} --last 1`.",
         )
 
 
@@ -268,6 +313,7 @@ _CHECKS: tuple[Callable[[ProcessorStatus], Iterator[Problem]], ...] = (
     _failed_workers,
     _silent_workers,
     _unowned_buckets,
+    _restarted_workers,
     _lag,
     _expiring_events,
     _late_checkpoint,

@@ -42,7 +42,7 @@ DEFAULT_ENDPOINT = "http://localhost:4318"
 INTERVAL_MS = 60_000
 """The default of OTEL_METRIC_EXPORT_INTERVAL, as OpenTelemetry specifies it."""
 STOP_LIMIT_S = 3.0
-"""How long an ending export is waited for."""
+"""How long the end of the context waits for an export in progress."""
 
 
 class MetricsMisconfigured(PenstockError):

@@ -82,7 +82,7 @@ def _lost(status: ProcessorStatus) -> Iterator[Problem]:
     yield Problem(
         Severity.CRITICAL,
         "lost",
-        f"{cause} No worker runs it, and {_impact(status)} {action}{_rollback(status, since_ms)}",
+        f"{cause} No worker runs it, and {_impact(status)} {action}{rollback_advice(status, since_ms)}",
     )
 
 
@@ -101,11 +101,25 @@ def _crash_looping(status: ProcessorStatus) -> Iterator[Problem]:
     yield Problem(
         Severity.CRITICAL,
         "crash-looping",
-        f"{cause}{last} Between restarts it makes little or no progress, and {_impact(status)}{log}{_rollback(status, since_ms)}",
+        f"{cause}{last} Between restarts it makes little or no progress, and {_impact(status)}{log}{rollback_advice(status, since_ms)}",
     )
 
 
 def _starting(status: ProcessorStatus) -> Iterator[Problem]:
+    deployed_ms = (status.deployed.deployed_ms if status.deployed is not None else None) or 0
+    failed = [
+        worker
+        for worker in status.workers
+        if worker.has_failed and status.at_ms - worker.report_age_s * 1000 >= deployed_ms
+    ]
+    if failed:
+        yield Problem(
+            Severity.WARNING,
+            "starting",
+            f"{_last_error(min(failed, key=lambda worker: worker.report_age_s))} Its supervisor restarts it, and no worker reports yet; {_impact(status)} "
+            f"`penstock logs {status.node.name}` shows whether the restart fails.",
+        )
+        return
     yield Problem(
         Severity.NOTE,
         "starting",
@@ -134,12 +148,13 @@ def _impact(status: ProcessorStatus) -> str:
     """Return the backlog, the lag, and the categories that receive nothing, as the rest of a sentence."""
     lag = f" and its lag {human_duration(status.lag_s)}" if status.lag_s and status.backlog_events else ""
     written = ", ".join((*status.node.outputs, *status.node.sinks))
-    outputs = f" {written} receives no new records." if written else ""
+    is_silent = written and not status.total("events_out_per_s")
+    outputs = f" {written} receives no new records." if is_silent else ""
     return f"{backlog_of(status)}{lag}.{outputs}"
 
 
-def _rollback(status: ProcessorStatus, since_ms: int | None) -> str:
-    """Suggest a rollback if the trouble began soon after a deploy."""
+def rollback_advice(status: ProcessorStatus, since_ms: int | None) -> str:
+    """Return a suggestion to roll back if the trouble began soon after a deploy, as a sentence to append."""
     deployed = status.deployed
     if deployed is None or deployed.earlier_version is None or deployed.deployed_ms is None or since_ms is None:
         return ""

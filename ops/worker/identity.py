@@ -31,6 +31,7 @@ import msgspec
 from ...state.errors import StateUnwritable
 from ...state.files.durable import make_private_folder
 from ..clock import SystemClock
+from .health import DEPLOYMENT_VARIABLE
 from .revocation_note import RevocationNotesOnDisk
 
 _LOG = logging.getLogger("penstock.worker")
@@ -46,7 +47,7 @@ class Identity(NamedTuple):
 
     Args:
         name: its name, the same after a restart.
-        restarts_ms: when it was restarted after a crash, in the last day (milliseconds since 1970, UTC).
+        restarts_ms: when its version was restarted after a crash, in the last day (milliseconds since 1970, UTC).
         revocations: notes about revocations in progress.
     """
 
@@ -76,7 +77,8 @@ def worker_identity(state: Path, processor: str, number: int | None = None) -> I
         raise StateUnwritable(
             f"The worker cannot reserve an identity in {folder}: {error}. Nothing was read. Free disk space or allow writing, then start it again."
         ) from error
-    with lock, count_restart(folder / f"{place}.starts") as restarts_ms:
+    deployment = os.environ.get(DEPLOYMENT_VARIABLE, "")
+    with lock, count_restart(folder / f"{place}.starts", deployment) as restarts_ms:
         yield Identity(f"{machine}-{place}", restarts_ms, RevocationNotesOnDisk(folder / f"{place}.revocation"))
 
 
@@ -159,28 +161,33 @@ class RestartCount(msgspec.Struct, frozen=True):
     Args:
         running: whether its worker runs, or has crashed.
         restarts_ms: when it was restarted after a crash, in the last day (milliseconds since 1970, UTC).
+        deployment: the deployment that started it, as ``name@version``; empty if a user started it.
     """
 
     running: bool = False
     restarts_ms: tuple[int, ...] = ()
+    deployment: str = ""
 
-    def started(self, now_ms: int) -> RestartCount:
-        """Return the restarts after a start."""
+    def started(self, now_ms: int, deployment: str = "") -> RestartCount:
+        """Return the restarts after a start. Another version starts without any: the crashes of the former one say nothing about it."""
+        if deployment != self.deployment:
+            return RestartCount(running=True, deployment=deployment)
         restarts = (*self.restarts_ms, now_ms) if self.running else self.restarts_ms
-        return RestartCount(running=True, restarts_ms=tuple(at for at in restarts if at > now_ms - REMEMBERED_MS))
+        return RestartCount(True, tuple(at for at in restarts if at > now_ms - REMEMBERED_MS), deployment)
 
 
 @contextmanager
-def count_restart(notes: Path) -> Iterator[tuple[int, ...]]:
+def count_restart(notes: Path, deployment: str = "") -> Iterator[tuple[int, ...]]:
     """Record a start, and its end if the block ends without an error; yield the times of restarts.
 
     Args:
         notes: the file with the record; used by one process at a time.
+        deployment: the deployment that starts it; see `RestartCount`.
     """
-    starts = _read(notes).started(SystemClock().now_ms())
+    starts = _read(notes).started(SystemClock().now_ms(), deployment)
     _write(notes, starts)
     yield starts.restarts_ms
-    _write(notes, RestartCount(running=False, restarts_ms=starts.restarts_ms))
+    _write(notes, RestartCount(False, starts.restarts_ms, deployment))
 
 
 def _read(notes: Path) -> RestartCount:

@@ -367,7 +367,36 @@ BACKLOG: dict[str, Any] = {"backlog_events": 1_200, "backlog_bytes": 5_000_000, 
             "Its backlog is 1,200 events (about 5.0 MB); its lag is 10 min (bucket 0); it reads nothing",
         ),
         (
-            processor_status(shard_status(backlog_events=1, lag_s=200, retention_remaining_s=100.0)),
+            processor_status(
+                shard_status(backlog_events=600, lag_s=40.0), workers=(worker_status(events_in_per_s=1.5),)
+            ),
+            "lag",
+            Severity.WARNING,
+            "its lag is 40 s (bucket 0); its throughput is 1.5 events/s",
+        ),
+        (
+            processor_status(
+                shard_status(backlog_events=8, lag_s=9.0, owner=""),
+                workers=(worker_status(), worker_status("two", report_age_s=60, deployment="s@1")),
+            ),
+            "silent",
+            Severity.CRITICAL,
+            (
+                "No worker owns bucket 0 with a backlog of 8 events; others take over when the session times out. If the process still exists, end it "
+                "with `kill -9 7` on here, and its supervisor restarts it."
+            ),
+        ),
+        (
+            processor_status(shard_status(), workers=(worker_status(restarts=1),)),
+            "restarted",
+            Severity.NOTE,
+            "worker one (1 time)",
+        ),
+        (
+            processor_status(
+                shard_status(backlog_events=1, lag_s=200, retention_remaining_s=100.0),
+                workers=(worker_status(events_in_per_s=1.0),),
+            ),
             "retention",
             Severity.CRITICAL,
             "in 100 s",
@@ -509,6 +538,18 @@ def test_only_restarts_after_failures_count(tmp_path: Path) -> None:
         counts.append(len(restarts_ms))
 
     assert counts == [0, 0, 1, 1, 2, 0]
+
+
+def test_crashes_of_another_version_do_not_count(tmp_path: Path) -> None:
+    """After a rollback, the restored version is in no crash loop."""
+    starts, counts = tmp_path / "0.starts", []
+    for deployment in ("s@1", "s@2", "s@2", "s@2", "s@1"):
+        with suppress(RuntimeError), count_restart(starts, deployment) as restarts_ms:
+            counts.append(len(restarts_ms))
+            if deployment == "s@2":
+                raise RuntimeError
+
+    assert counts == [0, 0, 1, 2, 0]
 
 
 def test_prometheus_gets_every_known_metric() -> None:

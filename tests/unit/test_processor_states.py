@@ -113,6 +113,19 @@ def test_an_incident_has_one_finding_with_its_impact(
     assert "scored receives no new records" in finding.message
 
 
+def test_a_restart_names_the_error_before_it() -> None:
+    """A worker that fails before its first report has only the error of the one before. Errors of earlier versions do not count."""
+    worker = worker_status(end_reason="No category large.", report_age_s=30.0)
+    since, before = (deployed(up_s=1.0, deployed_ms=NOW_MS - ago_s * 1000) for ago_s in (300, 10))
+    [restarted] = findings_of([processor_status(shard_status(**BACKLOG), workers=(worker,), deployed=since)])
+    [started] = findings_of([processor_status(shard_status(**BACKLOG), workers=(worker,), deployed=before)])
+
+    assert (restarted.kind, restarted.severity.name) == ("starting", "WARNING")
+    assert "failed 30 s ago: No category large. Its supervisor restarts it" in restarted.message
+    assert "`penstock logs scorer`" in restarted.message
+    assert (started.kind, started.severity.name) == ("starting", "NOTE")
+
+
 def test_stopped_processors_are_named() -> None:
     """Also without a backlog, when no event waits."""
     [finding] = findings_of([processor_status(shard_status(), workers=(ENDED,))])

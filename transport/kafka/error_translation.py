@@ -141,7 +141,13 @@ _RETRYABLE: _Meanings = {
         KafkaError.FENCED_MEMBER_EPOCH,
     ),
     (Aborted, "The transaction was aborted, and its input is read again."): (KafkaError.TRANSACTION_ABORTABLE,),
-    (MembershipLost, "Another worker uses the same identity. Stop one of them."): (KafkaError.FENCED_INSTANCE_ID,),
+    (
+        MembershipLost,
+        (
+            "This worker has joined the group a second time, as after an outage; or another worker uses the same identity. If this repeats without an "
+            "outage, stop the other worker."
+        ),
+    ): (KafkaError.FENCED_INSTANCE_ID,),
     (MembershipLost, "The worker joins the group again."): (KafkaError._FATAL,),
 }
 _PERMANENT: _Meanings = {
