@@ -48,6 +48,7 @@ class Root(TyperGroup):
         if not ctx.resilient_parsing and rest and HELP_OPTIONS.isdisjoint(rest):
             ctx.obj = configuration = self._configuration(_file(root_options), rest)
             environment.set_missing_variables(configuration.file)
+            _open_hdfs(configuration)
             ctx.default_map = self._defaults(configuration)
         with _locating_errors(ctx):
             return super().parse_args(ctx, [*root_options, *rest])
@@ -88,6 +89,17 @@ class Root(TyperGroup):
                 {_name(option): settings[name] for option in command.params if (name := _long(option)) in settings}
             )
         return defaults
+
+
+def _open_hdfs(configuration: Configuration) -> None:
+    """Set the variables with which this process and its children open HDFS, if the file has a table for it."""
+    if "hdfs" not in configuration.file.values:
+        return
+    from ..config.hdfs import Hdfs  # noqa: PLC0415 - rarely needed
+
+    section = configuration.section(Hdfs)
+    if section is not None:
+        section.set_variables()
 
 
 def configuration_of(context: typer.Context) -> Configuration:

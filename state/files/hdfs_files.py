@@ -5,8 +5,6 @@ A write goes to a temporary file, which the NameNode renames in one step. So rea
 
 from __future__ import annotations
 
-import getpass
-import os
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -14,10 +12,11 @@ from posixpath import basename, dirname, join
 from typing import Any
 from urllib.parse import urlsplit
 
-from hdfs import HdfsError, InsecureClient
+from hdfs import Client, HdfsError
 
 from ..errors import FileMissing, FileStoreUnreachable
 from .durable import temporary_name
+from .hdfs_access import HdfsAccess, without_tokens
 
 CONNECT_LIMIT_S = 5.0
 ANSWER_LIMIT_S = 30.0
@@ -25,6 +24,7 @@ _CHUNK_BYTES = 2**20
 _EXISTS = "FileAlreadyExistsException"
 _MISSING = "FileNotFoundException"
 _FOLDER = "DIRECTORY"
+_OR_ITS_EXPIRY = ", and the token, which may have expired"
 _CLIENT_ERRORS = (HdfsError, OSError, KeyError, ValueError)
 """Errors of the client, of its HTTP library, and of parsing answers that are not from WebHDFS."""
 
@@ -126,10 +126,10 @@ class HdfsFileStore:
 
     @property
     def _client(self) -> _Client:
-        if not hasattr(self._threads, "client"):
-            user = os.environ.get("HADOOP_USER_NAME") or getpass.getuser()
-            self._threads.client = _Client(self._webhdfs, user=user, timeout=(CONNECT_LIMIT_S, ANSWER_LIMIT_S))
-        client: _Client = self._threads.client
+        access = HdfsAccess.current()
+        client: _Client | None = getattr(self._threads, "client", None)
+        if client is None or client.access != access:
+            client = self._threads.client = _Client(self._webhdfs, access)
         return client
 
     @contextmanager
@@ -137,15 +137,29 @@ class HdfsFileStore:
         try:
             yield
         except _CLIENT_ERRORS as error:
-            reason = str(error).partition("\n")[0]
+            reason = without_tokens(str(error).partition("\n")[0])
+            is_secret = without_tokens(str(error)) != str(error)
             raise FileStoreUnreachable(
                 f"{failure}: {type(error).__name__}: {reason}. Files stored earlier are intact. Check the service and its WebHDFS "
-                f"address, {self._webhdfs}."
-            ) from error
+                f"address, {self._webhdfs}{_OR_ITS_EXPIRY if HdfsAccess.current().token else ''}."
+            ) from (None if is_secret else error)  # its traceback would contain the token
 
 
-class _Client(InsecureClient):  # type: ignore[misc]  # the package has no types
-    """The client, with an atomic replacing rename and a listing in one request. Its own rename leaves a moment without a file."""
+class _Client(Client):  # type: ignore[misc]  # the package has no types
+    """The client, with an atomic replacing rename and a listing in one request. Its own rename leaves a moment without a file.
+
+    Args:
+        webhdfs: the WebHDFS address.
+        access: its identity, and the certificates that it trusts.
+    """
+
+    def __init__(self, webhdfs: str, access: HdfsAccess) -> None:
+        super().__init__(webhdfs, timeout=(CONNECT_LIMIT_S, ANSWER_LIMIT_S), session=access.session())
+        self.access = access
+
+    def _request(self, method: str, url: str, **kwargs: Any) -> Any:
+        # Of the session, the certificates would yield to those of an environment variable.
+        return super()._request(method, url, **({"verify": self.access.ca} if self.access.ca else {}), **kwargs)
 
     def replace(self, source: str, target: str) -> None:
         self._rename(source, destination=target, renameoptions="OVERWRITE")

@@ -1,0 +1,203 @@
+"""HDFS with delegation tokens and TLS: a small WebHDFS server refuses requests without the valid token."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from urllib.parse import parse_qs, urlsplit
+
+import msgspec
+import pytest
+from support.secured_kafka import certificate
+
+from penstock.ops.config.errors import ConfigRefused
+from penstock.ops.config.hdfs import Hdfs
+from penstock.state.errors import FileStoreUnreachable
+from penstock.state.files.hdfs_files import HdfsFileStore
+from penstock.state.files.hdfs_variables import CA, TOKEN, TOKEN_FILE
+
+SECRET = "HAAEcGVubgRwZW5uAIoBgeheim"  # noqa: S105 - a token of a test
+
+
+class WebHdfs(ThreadingHTTPServer):
+    """Keeps files in memory, and answers only requests with its token."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.accepted = SECRET
+        self.scheme = "http"
+        self.files: dict[str, bytes] = {}
+        self.users: list[str] = []
+
+    @property
+    def address(self) -> str:
+        """The value of `--webhdfs`."""
+        return f"{self.scheme}://127.0.0.1:{self.server_port}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: WebHdfs
+
+    def do_PUT(self) -> None:
+        path, query = self._asked()
+        body = self._body()
+        if not self._is_known(query):
+            return
+        if query["op"] == "CREATE" and "step" not in query:
+            self.send_response(307)
+            self.send_header("Location", f"{self.server.address}{self.path}&step=2")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+        elif query["op"] == "CREATE":
+            self.server.files[path] = body
+            self._answer(201, {})
+        else:
+            self.server.files[query["destination"]] = self.server.files.pop(path)
+            self._answer(200, {"boolean": True})
+
+    def do_GET(self) -> None:
+        path, query = self._asked()
+        if self._is_known(query):
+            self._answer(200, self.server.files[path])
+
+    def _body(self) -> bytes:
+        if self.headers.get("Transfer-Encoding") != "chunked":
+            return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        body = b""
+        while size := int(self.rfile.readline(), 16):
+            body += self.rfile.read(size)
+            self.rfile.readline()
+        self.rfile.readline()
+        return body
+
+    def _asked(self) -> tuple[str, dict[str, str]]:
+        url = urlsplit(self.path)
+        return url.path.removeprefix("/webhdfs/v1"), {name: values[0] for name, values in parse_qs(url.query).items()}
+
+    def _is_known(self, query: dict[str, str]) -> bool:
+        self.server.users.append(query.get("user.name", ""))
+        if query.get("delegation") == self.server.accepted:
+            return True
+        message = "Token is expired" if "delegation" in query else "Authentication required"
+        self._answer(403, {"RemoteException": {"exception": "InvalidToken", "message": message}})
+        return False
+
+    def _answer(self, status: int, content: object) -> None:
+        body = content if isinstance(content, bytes) else json.dumps(content).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
+        """Log nothing."""
+
+
+@contextmanager
+def web_hdfs(tls: ssl.SSLContext | None = None) -> Iterator[WebHdfs]:
+    """Run a server in the block."""
+    with WebHdfs() as server:
+        if tls is not None:
+            server.socket, server.scheme = tls.wrap_socket(server.socket, server_side=True), "https"
+        thread = Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.fixture(autouse=True)
+def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Remove the variables before the test and after it."""
+    for name in (TOKEN, TOKEN_FILE, CA):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+
+
+def test_a_token_from_a_file_opens_hdfs_over_tls(tmp_path: Path) -> None:
+    """With the certificates of the configuration only; a renewed token is used at once."""
+    authority = certificate(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(authority, tmp_path / "key.pem")
+    file = tmp_path / "token"
+    file.write_text(f"{SECRET}\n")
+    with web_hdfs(context) as server:
+        store = HdfsFileStore("hdfs://127.0.0.1:8020/backups", server.address)
+        Hdfs(auth="token", token_file=str(file)).set_variables()
+        with pytest.raises(FileStoreUnreachable, match="SSLError"):
+            store.write("a", [b"one"])
+        Hdfs(auth="token", token_file=str(file), ca=str(authority)).set_variables()
+        store.write("a", [b"one", b"two"])
+        server.accepted = "renewed"
+        with pytest.raises(
+            FileStoreUnreachable, match=r"InvalidToken|Token is expired.*the token, which may have expired"
+        ):
+            store.write("a", [b"three"])
+        file.write_text("renewed")
+
+        assert b"".join(store.read("a")) == b"onetwo"
+        assert set(server.users) == {""}
+
+
+def test_tokens_are_in_no_error_and_no_log(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither of an answer nor of a failed connection, also with the log of the HTTP library."""
+    monkeypatch.setenv(TOKEN, SECRET)
+    with caplog.at_level(logging.DEBUG), web_hdfs() as server:
+        store = HdfsFileStore("hdfs://127.0.0.1:8020/backups", server.address)
+        store.write("a", [b"one"])
+        server.accepted = "other"
+        with pytest.raises(FileStoreUnreachable) as refused:
+            store.write("a", [b"one"])
+    with caplog.at_level(logging.DEBUG), pytest.raises(FileStoreUnreachable) as unreachable:
+        store.write("a", [b"one"])
+    errors = [refused.value, unreachable.value]
+    causes = [cause for error in errors for cause in (error, error.__cause__) if cause is not None]
+
+    assert "delegation=…" in caplog.text
+    assert SECRET not in caplog.text
+    assert not [cause for cause in causes if SECRET in str(cause)]
+    assert "delegation=…" in str(unreachable.value)
+    assert unreachable.value.__suppress_context__
+
+
+def test_without_a_token_the_user_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As before; a secured cluster refuses it."""
+    monkeypatch.setenv("HADOOP_USER_NAME", "ann")
+    with web_hdfs() as server, pytest.raises(FileStoreUnreachable, match="Authentication required"):
+        HdfsFileStore("hdfs://127.0.0.1:8020/backups", server.address).write("a", [b"one"])
+
+    assert set(server.users) == {"ann"}
+
+
+@pytest.mark.parametrize(("content", "words"), [(None, "FileNotFoundError"), ("", "is empty")])
+def test_a_file_without_a_token_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str | None, words: str
+) -> None:
+    """Nothing is sent with another identity."""
+    if content is not None:
+        (tmp_path / "token").write_text(content)
+    monkeypatch.setenv(TOKEN_FILE, str(tmp_path / "token"))
+
+    with pytest.raises(FileStoreUnreachable, match=words):
+        HdfsFileStore("hdfs://127.0.0.1:8020/backups", "http://127.0.0.1:1").write("a", [b"one"])
+
+
+@pytest.mark.parametrize(
+    "table", [{"auth": "token"}, {"auth": "token", "token": "x", "token-file": "y"}, {"token-file": "y"}]
+)
+def test_incomplete_access_is_refused(table: dict[str, str]) -> None:
+    """Before any command starts."""
+    with pytest.raises(ConfigRefused, match=r"In \[hdfs\]"):
+        msgspec.convert(table, Hdfs).set_variables()
+
+    assert TOKEN not in os.environ
