@@ -39,6 +39,7 @@ from ..worker.assembly import Environment, assemble_worker, backups_of, tune_gc
 from ..worker.health import Address, LoopMonitor, serve_health
 from ..worker.identity import HAND_OVER
 from ..worker.last_backup import LastBackup
+from ..worker.metrics import Metrics
 from ..worker.preflight import Targets, ends_of, prepare
 from ..worker.stall_watch import stalls_logged
 from ..worker.until_end import LoopEnd, UntilEnd
@@ -370,17 +371,28 @@ def _report(processor: type[Processor], worker: Worker, ages: BackupAges, *, jso
         print_json({"processor": processor.name, **worker.metrics.counts(), **_described(ages)})
     else:
         note(f"{processor.__name__}: {worker.metrics}")
-    metrics = worker.metrics
-    if metrics.events_in and metrics.dead_letters == metrics.events_in:
+    report_rejections(processor, worker.metrics)
+    if not worker.is_saved:
+        print_error(f"{processor.__name__} stopped and could not save its last checkpoint. {NOT_SAVED_EFFECT}")
+        raise typer.Exit(NOT_SAVED)
+
+
+def report_rejections(processor: type[Processor], metrics: Metrics) -> None:
+    """Print how many events became dead letters, and the command that lists them; exit with an error if all of them did."""
+    rejected, read = metrics.dead_letters, metrics.events_in
+    if not (rejected and read):
+        return
+    if rejected == read:
         print_error(
-            f"{processor.__name__} read {counted(metrics.events_in, 'event')} and rejected every one. The reasons are in {dead_letters_of(processor).name}: "
+            f"{processor.__name__} read {counted(read, 'event')} and rejected every one. The reasons are in {dead_letters_of(processor).name}: "
             f"`penstock dead-letters show {processor.name} --last 1`. "
             "Correct what they name: the processor, or the declared record, codec or key."
         )
         raise typer.Exit(1)
-    if not worker.is_saved:
-        print_error(f"{processor.__name__} stopped and could not save its last checkpoint. {NOT_SAVED_EFFECT}")
-        raise typer.Exit(NOT_SAVED)
+    note(
+        f"{processor.__name__} rejected {rejected:,} of {counted(read, 'event')} ({rejected / read:.1%}). They are in "
+        f"{dead_letters_of(processor).name}; `penstock dead-letters list {processor.name}` shows the reasons."
+    )
 
 
 def _awaited(last: LastBackup | None) -> str:

@@ -29,7 +29,7 @@ from ..monitoring.reports import node_of
 from ..monitoring.servers import ServerStatus
 from ..monitoring.status import ClusterStatus, ProcessorStatus, ShardStatus, WorkerStatus
 from ..monitoring.status_json import status_to_json
-from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, KafkaCluster, connect
+from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, KafkaCluster, connect, nothing_to_start
 from .output import note, out, print_json, table_of
 from .times import format_time
 from .waiting import BrokerWait, FailFast
@@ -89,7 +89,8 @@ def observer_factory(target: str | None, folder: Path) -> Callable[[Bus], Observ
     deployed = partial(deployed_processors, folder)
     if target is None:
         return lambda bus: Observer.open(bus, deployed=deployed)
-    nodes = list(map(node_of, AppName.parse(target).load().processors))
+    with nothing_to_start():
+        nodes = list(map(node_of, AppName.parse(target).load().processors))
     return lambda bus: Observer.open(bus, nodes, include_others=False, deployed=deployed)
 
 

@@ -27,6 +27,7 @@ from ...processors.errors import DeclarationError
 from ...processors.sql.compiler import compile_app
 from ...processors.sql.errors import SqlText
 from ...processors.validation import did_you_mean
+from ...processors.wording import counted
 from ..scuba.queries import PREFIX, Aggregate, AppQuery, ExploreQuery, Filter, Scalar
 from ..serving.parameters import BadQuery, parse_span_ms
 
@@ -42,7 +43,7 @@ _TYPES: dict[type, str] = {
     shapes.DecimalType: "numeric",
 }
 _QUANTILES = {"p50": "0.5", "p95": "0.95", "p99": "0.99"}
-_UNITS = (("days", 86_400_000), ("hours", 3_600_000), ("minutes", 60_000), ("seconds", 1_000), ("milliseconds", 1))
+_UNITS = (("day", 86_400_000), ("hour", 3_600_000), ("minute", 60_000), ("second", 1_000), ("millisecond", 1))
 _SIMPLE = re.compile("[a-z_][a-z0-9_]*")
 
 
@@ -260,7 +261,7 @@ def _interval(text: str) -> str:
     """Return a span such as 5m as an interval: 5 minutes."""
     span_ms = parse_span_ms(text)
     unit, size_ms = next((unit, size_ms) for unit, size_ms in _UNITS if span_ms % size_ms == 0)
-    return f"{span_ms // size_ms} {unit}"
+    return counted(span_ms // size_ms, unit).replace(",", "")
 
 
 def _type(path: FieldPath) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 
+from ...processors.apps.apps import AppName
 from ...processors.declare.categories import AnyCategory
 from ...processors.declare.dead_letters import dead_letters_of
 from ...processors.declare.processor import Processor
@@ -203,10 +204,11 @@ def _buckets(processor: type[Processor], bus: Bus, category: AnyCategory) -> int
     try:
         return bus.catalog.describe(category.name).spec.buckets
     except MissingCategory as error:
+        app = AppName.of_processor(processor)
         place = "the bus" if category.cluster is None else f"cluster {category.cluster}"
         raise MissingCategory(
             f"{processor.__name__} needs category {category.name}, which is not on {place}.{did_you_mean(category.name, bus.catalog.names())} Nothing was started. Create the app's "
-            "categories with `penstock category create APP.py`. If it exists, this Kafka user may not read its description: `penstock acls APP.py` "
+            f"categories with `penstock category create {app}`. If it exists, this Kafka user may not read its description: `penstock acls {app}` "
             "prints the rights that workers need."
         ) from error
 

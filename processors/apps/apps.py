@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -128,6 +129,13 @@ class AppName:
         named, _, processor = text.partition(":")
         app, clone = split_clone(named)
         return AppName(file_of(app), processor or None, clone)
+
+    @staticmethod
+    def of_processor(processor: type[Processor]) -> AppName:
+        """Return the app that declares a processor, for a command to copy: relative to the working folder if it is below."""
+        path = Path(str(getattr(sys.modules.get(processor.__module__), "__file__", None) or "APP.py"))
+        clone = None if processor.cloned_from is None else processor.name.partition(".")[0]
+        return AppName(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path, None, clone)
 
     @property
     def whole(self) -> AppName:

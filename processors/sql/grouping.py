@@ -28,7 +28,7 @@ from .phases import GROUP_KEY, encoder_of_keys, expect_commutative, is_two_phase
 from .queries import Query, column_named, constructor
 from .relations import Relation, TableDeclaration
 from .statements import Emit, Setting
-from .time_functions import interval_of
+from .time_functions import window_length
 from .types import ColumnType, SqlType
 
 _WINDOW_FUNCTIONS = {"tumble": 2, "hop": 3, "session": 2}
@@ -184,7 +184,13 @@ def _window(query: Query, node: exp.Anonymous) -> WindowAssigner:
         )
     if not all(isinstance(length, exp.Interval) for length in lengths):
         raise query.text.refusal(position_of(node), f"{name} needs intervals.", _WINDOW_EXAMPLE)
-    first, *rest = (interval_of(query.text, length) for length in lengths)
+    first, *rest = (window_length(query.text, length) for length in lengths)
+    if rest and first > rest[0]:
+        raise query.text.refusal(
+            position_of(lengths[0]),
+            "This step is longer than the window, so the events between two windows would be in none.",
+            _WINDOW_EXAMPLE,
+        )
     if rest:
         return Hopping(rest[0], first)
     return Tumbling(first) if name == "tumble" else Session(first)

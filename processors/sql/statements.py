@@ -20,7 +20,7 @@ from ..validation import did_you_mean
 from .cursor import Cursor, keyword, parsed_sql, statements_of
 from .errors import SqlText
 from .expression_compiler import position_of
-from .time_functions import interval_of
+from .time_functions import interval_of, window_length
 from .types import SqlType, declared_type
 
 _STATEMENTS = "CREATE APPLICATION, CREATE CATEGORY, CREATE INPUT TABLE, CREATE LOOKUP TABLE, CREATE FUNCTION and CREATE TABLE … AS SELECT"
@@ -406,7 +406,7 @@ def _without_window(text: SqlText, tokens: list[Token]) -> tuple[list[Token], ti
         ):
             interval = exp.Interval(this=exp.Literal.string(amount.text), unit=exp.Var(this=unit.text))
             interval.meta["start"] = token.start
-            return tokens[:index] + tokens[index + 4 :], interval_of(text, interval)
+            return tokens[:index] + tokens[index + 4 :], window_length(text, interval)
     return tokens, None
 
 

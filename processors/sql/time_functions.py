@@ -7,6 +7,7 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from sqlglot import exp
 
+from ..time.windows import MILLISECOND
 from ..validation import did_you_mean
 from . import values
 from .errors import SqlText
@@ -55,6 +56,22 @@ def interval_of(text: SqlText, node: exp.Interval) -> timedelta:
         f"The interval {node.sql(dialect='postgres')} is not supported.",
         f"Write a number and a unit, such as interval '5 minutes'; the units are {', '.join(_UNITS)}.",
     )
+
+
+def window_length(text: SqlText, node: exp.Interval) -> timedelta:
+    """Return the length of a window, of its step, or of the gap between sessions.
+
+    Raises:
+        SqlRefused: it is not a literal of fixed units, or shorter than a millisecond.
+    """
+    length = interval_of(text, node)
+    if length < MILLISECOND or length % MILLISECOND:
+        raise text.refusal(
+            position_of(node),
+            "The length of a window is a whole number of milliseconds, at least 1.",
+            "Write a longer one, such as interval '5 minutes'.",
+        )
+    return length
 
 
 def _extract(program: ExpressionCompiler, node: exp.Extract) -> Compiled:

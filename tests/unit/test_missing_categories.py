@@ -7,11 +7,15 @@ from typing import get_args
 
 import pytest
 from rich.text import Text
+from typer.testing import CliRunner
 
 from penstock.ops.cli.app_categories import create_missing
+from penstock.ops.cli.command_line import app
 from penstock.ops.cli.options import Cluster
+from penstock.ops.worker.preflight import expect_categories
 from penstock.processors.apps.apps import AppName
 from penstock.transport.category_spec import CategorySpec
+from penstock.transport.errors import MissingCategory
 from penstock.transport.memory import MemoryBus
 
 APP = """
@@ -54,3 +58,30 @@ def test_the_table_of_a_cluster_is_named_in_the_help() -> None:
     [option] = [each for each in get_args(Cluster) if hasattr(each, "help")]
 
     assert "the one of [clusters.NAME] in the configuration" in Text.from_markup(option.help).plain
+
+
+def test_a_missing_category_is_created_with_the_command_that_the_error_prints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It names the file of the app, in Python or SQL, and the clone."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "clicks_app.py").write_text(APP.format(name="clicks"))
+    (tmp_path / "seen.sql").write_text(
+        "CREATE CATEGORY seen (at bigint, name text) WITH (key = 'name', time = 'at'); CREATE TABLE named AS SELECT at, name FROM seen;"
+    )
+
+    for target in ("clicks_app.py", "seen.sql", "clicks_app.py@staging"):
+        [processor] = AppName.parse(target).load().processors
+        with pytest.raises(MissingCategory, match=f"`penstock category create {target}`.*`penstock acls {target}`"):
+            expect_categories(processor, processor.inputs(), MemoryBus())
+
+
+@pytest.mark.parametrize("command", ["status", "graph", "acls"])
+def test_a_command_that_starts_nothing_does_not_say_that_nothing_was_started(command: str, tmp_path: Path) -> None:
+    """It sounds as if something should have been."""
+    (tmp_path / "broken_app.py").write_text("import nothing_of_this_name\n")
+    options = [] if command == "acls" else ["--kafka", "127.0.0.1:1"]
+    done = CliRunner().invoke(app, [command, str(tmp_path / "broken_app.py"), *options])
+
+    assert "cannot be imported: line 1" in str(done.exception)
+    assert "Nothing was started" not in str(done.exception)

@@ -125,6 +125,14 @@ def test_groups_other_than_the_key_have_two_phases(shop: Path) -> None:
     assert ["two_phase = true" in text for text in printed] == [True, False]
 
 
+@pytest.mark.parametrize(("every", "written"), [("1m", "1 minute"), ("90s", "90 seconds"), ("2d", "2 days")])
+def test_an_interval_is_written_as_people_write_it(shop: Path, every: str, written: str) -> None:
+    """In the largest unit that divides it."""
+    done = CliRunner().invoke(app, ["sql", "from-query", f"#table=views&by=page&every={every}", "--app", str(shop)])
+
+    assert f"interval '{written}'" in done.output
+
+
 @pytest.mark.parametrize(
     ("query", "reason"),
     [

@@ -483,6 +483,24 @@ def test_unquoted_names_are_in_lower_case_except_declared_columns() -> None:
             "line 2, column 32",
             "has no value and quoted format. Nothing was started. Write to_char(at,",
         ),
+        *(
+            (
+                f"{EVENTS}\nCREATE TABLE t AS SELECT name, count(*) AS n FROM events GROUP BY name, {window};",
+                "line 2, column 73",
+                message,
+            )
+            for window, message in (
+                ("tumble(seen, interval '0 minutes')", "at least 1."),
+                ("session(seen, interval '-1 minute')", "at least 1"),
+                ("hop(seen, interval '0 s', interval '1 minute')", "interval"),
+                ("hop(seen, interval '2 minutes', interval '1 minute')", "longer than the window"),
+            )
+        ),
+        (
+            f"{EVENTS}\nCREATE TABLE t AS SELECT name, count(*) AS n FROM events [0 minutes];",
+            "line 2, column",
+            "at least 1",
+        ),
         ("CREATE APPLICATION a; CREATE APPLICATION b;", "line 1, column 42", "already has a name"),
     ],
 )
