@@ -170,7 +170,7 @@ class BatchProcessor:
         final = [event for event in rejected if not event.retried_in]
         exceeding = None if state_only else self._guard.record(batch, final)
         shard.reach(batch.bucket.category, batch.next_offset)
-        self._count(shard, batch, result)
+        self._count(shard, batch, result, len(accepted.at) + len(accepted.rejected))
         if exceeding is not None:
             raise self._stop_after(shard, batch, exceeding)
 
@@ -220,11 +220,12 @@ class BatchProcessor:
             # At the first message, since no earlier event of the batch was rejected yet.
             raise self._stop_at(shard, batch, 0, str(error)) from error
 
-    def _count(self, shard: OpenShard, batch: RawBatch, result: StepResult) -> None:
+    def _count(self, shard: OpenShard, batch: RawBatch, result: StepResult, events: int) -> None:
+        """Count a batch with a number of events; its messages without one, such as a header line of CSV, are work, too."""
         self._time.record_events(batch.bucket)
         self.hot_keys.record(batch)
-        events, size_bytes = len(batch.messages), batch.size_bytes()
-        self._checkpoints.add_work(events, size_bytes)
+        size_bytes = batch.size_bytes()
+        self._checkpoints.add_work(len(batch.messages), size_bytes)
         shard.events_in += events
         self._metrics.events_in += events
         self._metrics.bytes_in += size_bytes

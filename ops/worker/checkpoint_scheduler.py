@@ -141,6 +141,7 @@ class CheckpointScheduler:
     def abandon(self) -> None:
         """Wait for the running steps, and drop the checkpoint, because its shards will be closed."""
         self._coordinator.abandon()
+        self._metrics.start_over()
         self.release()
 
     def _begin(self, *, hold: bool = False) -> None:
@@ -153,6 +154,7 @@ class CheckpointScheduler:
         self._in_progress, self._uncommitted = self._uncommitted, Uncommitted(self._clock.monotonic_s())
         if shards or hold:
             self._began_s = self._clock.monotonic_s()
+            self._metrics.begin_checkpoint()
             self._coordinator.begin(shards, hold=hold)
 
     def _advance(self) -> None:
@@ -168,7 +170,7 @@ class CheckpointScheduler:
                 self._hold.is_begun = False
 
     def _note_complete(self) -> None:
-        self._metrics.checkpoints += 1
+        self._metrics.complete_checkpoint()
         self._metrics.saved_ms = self._clock.now_ms()
         self._metrics.saving_s = self._clock.monotonic_s() - self._began_s
         self._metrics.timings.checkpoint.record_one(self._metrics.saving_s)

@@ -58,6 +58,8 @@ class Metrics:
         dead_letters: events that could not be processed.
         retries: events that wait, or waited, for a further attempt.
         checkpoints: checkpoints saved.
+        repeated_in: of the events read, those since the last checkpoint before a failure, which were read again.
+        repeated_out: of the records written, those since the last checkpoint before a failure, which were written again.
         unmatched: events without a row in the lookup, which the processor declares to drop.
         bytes_in: the size of the values read.
         bytes_out: the size of the values written.
@@ -78,6 +80,8 @@ class Metrics:
     dead_letters: int = 0
     retries: int = 0
     checkpoints: int = 0
+    repeated_in: int = 0
+    repeated_out: int = 0
     unmatched: int = 0
     bytes_in: int = 0
     bytes_out: int = 0
@@ -89,19 +93,42 @@ class Metrics:
     restores: Restores = field(default_factory=Restores, repr=False, compare=False)
     standby: Standby | None = field(default=None, repr=False, compare=False)
     state_cache: StateCache = field(default=STATE_CACHE, repr=False, compare=False)
+    _begun: tuple[int, int] = field(default=(0, 0), repr=False, compare=False)
+    """The events read and the records written before the checkpoint that was begun last."""
+    _saved: tuple[int, int] = field(default=(0, 0), repr=False, compare=False)
+    """Those before the last complete checkpoint, or before the last failure."""
+
+    def begin_checkpoint(self) -> None:
+        """Note what a checkpoint covers."""
+        self._begun = (self.events_in, self.events_out)
+
+    def complete_checkpoint(self) -> None:
+        """Count a checkpoint."""
+        self.checkpoints += 1
+        self._saved = self._begun
+
+    def start_over(self) -> None:
+        """Count as repeated what was processed since the last checkpoint. It will be read again."""
+        self.repeated_in += self.events_in - self._saved[0]
+        self.repeated_out += self.events_out - self._saved[1]
+        self._saved = (self.events_in, self.events_out)
 
     def counts(self) -> dict[str, Any]:
         """Return the counts by name, without the figures that only Prometheus reads."""
         values: dict[str, Any] = {one.name: getattr(self, one.name) for one in fields(self) if one.compare}
+        values["events_in"] -= self.repeated_in
+        values["events_out"] -= self.repeated_out
         return values | {
             name: asdict(value) for name, value in values.items() if isinstance(value, (LookupMetrics, SpanMetrics))
         }
 
     def __str__(self) -> str:
         text = (
-            f"{counted(self.events_in, 'event')} in, {self.events_out:,} out, {self.late:,} late, {self.dropped:,} too late, "
+            f"{counted(self.events_in - self.repeated_in, 'event')} in, {self.events_out - self.repeated_out:,} out, {self.late:,} late, {self.dropped:,} too late, "
             f"{counted(self.dead_letters, 'dead letter')}, {counted(self.checkpoints, 'checkpoint')}"
         )
+        if self.repeated_in:
+            text += f", {self.repeated_in:,} read again after failures"
         if self.retries:
             text += f", {counted(self.retries, 'failed attempt')} to retry"
         if self.lookups is not None:
