@@ -29,7 +29,7 @@ from ...transport.codecs.decoded import MALFORMED, UndecodableValue
 from ...transport.codecs.registry import AVRO, Framed, RegistryClient, unframed
 from ...transport.codecs.registry_avro import parsed_types
 from .avro_shape import shape_of_schema
-from .connect_decimals import decimal_notes
+from .connect_schemas import columns_of
 from .csv_lines import lines_of, tables_of
 from .majority import most
 from .registries import NamedRegistry
@@ -84,6 +84,7 @@ class RecognisedTopic:
         skipped: the number of messages without an event, which the codec skips: header lines and empty arrays.
         other_types: the record types of messages that the codec skips, with their numbers.
         notes: comments on fields, by their names.
+        columns: the columns of changed rows, by their names, if the messages contain their schema.
     """
 
     name: str
@@ -97,6 +98,7 @@ class RecognisedTopic:
     skipped: int = 0
     other_types: Sequence[str] = ()
     notes: Mapping[str, str] = field(default_factory=dict)
+    columns: Mapping[str, Shape] = field(default_factory=dict)
 
     @property
     def noun(self) -> str:
@@ -279,10 +281,11 @@ def _json_objects(name: str, values: Sequence[tuple[Message, bytes]]) -> Recogni
     wrapped = most(objects, _wrapped)
     if wrapped:
         payloads = [(message, content["payload"]) for message, content in wrapped]
-        # The schemas of Kafka Connect are left out: a record names the fields that it needs of the payload.
         changes = most(payloads, _change)
         if changes:
-            return replace(_topic(name, Format(), changes), notes=decimal_notes(wrapped[-1][1]["schema"]))
+            columns = columns_of(content["schema"] for _, content in wrapped if _change(_, content["payload"]))
+            return replace(_topic(name, Format(), changes), columns=columns.shapes, notes=columns.notes)
+        # Other schemas of Kafka Connect are left out: a record names the fields that it needs of the payload.
         objects = [(message, {"payload": payload}) for message, payload in payloads]
     return _topic(name, Format(), objects)
 
@@ -366,12 +369,11 @@ def _with_changes(topic: RecognisedTopic) -> RecognisedTopic:
         )
     contents = [row for _, row in rows]
     shape = _shape_of(contents)
+    columns = topic.columns if topic.registry is None else topic.shape.fields["after"].fields
+    shape.fields |= {name: replace(inner, count=len(rows)) for name, inner in columns.items()}
     if topic.registry is None:
         declared = replace(topic.format, codec="ps.codecs.Debezium()")
     else:
-        shape.fields |= {
-            name: replace(inner, count=len(rows)) for name, inner in topic.shape.fields["after"].fields.items()
-        }
         declared = replace(topic.format, codec=f"ps.codecs.Debezium(values={topic.format.codec})")
     declared = replace(declared, comment="a record is a row; a ps.TableJoin deletes rows")
     return replace(

@@ -587,6 +587,37 @@ def test_changes_with_schemas_are_recognised() -> None:
     assert (event.name, category.keys_of([event]), category.partitioner) == ("Ann", ["1"], None)
 
 
+def test_the_schema_beside_a_row_determines_its_types() -> None:
+    """The rows of a sample may contain no null and no fraction, and an old schema lacks a column."""
+    columns = [
+        {"type": "int32", "optional": False, "field": "id"},
+        {"type": "double", "optional": False, "field": "weight"},
+        {"type": "string", "optional": True, "field": "note"},
+        {"type": "string", "optional": False, "field": "code"},
+        {"type": "string", "optional": True, "name": "io.debezium.time.ZonedTimestamp", "field": "seen"},
+        {"type": "array", "items": {"type": "int64", "optional": True}, "optional": False, "field": "sizes"},
+    ]
+    row = {"id": 1, "weight": 2, "note": "x", "code": "2026-01-01T00:00:00Z", "seen": None, "sizes": []}
+    later, messages = [*columns, {"type": "boolean", "optional": False, "field": "paid"}], []
+    for fields, content in ((columns, row), (later, {**row, "paid": True})):
+        schema = {"type": "struct", "fields": [{"type": "struct", "field": "after", "fields": fields}]}
+        key = json.dumps({"schema": {"type": "struct"}, "payload": {"id": 1}}).encode()
+        messages.append(message({"schema": schema, "payload": change(1, "c", None, content)}, key))
+    code = declaration_of(TopicSample(SPEC, messages))
+
+    for line in (
+        "id: int",
+        "weight: float",
+        "note: str | None = None",
+        "code: str",
+        "seen: datetime | None = None",
+        "sizes: list[int | None]",
+        "paid: bool | None = None",
+    ):
+        assert f"    {line}\n" in code, code
+    assert len(events_of(inferred(messages), messages)) == 2
+
+
 def test_decimals_in_base64_are_named() -> None:
     """The row contains only text, so the comment has the scale of the schema, and the way to a Decimal."""
     decimal = {"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "parameters": {"scale": "2"}}
@@ -599,8 +630,8 @@ def test_decimals_in_base64_are_named() -> None:
     code = declaration_of(TopicSample(SPEC, messages))
 
     assert "    price: str  # a decimal as bytes in base64, with scale 2; for a Decimal, set decimal.handling" in code
-    assert "    name: str\n" in code
-    assert inferred(messages).record.__struct_fields__[:3] == ("id", "price", "name")
+    assert "    name: str | None = None\n" in code
+    assert inferred(messages).record.__struct_fields__[:2] == ("id", "price")
 
 
 AVRO_ORDER = {
