@@ -22,6 +22,7 @@ from ..config import environment
 from ..config.configuration import Commands, Configuration, Option
 from ..config.errors import ConfigRefused
 from ..config.toml_file import Keys, TomlFile
+from .usage_hints import command_named, hint_of
 
 DEFAULT_FILE = Path("penstock.toml")
 CONFIG_VARIABLE = "PENSTOCK_CONFIG"
@@ -29,6 +30,10 @@ ROOT_OPTIONS = ("--config", "--log-format", "--log-level")
 """Options of `penstock` itself, before or after the command."""
 HELP_OPTIONS = frozenset({"-h", "--help", "--version"})
 """Options that need no configuration."""
+_WORDS_KEY = "penstock.words"
+"""The key in the metadata of a context for the words of the command line."""
+UsageError: Any = typer.BadParameter.__mro__[1]
+"""The errors of the parser; typer exports only some of them."""
 _EPILOG = f"{', '.join(ROOT_OPTIONS)}: options of all commands, see penstock --help."
 
 
@@ -50,6 +55,7 @@ class Root(TyperGroup):
             environment.set_missing_variables(configuration.file)
             _open_hdfs(configuration)
             ctx.default_map = self._defaults(configuration)
+        ctx.meta[_WORDS_KEY] = rest
         with _locating_errors(ctx):
             return super().parse_args(ctx, [*root_options, *rest])
 
@@ -157,14 +163,24 @@ def _file(options: list[str]) -> TomlFile:
 
 @contextmanager
 def _locating_errors(root: Any) -> Iterator[None]:
-    """Add the place in the file to an error about a value from it."""
+    """Add the place in the file to an error about a value from it, and a hint to the parser's other errors."""
     try:
         yield
-    except typer.BadParameter as error:
-        located = _located(error, root.obj) if root.obj else None
-        if located is None:
-            raise
-        raise located from error
+    except UsageError as error:
+        located = _located(error, root.obj) if root.obj and isinstance(error, typer.BadParameter) else None
+        if located is not None:
+            raise located from error
+        group = error.ctx.command if error.ctx is not None else root.command
+        _add_hint(error, group, root.meta.get(_WORDS_KEY, ()))
+        raise
+
+
+def _add_hint(error: Any, group: Any, words: list[str]) -> None:
+    """Append the command line that was probably intended to the message of a parser's error."""
+    text = error.format_message()
+    names = {" ".join(words) for words, _ in _commands(group)} if hasattr(group, "commands") else ()
+    hint = hint_of(text, words)
+    error.message = command_named(text, names) or (error.message + hint if error.message else hint.strip())
 
 
 def _located(error: typer.BadParameter, configuration: Configuration) -> ConfigRefused | None:

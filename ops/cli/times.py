@@ -14,15 +14,17 @@ NOW = "now"
 """The value of --to for the current end of the categories, instead of a last day."""
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-_SPAN = re.compile(r"(\d+)\s*([smhdw])")
+_SPAN = re.compile(
+    r"(\d+)\s*([smhdw])((?<=s)ec(ond)?s?|(?<=m)in(ute)?s?|(?<=h)ours?|(?<=d)ays?|(?<=w)eeks?)?", re.IGNORECASE
+)
 
 
 def parse_span(text: str) -> timedelta:
-    """Parse a duration such as 30s, 5m, 2h, 7d."""
+    """Parse a duration such as 30s, 5m, 2h, 7d, or `5 minutes`."""
     match = _SPAN.fullmatch(text.strip())
     if match is None:
         raise typer.BadParameter(f"{text!r} is not a duration. Write 30s, 5m, 2h or 7d.")
-    return timedelta(**{_UNITS[match[2]]: int(match[1])})
+    return timedelta(**{_UNITS[match[2].lower()]: int(match[1])})
 
 
 def parse_start(text: str, now: datetime) -> int | datetime:
