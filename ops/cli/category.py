@@ -25,6 +25,7 @@ from .app_categories import specs_of
 from .audited import audited
 from .category_resize import resize
 from .category_send import send_command
+from .category_users import running_users
 from .options import DEFAULT_FOLDER, AsJson, Cluster, Folder, Kafka, connect, connect_to, with_clusters
 from .output import note, out, print_facts, print_json, print_table
 from .registry_options import Registry, RegistryCa, RegistryUser, named_registry
@@ -281,11 +282,14 @@ def delete(
 
     Example: penstock category delete clicks --yes
     """
-    catalog = connect_to(cluster, kafka, folder).catalog
-    events = catalog.describe(name).events
+    bus = connect_to(cluster, kafka, folder)
+    events = bus.catalog.describe(name).events
+    users = running_users(bus, folder, name) if cluster is None else ""
+    if users:
+        note(f"{users} Stop them first: `penstock undeploy NAME`.")
     if not yes:
         typer.confirm(f"Delete {name} and its {counted(events, 'event')} permanently?", abort=True)
-    catalog.delete(name)
+    bus.catalog.delete(name)
     note(f"Deleted {name} and its {counted(events, 'event')}.")
 
 

@@ -55,6 +55,7 @@ from .options import (
     WebHdfs,
     connect,
     expect_backups,
+    processor_name,
     retention_of,
     with_clusters,
 )
@@ -64,7 +65,14 @@ from .root import configuration_of
 from .signals import interruptible
 from .traces import expect_traces_installed
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The processor's name in `penstock deployments`.")]
+Name = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME",
+        help="The processor's name in `penstock deployments`, or APP:PROCESSOR.",
+        callback=processor_name,
+    ),
+]
 Patience = Annotated[
     float,
     typer.Option("--patience", metavar="SECONDS", help="The longest time that a worker may take to start.", min=1),

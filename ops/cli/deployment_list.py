@@ -14,14 +14,19 @@ from ...processors.apps.apps import AppName
 from ..deploy.deployment_status import DeployedWorker, DeploymentStatus, deployment_status
 from ..deploy.registry import Deployment, DeploymentFiles, all_deployments, find_deployment
 from ..deploy.version import Version
-from .options import DEFAULT_FOLDER, AsJson, Folder
+from .options import DEFAULT_FOLDER, AsJson, Folder, processor_name
 from .output import note, print_error, print_json, print_table
 
 
 def list_deployments(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="NAME", help="One deployment, with its workers and versions.", show_default=False),
+        typer.Argument(
+            metavar="NAME",
+            help="One deployment, with its workers and versions.",
+            show_default=False,
+            callback=processor_name,
+        ),
     ] = None,
     folder: Folder = DEFAULT_FOLDER,
     json: AsJson = False,

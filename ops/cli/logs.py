@@ -18,7 +18,7 @@ from ..deploy.systemd import log_command as systemd_log_command
 from ..deploy.version import Target
 from ..deploy.worker_logs import LogFollower, LogLine, last_lines, logged_workers, logs_folder
 from ..humanize import printable
-from .options import DEFAULT_FOLDER, Folder
+from .options import DEFAULT_FOLDER, Folder, processor_name
 from .output import note, out
 from .signals import interruptible
 
@@ -30,7 +30,14 @@ class NoLogs(PenstockError):
 
 
 def logs(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The processor's name in `penstock deployments`.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="The processor's name in `penstock deployments`, or APP:PROCESSOR.",
+            callback=processor_name,
+        ),
+    ],
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Print new lines until Ctrl-C.")] = False,
     lines: Annotated[int, typer.Option("--lines", "-n", metavar="N", help="The number of last lines.", min=0)] = 100,
     worker: Annotated[

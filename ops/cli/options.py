@@ -11,6 +11,7 @@ from typing import Annotated, Any, get_origin
 
 import typer
 
+from ...processors.apps.app_modules import names_app
 from ...processors.apps.apps import AppName
 from ...processors.declare.categories import AnyCategory
 from ...processors.declare.processor import Processor
@@ -308,6 +309,15 @@ def only_processor(target: str) -> type[Processor]:
             f"{name} has several processors: {names}. Name one, as {name}:{processors[0].__name__}."
         )
     return processors[0]
+
+
+def processor_name(target: str | None) -> str | None:
+    """Return the name of the processor that a user named by it, by its app if that has no other, or as `app.py:Processor`.
+
+    Raises:
+        BadParameter: the app has several.
+    """
+    return only_processor(target).name if target is not None and names_app(target) else target
 
 
 def connect(kafka: KafkaCluster | None, folder: Path) -> KafkaBus:

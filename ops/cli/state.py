@@ -35,14 +35,22 @@ from ...state.errors import StateError
 from ...state.files.file_store import FileStore, open_file_store
 from ...state.local.rocksdb import RocksShardState
 from ..humanize import human_duration
-from .options import DEFAULT_FOLDER, AsJson, Backup, Folder, WebHdfs, only_processor
+from .options import DEFAULT_FOLDER, AsJson, Backup, Folder, WebHdfs, only_processor, processor_name
 from .output import err, note, print_error, print_facts, print_json, print_table
 from .state_migrate import migrate
 from .state_past import diff, get
 from .times import format_time, format_window
 
 app = typer.Typer(help="Show, verify, restore and migrate states and their backups.", no_args_is_help=True)
-Only = Annotated[str | None, typer.Argument(metavar="PROCESSOR", help="This processor only.", show_default=False)]
+Only = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="PROCESSOR",
+        help="This processor only: its name, or APP:PROCESSOR.",
+        show_default=False,
+        callback=processor_name,
+    ),
+]
 Buckets = Annotated[
     list[int] | None, typer.Option("--bucket", help="This bucket only; repeatable.", show_default=False)
 ]
@@ -114,7 +122,7 @@ def verify(
 
 @app.command()
 def restore(
-    processor: Annotated[str, typer.Argument(help="The processor's name.")],
+    processor: Annotated[str, typer.Argument(help="The processor's name, or APP:PROCESSOR.", callback=processor_name)],
     bucket: Buckets = None,
     backup_id: Id = None,
     backup: Backup = None,

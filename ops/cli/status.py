@@ -21,6 +21,7 @@ from ...processors.apps.apps import AppName
 from ...processors.wording import counted
 from ...transport.bus import Bus
 from ..deploy.deployed_processors import deployed_processors
+from ..deploy.registry import deployed_elsewhere
 from ..humanize import UNKNOWN, human_duration, human_duration_or_unknown
 from ..monitoring.finding import Finding, Severity
 from ..monitoring.graph import GraphFormat, draw_graph
@@ -90,7 +91,13 @@ def observer_factory(target: str | None, folder: Path) -> Callable[[Bus], Observ
     if target is None:
         return lambda bus: Observer.open(bus, deployed=deployed)
     with nothing_to_start():
-        nodes = list(map(node_of, AppName.parse(target).load().processors))
+        app = AppName.parse(target)
+        nodes = list(map(node_of, app.load().processors))
+    for deployment in deployed_elsewhere(folder, app.path, [node.name for node in nodes]):
+        note(
+            f"{deployment.name} is deployed from {deployment.app}, not from {app.path}: the figures below are those of that deployment. "
+            f"{app.path} cannot run beside it unless one of the two processors gets another `name`."
+        )
     return lambda bus: Observer.open(bus, nodes, include_others=False, deployed=deployed)
 
 

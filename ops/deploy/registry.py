@@ -14,7 +14,7 @@ the next command continues from this list.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -136,6 +136,16 @@ def all_deployments(folder: Path) -> list[Deployment]:
     """
     found = (DeploymentFiles(folder, name).deployment() for name in names_of_deployments(folder))
     return [deployment for deployment in found if deployment is not None]
+
+
+def deployed_elsewhere(folder: Path, app: Path, names: Collection[str]) -> list[Deployment]:
+    """Return the deployments with some names that are of other apps than a file.
+
+    Raises:
+        DeployError: a file of a deployment is unreadable.
+    """
+    found = (DeploymentFiles(folder, name).deployment() for name in names)
+    return [each for each in found if each is not None and Path(each.app) != app.absolute()]
 
 
 def find_deployment(folder: Path, name: str) -> Deployment:

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from support.deployed import stored_versions, version_of
 
 import penstock as ps
+from penstock.ops.cli.status import observer_factory
 from penstock.ops.deploy.compatibility import expect_compatible
 from penstock.ops.deploy.deployments import DeploymentRequest, plan_deployment
 from penstock.ops.deploy.environment import load_variables, save_variables, variable_values
@@ -305,8 +306,10 @@ def test_workers_receive_the_variables_of_their_version(tmp_path: Path) -> None:
         plan_deployment(with_variable, bus(), {}, print)
 
 
-def test_a_processor_of_the_same_name_in_another_app_is_rejected(tmp_path: Path) -> None:
-    """The error names both app files. An app that has moved can take over."""
+def test_a_processor_of_the_same_name_in_another_app_is_rejected(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The error names both app files. An app that has moved can take over. The status says whose figures it shows."""
     first = plan_deployment(request(tmp_path / "a"), bus(), {}, print)
     files = DeploymentFiles(tmp_path / "d", "totals")
     files.add_version(first.version, first.code)
@@ -317,6 +320,12 @@ def test_a_processor_of_the_same_name_in_another_app_is_rejected(tmp_path: Path)
         plan_deployment(request(tmp_path / "a", target=Target.LOCAL), bus(), {}, print)
 
     assert plan_deployment(request(tmp_path / "b", take_over=True), bus(), {}, print).is_new
+    for app in "ab":
+        (tmp_path / app / "app.py").write_text(Path(__file__).read_text())
+    observer_factory(f"{tmp_path}/a/app.py:Totals", tmp_path / "d")
+    assert not capsys.readouterr().err
+    observer_factory(f"{tmp_path}/b/app.py:Totals", tmp_path / "d")
+    assert f"totals is deployed from {tmp_path}/a/app.py, not from {tmp_path}/b/app.py" in capsys.readouterr().err
 
 
 def test_a_purge_removes_the_maintenance_log(tmp_path: Path) -> None:
