@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from ...processors.apps.app_modules import APP_SUFFIXES
@@ -19,6 +20,7 @@ from ...transport.kafka import KafkaBus
 from ..replay.debugger import Debugger, only
 from ..replay.differences import compare
 from ..replay.errors import ReplayStopped
+from ..replay.key_search import KeySearch
 from ..replay.live_outputs import LiveComparison, Replayed, compare_with_live
 from ..replay.other_version import replay_in_subprocess, version
 from ..replay.outputs import Give, OutputCollector, OutputRecord
@@ -68,6 +70,11 @@ class ReplayRun:
     forwarded: Sequence[str]
     json: bool
 
+    @cached_property
+    def _search(self) -> KeySearch | None:
+        """Looks for the key among the events; None without one."""
+        return None if self.selection.key is None else KeySearch(self.selection.key)
+
     def execute(self) -> bool:
         """Replay, and return whether the outputs differ from the other version's or the live ones."""
         rate = self.playback.rate
@@ -83,6 +90,8 @@ class ReplayRun:
             )
             self._collect(resources, collector, rate)
         printer.close()
+        if self._search is not None and not self._search.is_found and not self.json:
+            note(self._search.missing(self.bus, self.processor.inputs()[0]))
         differs = self.outputs.against is not None and self._differs(self.outputs.against, other_outputs, collector)
         show_summary(self.processor, collector.counts, time.monotonic() - started_s, json=self.json)
         return differs
@@ -123,6 +132,8 @@ class ReplayRun:
 
             def watch(events: SourceEvents) -> None:
                 collector.inputs.note(events)
+                if self._search is not None:
+                    self._search.note(events)
                 add_to_test(events)
 
             def follow(shard: ShardReplayer) -> None:

@@ -15,8 +15,10 @@ import msgspec
 
 from ...processors.declare.processor import Processor
 from ...processors.declare.stateful import Stateful
+from ...processors.errors import PenstockError
 from ...processors.lifecycle import ending
 from ...processors.models.conversion import decode_model
+from ...processors.shard.source_events import SourceEvents
 from ...state.backups.fetch import no_progress
 from ...state.backups.manifest import BackupId
 from ...state.backups.restore import opened_backup
@@ -28,6 +30,7 @@ from ..replay.debugger import Call, hook_calls
 from ..replay.event_places import EventPlaces
 from ..replay.event_source import Span
 from ..replay.initial_state import Empty, FromBackup, Start
+from ..replay.key_search import KeySearch
 from ..replay.past_watermarks import past_watermarks
 from ..replay.replay import Replay, ReplayCallbacks
 from ..replay.shard_replay import ReplayCounts
@@ -35,6 +38,10 @@ from ..worker.preflight import open_processor
 from .snapshot import Snapshot, SnapshotError
 
 Condition = Callable[[Any], bool]
+
+
+class KeyNotRead(PenstockError):
+    """No event has the key whose state was searched."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +116,7 @@ def find_cause(search: Search, snapshots: Sequence[Snapshot]) -> Cause | None:
 
     Raises:
         SnapshotError: the condition holds in the oldest snapshot, and the events before it have expired.
+        KeyNotRead: no event has the key.
         ReplayRefused: events between two snapshots have expired.
     """
     category = search.processor.inputs()[0]
@@ -177,6 +185,8 @@ def _replayed(search: Search, number: int, start: Start, span: Span) -> Cause | 
             for _ in batches:
                 if watch.cause is not None:
                     return watch.cause
+    if watch.cause is None and isinstance(start, Empty) and not watch.keys.is_found:
+        raise KeyNotRead(watch.keys.missing(search.bus, search.processor.inputs()[0]))
     return watch.cause
 
 
@@ -187,8 +197,13 @@ class _Watch:
         self._search = search
         self._number = number
         self._places = EventPlaces()
-        self.record = self._places.record
+        self.keys = KeySearch(search.key)
         self.cause: Cause | None = None
+
+    def record(self, events: SourceEvents) -> None:
+        """Remember events that are processed next."""
+        self._places.record(events)
+        self.keys.note(events)
 
     def around(self, call: Call, make: Callable[[], Any]) -> Any:
         """Make a call, and look at its result."""
