@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # without the import of `typing`, during which Ctrl-C would print a traceback
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from .api import *  # noqa: F403 - all public names
     from .api import __all__ as __all__
 

@@ -27,6 +27,10 @@ class FileStoreUnreachable(StateError):
     """A file store does not answer or refuses a request: retry later."""
 
 
+class FileStoreRefuses(FileStoreUnreachable):
+    """The path or its rights do not allow a request: a person must change them, and a repetition does not help."""
+
+
 class FileMissing(StateError):
     """A file is not in its file store."""
 

@@ -161,6 +161,8 @@ def explore(
 
     Example: penstock explore "SELECT page, count(*) FROM views GROUP BY page ORDER BY 2 DESC LIMIT 5"
     """
+    if sql is not None and sql.isidentifier():
+        raise typer.BadParameter(f"{sql!r} is no SELECT. Did you mean `--table {sql}`?")
     if as_json + as_csv + (parquet is not None) > 1:
         raise typer.BadParameter("--json, --csv and --parquet exclude each other. Leave all but one of them out.")
     printer = _Printer(as_json=as_json, as_csv=as_csv)

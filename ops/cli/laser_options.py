@@ -10,6 +10,7 @@ from typing import Annotated
 import msgspec
 import typer
 
+from ...processors.apps.app_modules import names_app
 from ...processors.apps.apps import AppName
 from ...processors.errors import PenstockError
 from ...processors.wording import counted
@@ -102,6 +103,11 @@ class TableOptions(OptionGroup):
             for field in fields(self)
             for given in [getattr(self, field.name)]
         }
+        if names_app(name):
+            raise typer.BadParameter(
+                f"{name} is an app, but the argument is a name for the table, usually the name of its category. Write `NAME --app {name} --key COLUMN "
+                "--value COLUMN`."
+            )
         missing = next((one for one in ("key", "value") if merged[one] is None), None)
         if missing is not None:
             raise typer.BadParameter(

@@ -22,7 +22,7 @@ def fields_of(record: logging.LogRecord) -> dict[str, Any]:
     return {**extra, "error": errors[0]} if errors else extra
 
 
-class JsonLines(logging.Formatter):
+class JsonLogLines(logging.Formatter):
     """A JSON object for each line: time (UTC), level, logger, processor, worker, message, and fields."""
 
     def format(self, record: logging.LogRecord) -> str:

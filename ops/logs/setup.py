@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from enum import Enum
 from typing import TextIO
 
-from .lines import JsonLines, PrettyLines
+from .lines import JsonLogLines, PrettyLines
 
 _VERBOSE_LIBRARIES = ("py4j", "urllib3", "requests", "hdfs", "asyncio", "matplotlib")
 """Libraries that log each request. Their levels below WARNING are suppressed."""
@@ -64,7 +64,7 @@ class _ToStandardError(logging.Handler):
 def configure_logging(form: LogFormat, level: LogLevel) -> None:
     """Write lines from a level on in a format; replaces the previous setup."""
     handler = _ToStandardError()
-    handler.setFormatter(JsonLines() if form is LogFormat.JSON else PrettyLines(colored=sys.stderr.isatty()))
+    handler.setFormatter(JsonLogLines() if form is LogFormat.JSON else PrettyLines(colored=sys.stderr.isatty()))
     root = logging.getLogger()
     root.handlers[:] = [other for other in root.handlers if not isinstance(other, _ToStandardError)] + [handler]
     root.setLevel(level.number)
@@ -74,7 +74,7 @@ def configure_logging(form: LogFormat, level: LogLevel) -> None:
 
 def logs_json() -> bool:
     """Return whether log lines are JSON."""
-    return any(isinstance(handler.formatter, JsonLines) for handler in logging.getLogger().handlers)
+    return any(isinstance(handler.formatter, JsonLogLines) for handler in logging.getLogger().handlers)
 
 
 class _AddFields(logging.Filter):

@@ -41,7 +41,16 @@ Report = Callable[[str], None]
 
 
 class _AttemptFailed(Exception):
-    """An attempt has failed, and the next one may succeed."""
+    """An attempt has failed, and the next one may succeed.
+
+    Args:
+        reason: a sentence.
+        silent: the processors of which no worker answered.
+    """
+
+    def __init__(self, reason: str, silent: Collection[str] = ()) -> None:
+        super().__init__(reason)
+        self.silent = frozenset(silent)
 
 
 def take_snapshot(
@@ -66,6 +75,7 @@ def take_snapshot(
         _await_ready(channel)
         deadline_s, pauses_s = time.monotonic() + RETRY_FOR_S, backoff(*PAUSES_S)
         ids: set[str] = set()
+        silent: frozenset[str] = frozenset()
         while True:
             attempt = _Attempt(app, processors, bus, ids, store=SnapshotStore(store), channel=channel, report=report)
             try:
@@ -76,8 +86,21 @@ def take_snapshot(
                         f"No snapshot of {app} was taken within {RETRY_FOR_S:.0f} s: {error} The app continues, and earlier snapshots are intact. "
                         "Check with `penstock status` that all processors run and that no worker joins or leaves, and try again."
                     ) from error
+                if silent & error.silent:
+                    raise _not_running(silent & error.silent) from error
+                silent = error.silent
                 report(f"No snapshot yet: {error} Trying again …")
                 time.sleep(next(pauses_s))
+
+
+def _not_running(silent: Collection[str]) -> SnapshotError:
+    """Return the error about processors of which no worker has answered twice. A worker that was killed has been replaced by then."""
+    names = ", ".join(sorted(silent))
+    return SnapshotError(
+        f"No worker of {names} answers: none runs, or none reaches Kafka. No snapshot was taken, and earlier ones are intact. A snapshot "
+        "needs workers of all processors of the app; `penstock status` shows them. Start the missing ones with `penstock deploy` or "
+        "`penstock run`, with the same --backup."
+    )
 
 
 def _expect_possible(processors: Sequence[type[Processor]]) -> None:
@@ -129,7 +152,7 @@ class _Attempt:
         began_s = time.monotonic()
         try:
             self._request(Request.HOLD)
-            self._await(lambda: not self._missing(), HOLD_LIMIT_S, lambda: f"{self._missing()} did not answer.")
+            self._await(lambda: not self._missing(), HOLD_LIMIT_S, self._silence)
             taken_ms, ends = time.time_ns() // 1_000_000, self._ends()
             self._request(Request.RELEASE)
             self._await_stage({Stage.RELEASED, Stage.STORED}, HOLD_LIMIT_S)
@@ -172,13 +195,17 @@ class _Attempt:
                 if answer.stage not in stages
             )
 
-        self._await(lambda: not lagging(), limit_s, lambda: f"{'; '.join(lagging())} did not answer.")
+        self._await(
+            lambda: not lagging(),
+            limit_s,
+            lambda: _AttemptFailed(f"Within {limit_s:.0f} s, {'; '.join(lagging())} did not answer."),
+        )
 
-    def _await(self, is_done: Callable[[], bool], limit_s: float, describe: Callable[[], str]) -> None:
+    def _await(self, is_done: Callable[[], bool], limit_s: float, failure: Callable[[], _AttemptFailed]) -> None:
         deadline_s = time.monotonic() + limit_s
         while not is_done():
             if time.monotonic() > deadline_s:
-                raise _AttemptFailed(f"Within {limit_s:.0f} s, {describe()}")
+                raise failure()
             self._receive()
 
     def _receive(self) -> None:
@@ -205,6 +232,13 @@ class _Attempt:
         ]
         if len(numbers) != len(set(numbers)):
             raise _AttemptFailed(f"A bucket of {processor} has moved from one worker to another.")
+
+    def _silence(self) -> _AttemptFailed:
+        """Return the failure of an attempt in which shards did not answer."""
+        answered = {name for name, _ in self._answers}
+        silent = [name for name in self._processors if name not in answered]
+        who = f"no worker of {', '.join(silent)} answered" if silent else f"{self._missing()} did not answer"
+        return _AttemptFailed(f"Within {HOLD_LIMIT_S:.0f} s, {who}.", silent)
 
     def _missing(self) -> str:
         """Describe the shards without an answer; empty if each has one."""
@@ -242,7 +276,11 @@ class _Attempt:
             stable = self._bus.catalog.stable_ends(name)
             return all(stable[number] >= end for number, end in ends.items())
 
-        self._await(is_stable, HOLD_LIMIT_S, lambda: f"a transaction in {name} did not end.")
+        self._await(
+            is_stable,
+            HOLD_LIMIT_S,
+            lambda: _AttemptFailed(f"Within {HOLD_LIMIT_S:.0f} s, a transaction in {name} did not end."),
+        )
 
     def _cuts(self) -> dict[str, ProcessorCut]:
         return {

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ..errors import FileMissing, FileStoreUnreachable
+from ..errors import FileMissing, FileStoreRefuses, FileStoreUnreachable
 from .durable import sync_folder, temporary_name
 
 CHUNK_BYTES = 2**20
+_REFUSALS = frozenset({errno.EACCES, errno.EEXIST, errno.ENOTDIR, errno.EPERM, errno.EROFS})
+"""Errors of paths and rights, which remain until a person corrects them."""
 
 
 class LocalFileStore:
@@ -126,7 +129,8 @@ def _translated_errors(failure: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise FileStoreUnreachable(
+        refuses = error.errno in _REFUSALS
+        raise (FileStoreRefuses if refuses else FileStoreUnreachable)(
             f"{failure}: {error.strerror or error}. Files stored earlier are intact. Check the folder: its path, permissions, free space "
             "and mount."
         ) from error

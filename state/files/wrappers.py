@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from ...processors.retry import Retry
-from ..errors import FileStoreUnreachable
+from ..errors import FileStoreRefuses, FileStoreUnreachable
 from .file_store import FileStore
 
 _LOG = logging.getLogger("penstock.state")
@@ -91,7 +91,7 @@ class InterruptibleFileStore(WrappedFileStore):
 
 
 class RetryingFileStore(WrappedFileStore):
-    """Repeats requests while the other store is unreachable, up to a limit. The chunks of a write must be a collection.
+    """Repeats requests while the other store is unreachable, up to a limit, and unless it refuses them. The chunks of a write must be a collection.
 
     Args:
         files: the other store.
@@ -105,10 +105,19 @@ class RetryingFileStore(WrappedFileStore):
         self._advice = advice
 
     def _call(self, request: Callable[[], T]) -> T:
+        def attempt() -> T | FileStoreRefuses:
+            try:
+                return request()
+            except FileStoreRefuses as error:
+                return error
+
         try:
-            return self._retry.call(request, FileStoreUnreachable, self._log_outage)
+            outcome = self._retry.call(attempt, FileStoreUnreachable, self._log_outage)
         except FileStoreUnreachable as error:
             raise FileStoreUnreachable(f"{error} {self._retry.summary} {self._advice}") from error
+        if isinstance(outcome, FileStoreRefuses):
+            raise FileStoreRefuses(f"{outcome} {self._advice}") from outcome
+        return outcome
 
     def _log_outage(self, error: Exception) -> None:
         _LOG.warning("%s The request is repeated for up to %.0f s.", error, self._retry.limit_s)

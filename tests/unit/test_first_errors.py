@@ -1,0 +1,96 @@
+"""Errors that end a command at once, where a repetition or a wait could not help."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import penstock as ps
+from penstock.ops.cli.command_line import app
+from penstock.ops.snapshots import taking
+from penstock.ops.snapshots.snapshot import SnapshotError
+from penstock.processors.retry import Retry
+from penstock.state.errors import FileStoreRefuses
+from penstock.state.files.local_files import LocalFileStore
+from penstock.state.files.wrappers import RetryingFileStore
+from penstock.testing import Driver
+
+
+class Reading(ps.Record, frozen=True):
+    """A reading."""
+
+    meter: str
+    at: ps.EventTime
+
+
+class Totals(ps.Stateful[Reading, int, Reading]):
+    """Counts readings."""
+
+    reads, state = ps.Category("readings", Reading, key="meter", event_time="at", buckets=2), int
+
+    def process(self, event: Reading, state: int | None, context: ps.Context) -> tuple[int, list[Reading]]:
+        """Count a reading."""
+        return (state or 0) + 1, []
+
+
+def test_a_refused_path_is_not_retried(tmp_path: Path) -> None:
+    """A folder without the right to write is no outage."""
+    (tmp_path / "file").touch()
+
+    def wait(_: float) -> None:
+        raise AssertionError("it waits")
+
+    store = RetryingFileStore(
+        LocalFileStore(tmp_path / "file" / "warehouse"), Retry(240, pause=wait), "Nothing is lost."
+    )
+    with pytest.raises(FileStoreRefuses, match=r"was not written: File exists\..*Nothing is lost\."):
+        store.write("a", [b"x"])
+
+
+def test_a_snapshot_of_an_app_that_does_not_run_ends_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not repeated for as long as a worker may need to recover."""
+    monkeypatch.setattr(taking, "HOLD_LIMIT_S", 0.2)
+    monkeypatch.setattr(taking, "PAUSES_S", (0.01, 0.01))
+    told: list[str] = []
+    with pytest.raises(SnapshotError, match=r"No worker of totals answers: .* No snapshot was taken"):
+        taking.take_snapshot("meters", [Totals], Driver(Totals).bus, LocalFileStore(tmp_path), told.append)
+
+    assert told == ["No snapshot yet: Within 0 s, no worker of totals answered. Trying again …"]
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["explore", "readings"], "Did you mean `--table readings`?"),
+        (["laser", "serve", "meters.py"], "Write `NAME --app meters.py --key COLUMN --value COLUMN`"),
+    ],
+)
+def test_an_argument_of_another_kind_is_recognised(words: list[str], hint: str) -> None:
+    """The hint shows the option that was meant."""
+    done = CliRunner().invoke(app, words, env={"COLUMNS": "300", "TERMINAL_WIDTH": "300"})
+
+    assert done.exit_code == 2
+    assert hint in " ".join(done.output.split())
+
+
+def test_ctrl_c_is_caught_before_anything_is_imported() -> None:
+    """Modules that take long would otherwise end in a traceback."""
+    code = "import sys; before = set(sys.modules); import penstock.ops.cli; print(*sorted(set(sys.modules) - before))"
+    root = str(Path(ps.__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", f"import sys; sys.path.insert(0, {root!r}); {code}"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+
+    imported = set(done.stdout.split())
+    assert "penstock.ops.cli" in imported
+    assert not imported & {"typing", "enum", "re", "signal", "contextlib", "typer", "penstock.ops.cli.start"}
