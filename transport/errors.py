@@ -47,6 +47,10 @@ class MembershipLost(BusError):
     """A group membership has ended permanently: close the reader, and join with another one."""
 
 
+class IdentityTaken(MembershipLost):
+    """Another process has joined the group with the member's identity."""
+
+
 class CommitUnconfirmed(BusError):
     """The group is rebalancing: keep the owned buckets, continue polling, and commit again later."""
 

@@ -152,7 +152,8 @@ def _lag(status: ProcessorStatus) -> Iterator[Problem]:
     rate = status.total("events_in_per_s")
     if status.lag_s > LAG_S or (status.lag_s > FALLING_BEHIND_S and _falls_behind(status)):
         slowest = max(status.shards, key=lambda shard: shard.lag_s or 0.0)
-        throughput = f"its throughput is {rate:,.2g} events/s" if rate else "it reads nothing"
+        shown = f"{rate:.2g}" if rate and rate < 10 else f"{rate or 0:,.0f}"
+        throughput = f"its throughput is {shown} events/s" if rate else "it reads nothing"
         yield Problem(
             Severity.WARNING,
             "lag",

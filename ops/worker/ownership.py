@@ -17,6 +17,7 @@ from ...transport.errors import (
     CommitUnconfirmed,
     DeliveryFailed,
     Fenced,
+    IdentityTaken,
     MembershipLost,
 )
 from ...transport.messages import Bucket
@@ -37,6 +38,9 @@ REJOIN_PAUSES_S = (0.0, 1.0, 5.0, 15.0, 30.0)
 QUIET_S = 600.0
 """How long a membership must last for the next loss to count as the first one."""
 
+MOST_FENCED = 10
+"""How often in a row another process may take the worker's identity. A successor takes it once, and an outage can repeat it a few times."""
+
 ROLLED_BACK = (
     Aborted,
     Fenced,
@@ -49,6 +53,10 @@ ROLLED_BACK = (
     CommitUnconfirmed,
 )
 """Errors after which the shards are opened again, at the last complete checkpoint."""
+
+
+class IdentityShared(PenstockError):
+    """Two processes use one identity of a worker: give the copy of the state folder another one."""
 
 
 class Ownership:
@@ -90,6 +98,7 @@ class Ownership:
         self._clock = clock
         self._reader: Reader | None = None
         self._losses = 0
+        self._fenced = 0
         self._lost_s = 0.0
         self._has_failed = False
         self.is_saved = False
@@ -168,14 +177,23 @@ class Ownership:
         self._executor.start_over(self.reader)
 
     def rejoin(self, error: MembershipLost) -> None:
-        """Join the group again after the bus has ended the membership, for example because two processes use one identity.
+        """Join the group again after the bus has ended the membership, with growing pauses.
 
-        The number of attempts is unlimited, since an outage may end several memberships. Two processes with one identity alternate, with
-        growing pauses. Fencing prevents wrong results.
+        The number of attempts is unlimited, since an outage may end several memberships.
+
+        Raises:
+            IdentityShared: another process with the same identity has ended it several times in a row.
         """
         now_s = self._clock.monotonic_s()
         is_recent = now_s - self._lost_s < QUIET_S
         self._losses, self._lost_s = self._losses + 1 if is_recent else 1, now_s
+        self._fenced = (self._fenced if is_recent else 0) + isinstance(error, IdentityTaken)
+        if self._fenced >= MOST_FENCED:
+            raise IdentityShared(
+                f"Another process is a worker of {self._group} with the same identity, {self._identity}, so each of the two ends the other's membership "
+                "again and again. This one stops, and the other one continues; no event is lost. Probably the state folder is on a cloned disk: "
+                f"remove the folder `{self._group}/workers` of the clone's state, and start this worker again."
+            ) from error
         _LOG.warning("%s It joins again (the %s time in a row).", error, _ordinal(self._losses))
         self._checkpoints.abandon()
         self._release(list(self.owned))
@@ -223,5 +241,11 @@ def _pause_s(error: PenstockError | None) -> float:
     return OUTAGE_PAUSE_S if isinstance(error, outages) else 0.0
 
 
+_ORDINALS = {1: "first", 2: "second", 3: "third"}
+
+
 def _ordinal(number: int) -> str:
-    return {1: "first", 2: "second", 3: "third"}.get(number, f"{number}th")
+    if number in _ORDINALS:
+        return _ORDINALS[number]
+    ending = "th" if number % 100 in {11, 12, 13} else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"

@@ -17,6 +17,7 @@ from penstock.transport.errors import (
     CommitUnconfirmed,
     DeliveryFailed,
     Fenced,
+    IdentityTaken,
     MembershipLost,
     MessageRefused,
 )
@@ -223,3 +224,13 @@ def test_a_request_that_the_client_forgot_fails(monkeypatch: pytest.MonkeyPatch)
 def test_an_invalid_name_of_a_topic_is_the_users_to_correct() -> None:
     """Not an unknown error for the broker's log."""
     assert "Use only letters" in str(translate(KafkaError(KafkaError.TOPIC_EXCEPTION), "Category a b was not created"))
+
+
+def test_a_fenced_member_is_told_from_other_fatal_errors() -> None:
+    """The code of a fatal error is the same for all reasons."""
+    fenced = KafkaError(
+        KafkaError._FATAL, "Broker: Static consumer fenced by other consumer with same group.instance.id"
+    )
+
+    assert type(translate(fenced, "Reading")) is IdentityTaken
+    assert type(translate(KafkaError(KafkaError._FATAL, "Local: Fatal error"), "Reading")) is MembershipLost

@@ -15,7 +15,7 @@ import penstock as ps
 from penstock.ops.clock import SteeredClock
 from penstock.ops.testing import InlineExecutor
 from penstock.ops.worker.changelog_replay import changelog_of
-from penstock.ops.worker.ownership import FENCED_PAUSE_S
+from penstock.ops.worker.ownership import FENCED_PAUSE_S, QUIET_S, IdentityShared, _ordinal
 from penstock.ops.worker.preflight import ends_of
 from penstock.ops.worker.worker import Worker, WorkerConfig
 from penstock.processors.declare.dead_letters import dead_letters_of
@@ -25,7 +25,14 @@ from penstock.state.local.folder import RocksStateFolder
 from penstock.state.protocols import MemoryStateFolder, StateFolder
 from penstock.transport.category_spec import CategorySpec
 from penstock.transport.codecs.by_category import Codecs
-from penstock.transport.errors import CommitUnconfirmed, DeliveryFailed, Fenced, MembershipLost, MessageRefused
+from penstock.transport.errors import (
+    CommitUnconfirmed,
+    DeliveryFailed,
+    Fenced,
+    IdentityTaken,
+    MembershipLost,
+    MessageRefused,
+)
 from penstock.transport.internal_topics import create_missing_categories
 from penstock.transport.messages import MESSAGE_LIMIT, Bucket, Outgoing
 from penstock.transport.tables.upstream_watermarks import WATERMARKS
@@ -340,6 +347,27 @@ def test_guarantees_hold_if_a_commit_is_refused_during_a_rebalance(
 
         site.faults.fails = fails
         expect_finished(site, [first, second])
+
+
+def test_a_worker_whose_identity_another_process_uses_ends() -> None:
+    """Each would end the other's membership for ever. A successor takes it once, and losses long ago do not count."""
+    site = Site(Copies, MemoryStateFolder())
+    worker = site.worker("ab12-0")
+    worker.run_once()
+    for _ in range(4):
+        worker._ownership.rejoin(IdentityTaken("fenced"))
+        worker._ownership.rejoin(MembershipLost("an outage"))
+        worker.run_once()
+    with pytest.raises(
+        IdentityShared, match=r"same identity, ab12-0.*no event is lost.*`copies/workers` of the clone's"
+    ):
+        worker._ownership.rejoin(IdentityTaken("fenced"))
+
+    later = site.worker("ab12-0")
+    for _ in range(8):
+        later._ownership.rejoin(IdentityTaken("fenced"))
+        site.clock.advance(QUIET_S)
+    assert [_ordinal(number) for number in (1, 4, 11, 21, 112)] == ["first", "4th", "11th", "21st", "112th"]
 
 
 def expect_finished(site: Site, workers: Sequence[Worker]) -> None:

@@ -17,6 +17,7 @@ from ..errors import (
     CommitUnconfirmed,
     DeliveryFailed,
     Fenced,
+    IdentityTaken,
     MembershipLost,
     MessageRefused,
     MissingCategory,
@@ -142,7 +143,7 @@ _RETRYABLE: _Meanings = {
     ),
     (Aborted, "The transaction was aborted, and its input is read again."): (KafkaError.TRANSACTION_ABORTABLE,),
     (
-        MembershipLost,
+        IdentityTaken,
         (
             "This worker has joined the group a second time, as after an outage; or another worker uses the same identity. If this repeats without an "
             "outage, stop the other worker."
@@ -212,8 +213,21 @@ def translate(error: KafkaError, request: str) -> BusError:
         error: the client's error.
         request: the request and its object, as the start of a sentence.
     """
+    if error.code() == KafkaError._FATAL:
+        return membership_lost(error, request)
     kind, advice = _MEANING.get(error.code(), _UNKNOWN)
     return kind(f"{request}: {error.str().strip().rstrip('.')}. {advice}")
+
+
+def membership_lost(error: KafkaError, request: str) -> MembershipLost:
+    """Return Penstock's error for a fatal error of a consumer. Only the client's text shows whether another one has its identity.
+
+    Args:
+        error: the client's error.
+        request: the request and its object, as the start of a sentence.
+    """
+    kind = IdentityTaken if "same group.instance.id" in error.str() else MembershipLost
+    return kind(f"{request}: {error.str().strip().rstrip('.')}. The worker joins the group again.")
 
 
 def is_transient(error: KafkaError) -> bool:

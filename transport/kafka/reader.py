@@ -14,7 +14,7 @@ from ..errors import BusUnreachable, CommitUnconfirmed, MembershipLost, OffsetOu
 from ..messages import Bucket, End, Polled, Position, RawBatch
 from .catalog import SETTLE_LIMIT_S, SETTLE_STEP_S
 from .column_queue import ColumnQueue, open_column_queue
-from .error_translation import is_transient, translate, translated
+from .error_translation import is_transient, membership_lost, translate, translated
 from .positions import is_membership, to_commit, to_read
 from .settings import KafkaSettings
 
@@ -110,7 +110,7 @@ class KafkaScanner:
     def _ended(self, error: KafkaError, bucket: Bucket, offset: int) -> End | None:
         """Return the end of a bucket if the client reports it; raise errors from which the client does not recover."""
         if error.fatal():
-            raise MembershipLost(f"{self._request}: {error.str()}. The worker joins the group again.")
+            raise membership_lost(error, self._request)
         if is_transient(error):
             return None
         if error.code() == KafkaError._PARTITION_EOF:
