@@ -178,7 +178,7 @@ def _locating_errors(root: Any) -> Iterator[None]:
 def _add_hint(error: Any, group: Any, words: list[str]) -> None:
     """Append the command line that was probably intended to the message of a parser's error."""
     text = error.format_message()
-    names = {" ".join(words) for words, _ in _commands(group)} if hasattr(group, "commands") else ()
+    names = {" ".join(words) for words, _ in _commands(group, group.commands)} if hasattr(group, "commands") else ()
     hint = hint_of(text, words)
     error.message = command_named(text, names) or (error.message + hint if error.message else hint.strip())
 

@@ -15,7 +15,7 @@ import penstock as ps
 from penstock.ops.clock import SteeredClock
 from penstock.ops.testing import InlineExecutor
 from penstock.ops.worker.changelog_replay import changelog_of
-from penstock.ops.worker.ownership import FENCED_PAUSE_S, QUIET_S, IdentityShared, _ordinal
+from penstock.ops.worker.ownership import FENCED_PAUSE_S, MOST_FENCED, QUIET_S, IdentityShared, _ordinal
 from penstock.ops.worker.preflight import ends_of
 from penstock.ops.worker.worker import Worker, WorkerConfig
 from penstock.processors.declare.dead_letters import dead_letters_of
@@ -354,7 +354,7 @@ def test_a_worker_whose_identity_another_process_uses_ends() -> None:
     site = Site(Copies, MemoryStateFolder())
     worker = site.worker("ab12-0")
     worker.run_once()
-    for _ in range(4):
+    for _ in range(MOST_FENCED - 1):
         worker._ownership.rejoin(IdentityTaken("fenced"))
         worker._ownership.rejoin(MembershipLost("an outage"))
         worker.run_once()
@@ -364,7 +364,7 @@ def test_a_worker_whose_identity_another_process_uses_ends() -> None:
         worker._ownership.rejoin(IdentityTaken("fenced"))
 
     later = site.worker("ab12-0")
-    for _ in range(8):
+    for _ in range(MOST_FENCED + 3):
         later._ownership.rejoin(IdentityTaken("fenced"))
         site.clock.advance(QUIET_S)
     assert [_ordinal(number) for number in (1, 4, 11, 21, 112)] == ["first", "4th", "11th", "21st", "112th"]
