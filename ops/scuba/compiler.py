@@ -291,8 +291,10 @@ class QueryCompiler:
             if function != "count":
                 raise BadQuery(f"{function} needs a column. Pass one, such as the column of a duration.")
             return self._count("")
-        column = self._column(name)
-        if function in _NUMERIC_ONLY and kind_of(self._columns[name]) != "number":
+        column, kind = self._column(name), kind_of(self._columns[name])
+        if kind == "boolean" and function in {"sum", "avg"}:
+            column = f"{column}::INTEGER"  # the number and the share of events for which it is true
+        elif function in _NUMERIC_ONLY and kind != "number":
             numbers = [each for each, kind in self._columns.items() if kind_of(kind) == "number"]
             raise BadQuery(
                 f"{function} needs a column with numbers, and {name} has none. These have: {', '.join(numbers)}."

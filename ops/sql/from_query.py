@@ -129,7 +129,7 @@ def saving(app: App) -> Callable[[AppQuery], str]:
 
 
 def _category(app: App, table: str) -> AnyCategory:
-    categories = {category.name: category for category in app.categories()}
+    categories = app.declared_categories()
     if table not in categories:
         raise UnreadableQuery(
             f"App {app.name} has no category {table!r}. Nothing was printed. Name the app that Scuba serves; its categories are "
@@ -237,6 +237,8 @@ class _Writer:
         value = "*" if column is None else self._value(column)
         if function == "distinct":
             return f"approx_count_distinct({value})"
+        if function in {"sum", "avg"} and column is not None and _type(self._field(column)) == "boolean":
+            value = f"CASE WHEN {value} THEN 1 WHEN NOT {value} THEN 0 END"
         return f"approx_quantile({value}, {_QUANTILES[function]})" if function in _QUANTILES else f"{function}({value})"
 
     def _condition(self, condition: Filter) -> str:

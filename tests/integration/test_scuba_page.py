@@ -164,6 +164,34 @@ def test_a_question_is_asked_step_by_step_and_has_an_address(browser: Browser, a
     assert browser.complaints() == []
 
 
+def test_a_range_of_the_chart_leads_to_its_events(browser: Browser, address: str, wait_until: Wait) -> None:
+    """The interval follows from the events' own times, although all arrived within seconds. A drag chooses times, and so does a link in the table."""
+    browser.show(f"{address}#table={hits.name}")
+    wait_until(lambda: rows(browser, "Groups") == [["all", f"{len(RECORDS):,}", ""]])
+    assert "count every 1m" in browser.text("main")
+    browser.run(
+        "const chart = document.querySelector('.series svg'), box = chart.getBoundingClientRect();"
+        "for (const [name, share] of [['down', 0.95], ['move', 0.97], ['up', 0.98]])"
+        "chart.dispatchEvent(new PointerEvent(`pointer${name}`, { bubbles: true, clientX: box.left + share * box.width }))"
+    )
+    wait_until(lambda: "between" in str(browser.run("return location.hash")))
+    begin, end = (
+        browser.run(f"return Date.parse(document.querySelector('[aria-label=\"{name}\"]').value + 'Z')")
+        for name in ("From", "To")
+    )
+    inside = sum(begin <= hit.at < end for hit in RECORDS)
+    wait_until(lambda: rows(browser, "Groups") == [["all", f"{inside:,}", ""]])
+    assert 0 < inside < len(RECORDS) - len(EARLIER)
+
+    first = browser.run(
+        "return document.querySelector('table[aria-label=\"Time series\"] tbody tr').cells[2].textContent"
+    )
+    browser.run("document.querySelector('table[aria-label=\"Time series\"] a').click()")
+    wait_until(lambda: rows(browser, "Groups") == [["all", first, ""]])
+    assert f"penstock category tail {hits.name} --bucket " in browser.text("code")
+    assert browser.complaints() == []
+
+
 def test_charts_compare_times_and_distributions(browser: Browser, address: str, wait_until: Wait) -> None:
     """Bars, a histogram and the time before are those of the events; each view has an address, and files have the same rows."""
     browser.show(f"{address}#table={hits.name}&by=g0&of=ms&last=5m&compare=1h&chart=bars")

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 from support.scuba_site import SAVING, START_MS, Scuba, hits, new_bus, random_hits, scuba_on, send
 
+import penstock as ps
 from penstock.ops.cli.explore import parse_filter
 from penstock.ops.clock import SteeredClock
 from penstock.ops.dashboard.access import Access
@@ -31,6 +32,8 @@ from penstock.ops.scuba.queries import Aggregate, ExploreQuery, Filter, Histogra
 from penstock.ops.scuba.safe_sql import checked_select
 from penstock.ops.scuba.site import create_site
 from penstock.ops.serving.parameters import BadQuery
+from penstock.transport.category_spec import CategorySpec
+from penstock.transport.messages import Outgoing
 
 RECORDS = random_hits(4_000, seed=20)
 RAW = pl.DataFrame(
@@ -275,6 +278,35 @@ def test_a_histogram_of_one_value_and_of_none(scuba: Scuba) -> None:
     assert scuba.explorer.histogram(none).bins == []
     with pytest.raises(BadQuery, match="needs a column with numbers"):
         scuba.explorer.histogram(HistogramQuery(table=TABLE, column="page"))
+
+
+class Flight(ps.Record, frozen=True):
+    """A flight that may be late."""
+
+    carrier: str
+    at: ps.EventTime
+    late: bool | None
+
+
+flights = ps.Category("flights", Flight, key="carrier", event_time="at", buckets=1)
+
+
+@pytest.mark.parametrize("rate", [1.0, 0.999])
+def test_the_average_of_a_truth_value_is_its_share(rate: float) -> None:
+    """And the sum is their number, also as estimates. A quantile is refused."""
+    clock = SteeredClock(START_MS)
+    bus = new_bus(clock)
+    bus.catalog.create(CategorySpec.of(flights))
+    for late in (True, False, False, False, None):
+        bus.append(flights.name, Outgoing(b"UA", msgspec.json.encode(Flight("UA", START_MS, late)), 0))
+    with scuba_on(bus, clock, rate=rate, categories=(flights,)) as opened:
+        opened.read()
+        wanted = [Aggregate(function, "late") for function in ("avg", "sum")]
+        [row] = opened.explorer.explore(ExploreQuery(table=flights.name, aggregates=wanted)).rows
+
+        assert [each.value for each in row.values] == pytest.approx([0.25, 1], rel=0.01)
+        with pytest.raises(BadQuery, match="needs a column with numbers"):
+            opened.explorer.explore(ExploreQuery(table=flights.name, aggregates=[Aggregate("p95", "late")]))
 
 
 @pytest.mark.parametrize("form", ["csv", "parquet"])

@@ -2,6 +2,7 @@
 
 import { el, svg } from "../shared/dom.js";
 import { short } from "../shared/format.js";
+import { SERIES } from "./view.js";
 
 const [LEFT, RIGHT, TOP, BOTTOM] = [56, 10, 8, 22];
 const LABEL_WIDTH = 110;
@@ -18,7 +19,7 @@ export function groupBars(answer, names) {
   };
   const lines = answer.rows.map((row, at) => el("li", {},
     el("span", { class: "label" }, names[at]),
-    el("span", { class: "track" }, bar(value(row.values), `s${at + 1}`), ...(answer.compared.length ? [bar(before(at), "before")] : [])),
+    el("span", { class: "track" }, bar(value(row.values), `s${(at % SERIES) + 1}`), ...(answer.compared.length ? [bar(before(at), "before")] : [])),
     el("span", { class: "number" }, row.values[0].value === null ? "NULL" : short(value(row.values)))));
   return el("figure", { class: "card" }, el("ol", { class: "bars", "aria-label": `${answer.aggregates[0]} by group` }, ...lines));
 }

@@ -7,7 +7,7 @@ import { groupBars, histogramBars } from "./bars.js";
 import { countryMap, countryName, countryOf, placeMap } from "./map.js";
 import { question } from "./question.js";
 import { series } from "./series.js";
-import { columnOf, hashOf, isArchived, placesOf, queryOf, rowsOf, secondsOf, shortName, viewOf } from "./view.js";
+import { columnOf, during, extentOf, hashOf, isArchived, placesOf, queryOf, rowsOf, secondsOf, shortName, viewOf } from "./view.js";
 
 const APP = "explored";
 const SAMPLES = 20;
@@ -61,7 +61,7 @@ function groups(view, answer) {
     ...(isCompared ? [{ title: "before", number: true }, { title: "change", number: true }] : []), { title: "" }];
   const rows = answer.rows.map((row, at) => {
     const names = (answer.group_by.length ? row.group.map(cell) : ["all"]).map((name, index) =>
-      el("span", {}, ...(index ? [] : [el("i", { class: view.chart === "map" ? null : `swatch c${at + 1}` })]), name));
+      el("span", {}, ...(index ? [] : [el("i", { class: view.chart ? null : `swatch c${at + 1}` })]), name));
     return [...names, estimate(row.values[0]), ...(isCompared ? compared(row.values[0], answer.compared[at]) : []), answer.group_by.length ? el("a", { href: only(view, row), "aria-label": `Only ${nameOf(row, answer.group_by)}` }, "only this") : ""];
   });
   return table("Groups", heads, rows);
@@ -106,14 +106,22 @@ function downloads(view, query) {
       el("button", { type: "button", title: "An app in SQL, which computes the same from now on: penstock run explored.sql", on: { click: saveApp } }, "SQL app")]));
 }
 
+// How the message of a row is read. Archived events may have left Kafka.
+function messageOf(view, samples) {
+  if (!samples.rows.length) return [];
+  const [bucket, offset] = ["_bucket", "_offset"].map((name) => samples.rows[0][samples.columns.indexOf(name)]);
+  return [el("p", { class: "quiet" }, "The message of the first row: ", el("code", {}, `penstock category tail ${view.table} --bucket ${bucket} --from ${offset} --limit 1 --headers`))];
+}
+
 function sampleRows(samples) {
   const times = new Set(["_event_time", "_arrived"].map((name) => samples.columns.indexOf(name)));
   const rows = samples.rows.map((row) => row.map((value, at) => (times.has(at) ? time(value) : cell(value))));
   return table("Newest rows", samples.columns.map((title) => ({ title })), rows);
 }
 
-function pointRows(answer) {
-  const rows = answer.points.map((point) => [time(point.start_ms), nameOf(answer.rows[point.series], answer.group_by), estimate(point.values[0])]);
+function pointRows(view, answer, everyMs) {
+  const only = (ms) => el("a", { href: hashOf(during(view, ms, ms + everyMs)), "aria-label": `Only ${time(ms)}` }, time(ms));
+  const rows = answer.points.map((point) => [only(point.start_ms), nameOf(answer.rows[point.series], answer.group_by), estimate(point.values[0])]);
   return el("details", {}, el("summary", {}, "The same as a table"), table("Time series", [{ title: "time" }, { title: "group" }, { title: answer.aggregates[0], number: true }], rows));
 }
 
@@ -125,14 +133,27 @@ async function ask() {
     const info = tables.find((each) => each.table === view.table);
     const form = question(view, tables, (next) => { location.hash = hashOf(next); });
     if (number === asked) replaceForm(form);
-    const query = queryOf(view, info);
+    results.setAttribute("aria-busy", "true");
+    const query = queryOf(view, await withExtent(view, info));
+    if (number !== asked) return;
     const [answer, samples, drawn] = await Promise.all([post("query", query), post("samples", { ...rowsOf(view), limit: SAMPLES }), extra(view, info)]);
     if (number !== asked) return;
     showError(null);
     showAnswer(view, info, query, answer, samples, drawn);
   } catch (error) {
     if (number === asked) showError(error);
+  } finally {
+    if (number === asked) results.removeAttribute("aria-busy");
   }
+}
+
+// The table with the first and last time of the chosen events. Events that arrived within a minute may be of a whole day.
+async function withExtent(view, info) {
+  const query = extentOf(view);
+  if (!query || !info.rows) return info;
+  const [row] = (await post("query", query)).rows;
+  const [first, last] = row?.values.map(({ value }) => value) ?? [null, null];
+  return first === null ? info : { ...info, first_ms: Number(first), last_ms: Number(last) };
 }
 
 // The further answer that a chart needs; null if it needs none.
@@ -167,7 +188,7 @@ function showAnswer(view, info, query, answer, samples, drawn) {
     parts.push(chart(view, query, answer, drawn).element, section("Groups", groups(view, answer)).element, downloads(view, query));
     if (answer.is_compared_partly) parts.push(el("p", { class: "quiet" }, "Rows of the earlier time range may be missing: the table begins later." + (isArchived(info) ? "" : " Keep rows for longer with --keep.")));
   }
-  parts.push(section("Newest rows", sampleRows(samples)).element);
+  parts.push(section("Newest rows", sampleRows(samples), ...(isArchived(info) ? [] : messageOf(view, samples))).element);
   if (info.rejections.length) parts.push(section("Rejected events", table("Rejected events", [{ title: "position and reason" }], info.rejections.map((each) => [each]))).element);
   results.replaceChildren(...parts);
 }
@@ -180,9 +201,10 @@ function chart(view, query, answer, drawn) {
   }
   if (view.chart === "map") return drawn ? mapOfPlaces(view, drawn) : mapOfCountries(view, answer);
   if (view.chart === "bars") return section(`${answer.aggregates[0]} by group`, groupBars(answer, names));
-  plot = series(answer, names, secondsOf(query.every) * 1000);
+  const everyMs = secondsOf(query.every) * 1000;
+  plot = series(answer, names, everyMs, (fromMs, toMs) => { location.hash = hashOf(during(view, fromMs, toMs)); });
   const note = answer.is_truncated ? el("p", { class: "quiet" }, "There are more points. Choose a longer interval.") : null;
-  return section(`${answer.aggregates[0]} every ${query.every}`, ...[plot.element, note, pointRows(answer)].filter(Boolean));
+  return section(`${answer.aggregates[0]} every ${query.every}`, ...[plot.element, note, quiet("Click an interval, or drag over several, to see only their events; the table below has links."), pointRows(view, answer, everyMs)].filter(Boolean));
 }
 
 const quiet = (text) => el("p", { class: "quiet" }, text);

@@ -24,7 +24,7 @@ export function question(shown, tables, show) {
   const group = (at) => select(`Group by ${at + 1}`, [...NONE, ...names], view.by[at] ?? "",
     (column) => change({ by: Object.assign([...view.by], { [at]: column }).filter(Boolean) }));
   const moment = (label, name) => {
-    const box = el("input", { type: "datetime-local", "aria-label": label, value: view[name], on: { change: () => change({ [name]: box.value, every: "" }) } });
+    const box = el("input", { type: "datetime-local", step: 1, "aria-label": label, value: view[name], on: { change: () => change({ [name]: box.value, every: "" }) } });
     return labeled(label.toLowerCase(), box);
   };
   const first = el("div", { class: "line" },
@@ -60,8 +60,9 @@ function tableSelect(tables, view, show) {
   return box;
 }
 
-// The columns of places, by their names: a country, or latitude and longitude.
+// The columns of places, by their names: a country, or latitude and longitude. Groups of countries are places already.
 function placed(view, table) {
+  if (view.by.length === 1 && /countr|nation/i.test(view.by[0])) return {};
   const named = (pattern, columns) => columns.find((name) => pattern.test(name)) ?? "";
   const [latitude, longitude] = [named(/(^|[._])lat(itude)?$/i, numbers(table)), named(/(^|[._])(lon|lng|long|longitude)$/i, numbers(table))];
   if (view.latitude || (latitude && longitude)) return view.latitude ? {} : { latitude, longitude };

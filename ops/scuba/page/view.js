@@ -9,6 +9,7 @@ export const CHARTS = [["", "time series"], ["bars", "bars"], ["histogram", "his
 export const SERIES = 7;
 const WAREHOUSE = "warehouse/";
 const PLACES = 300; // groups of a map
+const BARS = 30; // groups as bars
 const SECONDS = { s: 1, m: 60, h: 3600, d: 86400 };
 const POINTS = 120; // an automatic interval gives at most as many
 
@@ -84,12 +85,22 @@ function spanOf(view) {
 
 export const hasRange = (view) => Object.keys(spanOf(view)).length > 0;
 
+// The view of a time range alone (milliseconds).
+export const during = (view, fromMs, toMs) => ({ ...view, last: "between", from: secondOf(fromMs), to: secondOf(toMs), every: "" });
+const secondOf = (ms) => new Date(ms).toISOString().slice(0, 19);
+
+// The query of the first and last time, which the automatic interval of a view without a time range depends on; null if it does not.
+export const extentOf = (view) => (view.every || view.chart || hasRange(view) ? null : {
+  ...rowsOf(view),
+  aggregates: ["min", "max"].map((name) => ({ function: name, column: view.arrival ? "_arrived" : "_event_time" })),
+});
+
 export function queryOf(view, table) {
   return {
     ...rowsOf(view),
     aggregates: [{ function: view.f, ...(view.of ? { column: view.of } : {}) }],
     group_by: view.by,
-    ...(view.chart === "map" ? { series: PLACES } : { series: SERIES, every: view.every || automatic(view, table) }),
+    ...(view.chart === "map" ? { series: PLACES } : view.chart === "bars" ? { series: BARS } : { series: SERIES, every: view.every || automatic(view, table) }),
     ...(view.compare && hasRange(view) ? { compare: view.compare } : {}),
   };
 }
