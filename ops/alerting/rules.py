@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from ...processors.declare.alerts import Alert, AlertSeverity
 from ..config.section import Section
-from ..monitoring.findings import DISK_FREE_SHARE
+from ..monitoring.state_findings import DISK_FREE_SHARE
 
 DEFAULTS = (
     Alert("not running", "not_running", above=0, duration=timedelta(minutes=1), severity="critical"),

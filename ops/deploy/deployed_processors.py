@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..monitoring.deployed import DeployedProcessor
+from ..worker.status_reports import free_share
 from .errors import DeployError, SupervisorUnavailable
 from .process_supervisor import ProcessState, ProcessStatus
 from .registry import Deployment, DeploymentFiles, names_of_deployments
@@ -30,12 +31,12 @@ def _deployed(folder: Path) -> Iterator[tuple[str, DeployedProcessor]]:
             if deployment is None:
                 yield name, DeployedProcessor("", 0)
             elif deployment.target is not Target.KUBERNETES:
-                yield name, _observed(files, deployment)
+                yield name, _observed(files, deployment, free_share(folder))
         except (DeployError, SupervisorUnavailable):
             continue  # `penstock deployments` reports the error
 
 
-def _observed(files: DeploymentFiles, deployment: Deployment) -> DeployedProcessor:
+def _observed(files: DeploymentFiles, deployment: Deployment, disk_free_share: float | None) -> DeployedProcessor:
     workers = local_workers(files, deployment.version.settings)
     processes = [workers.process(worker) for worker in range(deployment.workers)]
     return DeployedProcessor(
@@ -47,6 +48,7 @@ def _observed(files: DeploymentFiles, deployment: Deployment) -> DeployedProcess
         deployed_ms=deployment.version.time_ms,
         earlier_version=deployment.desired.earlier_version(files.version_numbers()),
         urls=() if deployment.version.server is None else deployment.version.server.urls,
+        disk_free_share=disk_free_share,
     )
 
 

@@ -20,6 +20,7 @@ class DeployedProcessor:
         deployed_ms: the time of the current version (milliseconds since 1970, UTC); None without one.
         earlier_version: the version that `penstock rollback` returns to; None without one.
         urls: the addresses at which it answers clients; empty for workers.
+        disk_free_share: the free share of the disk with its files, from 0 to 1; None if unknown.
     """
 
     label: str
@@ -30,6 +31,7 @@ class DeployedProcessor:
     deployed_ms: int | None = None
     earlier_version: int | None = None
     urls: tuple[str, ...] = ()
+    disk_free_share: float | None = None
 
 
 DeployedProcessors: TypeAlias = Callable[[], Mapping[str, DeployedProcessor]]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ...processors.wording import counted
 from ..humanize import human_duration
 from .finding import Finding, Problem, Severity
-from .state_findings import backlog_of, rollback_advice, state_problems
+from .state_findings import DISK_FREE_SHARE, backlog_of, rollback_advice, state_problems
 from .states import ProcessorState
 
 if TYPE_CHECKING:
@@ -28,8 +28,6 @@ LATE_CHECKPOINT_S = 30.0
 """The least age of unsaved progress that is late, however short the interval."""
 RETENTION_S = 3_600.0
 """The remaining retention of an unread event below which a processor gets a finding, in seconds."""
-DISK_FREE_SHARE = 0.05
-"""The free share of a worker's disk below which it gets a finding."""
 NO_WATERMARK_S = 60.0
 """The time that a worker may run without a watermark, in seconds."""
 

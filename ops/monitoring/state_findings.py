@@ -13,6 +13,8 @@ from .states import ProcessorState
 if TYPE_CHECKING:
     from .status import ProcessorStatus, WorkerStatus
 
+DISK_FREE_SHARE = 0.05
+"""The free share of a disk below which it is a problem."""
 BLAMED_DEPLOY_S = 3_600.0
 """The time after a deploy within which a failure suggests a rollback, in seconds."""
 
@@ -72,6 +74,7 @@ def _lost(status: ProcessorStatus) -> Iterator[Problem]:
         causes.append(f"{counted(len(silent) - 1, 'other worker')} disappeared as well.")
     if deployed is not None and deployed.unsupervised:
         causes.append("Its supervisor does not run, so it does not restart.")
+    causes += _full_disk_of(status)
     action = (
         f"Start the supervisor with `penstock scale {status.node.name} --workers {deployed.workers}`."
         if deployed is not None
@@ -101,8 +104,16 @@ def _crash_looping(status: ProcessorStatus) -> Iterator[Problem]:
     yield Problem(
         Severity.CRITICAL,
         "crash-looping",
-        f"{cause}{last} Between restarts it makes little or no progress, and {_impact(status)}{log}{rollback_advice(status, since_ms)}",
+        f"{' '.join([cause + last, *_full_disk_of(status)])} Between restarts it makes little or no progress, and {_impact(status)}{log}{rollback_advice(status, since_ms)}",
     )
+
+
+def _full_disk_of(status: ProcessorStatus) -> list[str]:
+    """Return a sentence about the disk with the files of a deployment, if it is full: neither workers nor their supervisor run without space."""
+    share = None if status.deployed is None else status.deployed.disk_free_share
+    if share is None or share >= DISK_FREE_SHARE:
+        return []
+    return [f"The disk with its states and logs (--dir) has {share:.1%} free: free space first."]
 
 
 def _starting(status: ProcessorStatus) -> Iterator[Problem]:

@@ -127,7 +127,7 @@ class StatusReporter:
             cpu_s=cpu.user + cpu.system,
             memory_bytes=self._process.memory_info().rss,
             restarts_ms=self._identity.restarts_ms,
-            disk_free_share=_free_share(self._folder),
+            disk_free_share=free_share(self._folder),
             backup_interval_s=None if ages is None else ages.interval_s,
             deployment=os.environ.get(DEPLOYMENT_VARIABLE, ""),
             end_reason=ended,
@@ -139,7 +139,7 @@ class StatusReporter:
         self._writer.close()
 
 
-def _free_share(folder: Path) -> float | None:
+def free_share(folder: Path) -> float | None:
     """Return the free share of a folder's disk; None if it cannot be read."""
     try:
         usage = shutil.disk_usage(folder)

@@ -126,6 +126,18 @@ def test_a_restart_names_the_error_before_it() -> None:
     assert (started.kind, started.severity.name) == ("starting", "NOTE")
 
 
+@pytest.mark.parametrize("counts", [{"unsupervised": 2}, {"restarting": 2}])
+def test_a_full_disk_is_the_cause(counts: dict[str, int]) -> None:
+    """Of a supervisor that has ended, and of workers that cannot start."""
+    full, free = (deployed(**counts, disk_free_share=share) for share in (0.0, 0.5))
+    messages = [
+        findings_of([processor_status(shard_status(**BACKLOG), workers=(), deployed=each)])[0].message
+        for each in (full, free)
+    ]
+
+    assert ["(--dir) has 0.0% free: free space first." in message for message in messages] == [True, False]
+
+
 def test_stopped_processors_are_named() -> None:
     """Also without a backlog, when no event waits."""
     [finding] = findings_of([processor_status(shard_status(), workers=(ENDED,))])
