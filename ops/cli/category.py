@@ -41,6 +41,7 @@ Name = Annotated[str, typer.Argument(help="The category's name.")]
 @app.command()
 @audited("category create")
 def create(
+    context: typer.Context,
     target: Annotated[
         str, typer.Argument(help="A name, or an app (a file or module) for all categories of its processors.")
     ],
@@ -59,6 +60,12 @@ def create(
             raise typer.BadParameter(
                 "--cluster is for a category by its name. The categories of an app declare their clusters themselves."
             )
+        for option in ("buckets", "retention"):
+            source = context.get_parameter_source(option)
+            if source is not None and source.name == "COMMANDLINE":
+                raise typer.BadParameter(
+                    f"--{option} is for a category by its name. The categories of an app declare it themselves: `{option}=…` in {target}."
+                )
         name = AppName.parse(target)
         bus = with_clusters(connect(kafka, folder), kafka, name.load_declarations().categories())
         for spec in specs_of(name):

@@ -179,7 +179,8 @@ def _add_hint(error: Any, group: Any, words: list[str]) -> None:
     """Append the command line that was probably intended to the message of a parser's error."""
     text = error.format_message()
     names = {" ".join(words) for words, _ in _commands(group, group.commands)} if hasattr(group, "commands") else ()
-    hint = hint_of(text, words)
+    arguments = [param.name for param in group.params if param.param_type_name == "argument"]
+    hint = hint_of(text, words, arguments)
     error.message = command_named(text, names) or (error.message + hint if error.message else hint.strip())
 
 

@@ -346,6 +346,8 @@ def run_one(
 
         worker.run(finished, keep_place=stop_options.keep_place)
     _report(processor, worker, ages, json=json)
+    if stop_options.until_end and not (worker.metrics.events_in or json):
+        note(nothing_read(processor, ends))
     if last_backup is not None and environment.backups is not None:
         _expect_backups(processor, last_backup, len(ages.by_shard), environment.backups.location)
     if handed_over.is_set():
@@ -375,6 +377,22 @@ def _report(processor: type[Processor], worker: Worker, ages: BackupAges, *, jso
     if not worker.is_saved:
         print_error(f"{processor.__name__} stopped and could not save its last checkpoint. {NOT_SAVED_EFFECT}")
         raise typer.Exit(NOT_SAVED)
+
+
+def nothing_read(processor: type[Processor], ends: Targets) -> str:
+    """Return why a run to the end of the inputs read no event.
+
+    Args:
+        processor: the processor.
+        ends: the end offset of each bucket of its inputs.
+    """
+    names = ", ".join(sorted({bucket.category for bucket in ends}))
+    if not any(ends.values()):
+        return f"{processor.__name__} read nothing: {names} contains no event yet."
+    return (
+        f"{processor.__name__} read nothing: it has already processed all events of {names}. To let it read them again: "
+        f"`penstock reset {AppName.of_processor(processor).of(processor)} --to earliest`."
+    )
 
 
 def report_rejections(processor: type[Processor], metrics: Metrics) -> None:

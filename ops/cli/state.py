@@ -174,8 +174,15 @@ def inspect(
         shards = _select(backed_up_shards(store), processor.name, bucket, store.location)
         _show(shards[0], _inspect_backup(store, shards[0], _backup_of_one(backup_id, shards), inspect_state), json=json)
         return
+    found = False
     for name in _select(local_shards(root), processor.name, bucket, str(root)):
-        _show(name, read_database(name.folder(root), inspect_state), json=json)
+        inspected = read_database(name.folder(root), inspect_state)
+        found |= inspected is not None and bool(inspected.entries or inspected.pending or inspected.timers)
+        _show(name, inspected, json=json)
+    if key is not None and not found and not json:
+        note(
+            f"No state of key {key} was found. A state is removed when the processor returns None, and with its window."
+        )
 
 
 def _backup_store(location: str | None, webhdfs: str | None) -> FileStore:

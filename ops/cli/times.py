@@ -37,7 +37,7 @@ def parse_start(text: str, now: datetime) -> int | datetime:
         time = datetime.fromisoformat(text.replace("Z", "+00:00"))
     except ValueError:
         raise typer.BadParameter(
-            f'{text!r} is neither an offset (1200), nor a time (2013-01-31T10:00), nor a duration ("5m ago").'
+            f'{text!r} is neither an offset (1200; 0 is the beginning), nor a time (2013-01-31T10:00), nor a duration ("5m ago").'
         ) from None
     return time if time.tzinfo else time.replace(tzinfo=timezone.utc)
 

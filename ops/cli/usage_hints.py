@@ -10,6 +10,7 @@ from ...processors.apps.app_modules import names_app
 _EXTRA = re.compile(r"Got unexpected extra arguments? \((.*)\)|Got unexpected extra argument\(s\) \((.*)\)")
 _MISSING = re.compile(r"Missing option '(--[a-z-]+)'")
 _UNKNOWN_COMMAND = re.compile(r"No such command '([^']*)'\.")
+_UNKNOWN_OPTION = re.compile(r"No such option: --([a-z-]+)")
 _UNITS = ("second", "minute", "hour", "day", "week")
 _SYNONYMS = {
     **dict.fromkeys(("create", "make", "save"), ("take", "create", "new")),
@@ -27,16 +28,25 @@ _SYNONYMS = {
 """The names of commands that a word of another tool may mean, in the order of preference."""
 
 
-def hint_of(message: str, words: Sequence[str]) -> str:
+def hint_of(message: str, words: Sequence[str], arguments: Collection[str] = ()) -> str:
     """Return a sentence with the command line that was probably intended, to append to a message; empty without one.
 
     Args:
         message: the error of the parser.
         words: the words of the command line.
+        arguments: the names of the command's arguments.
     """
+    unknown = _UNKNOWN_OPTION.match(message)
+    if unknown and unknown[1] in arguments:
+        return f". The {unknown[1]} is an argument: write it without `--{unknown[1]}`."
     missing = _MISSING.match(message)
     if missing and words and words[-1].isdecimal():
         return f" Did you mean `{missing[1]} {words[-1]}`?"
+    return _hint_about_words(message, words)
+
+
+def _hint_about_words(message: str, words: Sequence[str]) -> str:
+    """Return the hint about a word that the command does not expect."""
     extra = _EXTRA.match(message)
     first = (extra[1] or extra[2] or "").split(" ")[0] if extra else ""
     if not first or first not in words[1:]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from penstock.ops.cli.command_line import app
-from penstock.ops.cli.times import parse_span
+from penstock.ops.cli.times import parse_span, parse_start
 
 
 @pytest.mark.parametrize(
@@ -20,6 +21,8 @@ from penstock.ops.cli.times import parse_span
         (["sql", "shell", "x.sql", "--last", "5", "minutes"], "Did you mean `--last 5m`?"),
         (["category", "tail", "clicks", "--from", "2h", "ago"], '`--from "2h ago"`'),
         (["category", "tail", "clicks", "--from", "2", "hours", "ago"], '`--from "2h ago"`'),
+        (["state", "get", "app.py", "--key", "ann"], "The key is an argument: write it without `--key`."),
+        (["category", "create", "app.py", "--buckets", "8"], "--buckets is for a category by its name."),
         (["snapshot", "create", "app.py"], "Did you mean 'take'?"),
         (["topics"], "Did you mean 'category list'?"),
         (["category", "deleet", "clicks"], "Did you mean 'delete'?"),
@@ -42,3 +45,9 @@ def test_a_slip_is_answered_with_the_command_line_that_was_meant(
 def test_a_duration_may_have_its_unit_in_words(text: str) -> None:
     """In quotes."""
     assert parse_span(text) == timedelta(minutes=5)
+
+
+def test_the_beginning_is_an_offset() -> None:
+    """In other tools it is a word."""
+    with pytest.raises(typer.BadParameter, match="0 is the beginning"):
+        parse_start("beginning", datetime.now(timezone.utc))

@@ -185,7 +185,9 @@ _PERMANENT: _Meanings = {
     ),
     (BusError, "Nothing was created. Correct the `settings` of the category."): (KafkaError.INVALID_CONFIG,),
     (BusError, "Use only letters, digits, '.', '_' and '-', at most 249."): (KafkaError.TOPIC_EXCEPTION,),
-    (CategoryExists, "Delete it first, or use another name."): (KafkaError.TOPIC_ALREADY_EXISTS,),
+    (CategoryExists, "It was not changed. `penstock category describe` shows its settings."): (
+        KafkaError.TOPIC_ALREADY_EXISTS,
+    ),
     (OffsetOutOfRange, "Events at this position have expired on the bus."): (
         KafkaError._AUTO_OFFSET_RESET,
         KafkaError.OFFSET_OUT_OF_RANGE,
