@@ -22,6 +22,7 @@ from ...processors.apps.apps import AppName
 from ...processors.declare.categories import AnyCategory
 from ...processors.declare.tombstones import Tombstone
 from ...processors.errors import PenstockError
+from ...processors.time.timestamp_validation import FIRST_EVENTS, detect_wrong_unit
 from ...processors.wording import counted
 from ...transport.bus import Bus, Writer
 from ...transport.codecs.by_category import Codecs, encoded_messages, whole_record_json
@@ -137,12 +138,23 @@ class LineSender:
         try:
             for records in self._records_of(source):
                 writer.send(self._category.name, encoded_messages(self._category, codec, records))
+                if not (self.written or self.noun == "tombstone"):
+                    self._warn_of_unit(records)
                 self.written += len(records)
                 if time.monotonic() >= due_s:
                     self._report(writer)
                     due_s = time.monotonic() + PROGRESS_EVERY_S
         finally:
             writer.flush()
+
+    def _warn_of_unit(self, records: Sequence[Any]) -> None:
+        """Warn if the times of the first records have another unit than the category declares."""
+        times = self._category.event_times_of(records[:FIRST_EVENTS])
+        unit = detect_wrong_unit(times, time.time_ns() // 1_000_000)
+        if unit is not None:
+            note(
+                f"Warning: {unit}. A worker stops at such events. Send milliseconds, or declare the unit with a penstock.TimeField."
+            )
 
     def _report(self, writer: Writer) -> None:
         writer.flush()

@@ -132,3 +132,14 @@ def test_tombstones_are_keys(bus: MemoryBus) -> None:
     assert (sent.written, count(bus)) == (2, 2)
     with pytest.raises(LinesRefused, match="Line 2 is empty"):
         sender(bus, tombstones=True).send(BytesIO(b"a\n\n"))
+
+
+@pytest.mark.parametrize(("at", "warns"), [(1_700_000_000, True), (1_700_000_000_000, False)])
+def test_times_in_seconds_are_warned_of(
+    bus: MemoryBus, capsys: pytest.CaptureFixture[str], *, at: int, warns: bool
+) -> None:
+    """A worker would stop at them, far from the mistake."""
+    sender(bus).send(Chunks([b'{"shop": "a", "at": %d}\n' % at]))
+
+    assert ("Warning:" in capsys.readouterr().err) is warns
+    assert count(bus) == 1
