@@ -6,11 +6,13 @@ import random
 import string
 from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 import penstock as ps
+from penstock.processors.apps.app_modules import sql_app
 
 
 class Event(ps.Record, frozen=True):
@@ -107,6 +109,12 @@ class CountMany(ps.Aggregator):
     def result(self, key: str, window: ps.windows.Window, value: int) -> Counted:
         """Return the count so far."""
         return Counted(key, window.start, value)
+
+
+def queries() -> dict[str, type[ps.Processor]]:
+    """Return the processors of `queries.sql`, by name."""
+    compiled = sql_app(Path(__file__).with_name("queries.sql"), "queries")
+    return {processor.name: processor for processor in compiled.processors}
 
 
 def make(count: int, *, dims: int = 100_000, seed: int = 42) -> Iterator[Event]:

@@ -10,13 +10,13 @@ import penstock as ps
 class Lates(by_columns.Lates):
     """The processor without its step over columns."""
 
-    process_columns = ps.Stateless.process_columns
+    process_columns = ps.Stateless.process_columns  # type: ignore[assignment]  # it may return None
 
 
 class Days(by_columns.Days):
     """The processor without its step over columns."""
 
-    observe_columns = ps.Aggregator.observe_columns
+    observe_columns = ps.Aggregator.observe_columns  # type: ignore[assignment]  # as above
 
 
 class Gaps(by_columns.Gaps):

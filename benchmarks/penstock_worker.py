@@ -1,6 +1,6 @@
 """The measured side: one Penstock worker, from the end of its first batch to the last checkpoint.
 
-    python penstock_worker.py BOOTSTRAP (filter|columns|few|many|once|once_columns) GROUP
+    python penstock_worker.py BOOTSTRAP (filter|columns|few|many|once|once_columns|sql_filter|sql_few|sql_many) GROUP
 
 Prints the messages read in that time, the seconds, and their processor time.
 """
@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import sys
 
-from events import Clicks, ClicksInColumns, ClicksOnce, ClicksOnceInColumns, CountFew, CountMany
+from events import Clicks, ClicksInColumns, ClicksOnce, ClicksOnceInColumns, CountFew, CountMany, queries
 from measuring import measured
 
+import penstock as ps
 from penstock.ops.worker.preflight import ends_of
 from penstock.transport.kafka import KafkaBus, KafkaSettings
 
-PROCESSORS = {
+PROCESSORS: dict[str, type[ps.Processor]] = {
     "filter": Clicks,
     "columns": ClicksInColumns,
     "once": ClicksOnce,
@@ -27,7 +28,7 @@ PROCESSORS = {
 
 def main(bootstrap: str, work: str, group: str) -> None:
     """Run a processor to the end of its input."""
-    processor = PROCESSORS[work]
+    processor = (PROCESSORS | queries())[work]
     processor.name = group
     bus = KafkaBus(KafkaSettings(bootstrap))
     print(*measured(processor, bus, sum(ends_of(processor.inputs(), bus).values())))

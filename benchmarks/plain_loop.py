@@ -1,6 +1,6 @@
 """The baseline: a tuned plain confluent-kafka loop that does the same work without durable state.
 
-    python plain_loop.py BOOTSTRAP (filter|columns|few|many|once) GROUP
+    python plain_loop.py BOOTSTRAP [sql_](filter|columns|few|many|once) GROUP
 
 Prints the messages read, and the seconds from the first message to the last acknowledged output and offset.
 """
@@ -27,6 +27,7 @@ COMMIT_EVERY_S = 1.0
 
 def main(bootstrap: str, work: str, group: str) -> None:
     """Read the source to its end."""
+    work = work.removeprefix("sql_")  # the same work
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,

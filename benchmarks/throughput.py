@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from events import by_dim, by_topic, clicks, few_counts, make, many_counts
+from events import by_dim, by_topic, clicks, few_counts, make, many_counts, queries
 from rounds import broker, create, fill, medians, options, rate, unique
 
 from penstock.transport.kafka import KafkaBus, KafkaSettings
@@ -20,6 +20,9 @@ WORKS = {
     "once": "the same without columns, exactly once",
     "few": "count per 5 minutes, 50 keys",
     "many": "count per 5 minutes, 100,000 keys",
+    "sql_filter": "SQL: keep a third, three fields",
+    "sql_few": "SQL: count per 5 minutes, 50 keys",
+    "sql_many": "SQL: the same, 100,000 keys",
 }
 SIDES = ("plain_loop.py", "penstock_worker.py")
 
@@ -34,7 +37,8 @@ def main() -> None:
         return
     with broker() as bootstrap:
         bus = KafkaBus(KafkaSettings(bootstrap))
-        create(bus, (clicks, few_counts, many_counts))
+        written = [category for query in queries().values() for category in query.outputs()]
+        create(bus, (clicks, few_counts, many_counts, *written))
         fill(bus, (by_topic, by_dim), make(given.messages))
         measure(bootstrap, given.rounds)
 

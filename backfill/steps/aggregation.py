@@ -77,9 +77,8 @@ def _partials(step: Step, batches: Batches) -> Batches:
     for batch in step.accepted(batches):
         if not pending_events and batch.num_rows:
             first = (batch.column("_bucket")[0].as_py(), batch.column("_offset")[0].as_py())
-        result = step.feed(operator, step.columns.records(batch), batch, 0)
+        _feed(step, operator, batch)
         step.counters.events_in.add(batch.num_rows)
-        step.counters.rejected.add(len(result.rejected))
         pending_events += batch.num_rows
         if pending_events >= FLUSH_EVENTS:
             yield from _emitted(step, operator.take_partials(), *first)
@@ -87,11 +86,24 @@ def _partials(step: Step, batches: Batches) -> Batches:
     yield from _emitted(step, operator.take_partials(), *first)
 
 
+def _feed(step: Step, operator: AggregatorOperator, batch: pa.RecordBatch) -> None:
+    result = step.feed(operator, step.columns.records(batch), batch, 0)
+    step.counters.rejected.add(len(result.rejected))
+
+
+def _folded(step: Step, batches: Batches) -> Mapping[Slot, Any]:
+    """Return the partials of accepted events."""
+    operator = AggregatorOperator(cast("Aggregator", step.opened.processor), EmptyState(), UntrackedTime())
+    for batch in batches:
+        _feed(step, operator, batch)
+    return operator.take_partials()
+
+
 def _column_partials(step: Step, reader: ColumnReader) -> Batches:
     combine = cast("Aggregator", step.opened.processor).monoid.combine
     pending: dict[Slot, Any] = {}
     first = (0, 0)
-    for folded in reader.partials():
+    for folded in reader.partials(partial(_folded, step)):
         first = first if pending else (folded.bucket, folded.offset)
         for slot, value in zip(folded.slots, folded.partials, strict=True):
             pending[slot] = combine(pending[slot], value) if slot in pending else value

@@ -5,7 +5,7 @@ Each task compares the result for its first events with the processor's result f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -21,7 +21,7 @@ from ...processors.wording import counted
 from ..errors import BackfillFailed
 from ..sources.files import PlannedFiles
 from ..spark.batches import Batches
-from ..warehouse.columns import EVENT_MARKS, Columns
+from ..warehouse.columns import EVENT_MARKS, ROW, Columns
 from ..warehouse.layout import StoredFile
 from .grouped_partials import Groups, partials_of, plain
 from .step import Step
@@ -48,23 +48,39 @@ class ColumnReader:
     planned: PlannedFiles
     files: Sequence[StoredFile]
 
-    def outputs(self) -> Batches:
-        """Yield the outputs of a stateless processor."""
+    def outputs(self, one_by_one: Callable[[Batches], Batches]) -> Batches:
+        """Yield the outputs of a stateless processor.
+
+        Args:
+            one_by_one: returns the outputs of batches that must be processed event by event.
+        """
         processor = cast("Stateless", self.step.opened.processor)
         self._expect_same_outputs(processor)
         for batch in self._batches(_names(self.step, processor.columns, ())):
             result = self._called(batch, processor.process_columns, processor.columns)
+            if result is None:
+                yield from one_by_one(self._whole(batch))
+                continue
             for part in result.to_batches() if isinstance(result, pa.Table) else [result]:
                 self.step.counters.events_out.add(part.num_rows)
                 yield self.step.opened.rows.of_columns(part)
 
-    def partials(self) -> Iterator[ColumnPartials]:
-        """Yield the partials of an aggregator, one value per batch of events."""
+    def partials(self, one_by_one: Callable[[Batches], Mapping[tuple[str, int], Any]]) -> Iterator[ColumnPartials]:
+        """Yield the partials of an aggregator, one value per batch of events.
+
+        Args:
+            one_by_one: returns the partials of batches that must be processed event by event.
+        """
         processor = cast("Aggregator", self.step.opened.processor)
         self._expect_same_observations(processor)
         key = str(self.step.input.key)
         for batch in self._batches(_names(self.step, processor.columns, (key,))):
             observed = self._called(batch, processor.observe_columns, processor.columns)
+            first = batch.column("_bucket")[0].as_py(), batch.column("_offset")[0].as_py()
+            if observed is None:
+                folded = one_by_one(self._whole(batch))
+                yield ColumnPartials(list(folded), list(folded.values()), *first)
+                continue
             is_observed = pc.is_valid(observed)
             keys, times = (batch.column(name).filter(is_observed) for name in (key, "_event_time"))
             slots, rows, groups = _slots(processor.window, keys, times)
@@ -72,15 +88,22 @@ class ColumnReader:
             if rows is not None:
                 observations = observations.take(rows)
             partials = partials_of(processor.monoid, observations, groups, len(slots))
-            yield ColumnPartials(
-                slots, partials, batch.column("_bucket")[0].as_py(), batch.column("_offset")[0].as_py()
-            )
+            yield ColumnPartials(slots, partials, *first)
 
     def _batches(self, names: Sequence[str]) -> Batches:
-        for batch in self.step.accepted(self.planned.read(self.files, names, COLUMNS_EVENTS)):
+        for batch in self.step.accepted(_numbered(self.planned.read(self.files, names, COLUMNS_EVENTS))):
             self.step.counters.events_in.add(batch.num_rows)
             if batch.num_rows:
                 yield batch
+
+    def _whole(self, batch: pa.RecordBatch) -> Batches:
+        """Yield the events of a batch with all columns, in the order of the files."""
+        rows, begin = batch.column(ROW).to_numpy(), 0
+        for whole in self.planned.read(self.files, self.step.fields, COLUMNS_EVENTS):
+            within = rows[(rows >= begin) & (rows < begin + whole.num_rows)] - begin
+            if len(within):
+                yield whole.take(pa.array(within))
+            begin += whole.num_rows
 
     def _called(self, batch: pa.RecordBatch, method: Callable[[pa.RecordBatch], T], names: Sequence[str] | None) -> T:
         """Call the user's code."""
@@ -106,9 +129,11 @@ class ColumnReader:
         first = self._first()
         if first is None:
             return
+        result = self._called(first, processor.process_columns, processor.columns)
+        if result is None:
+            return
         process = processor.for_batch(self.step.input, events := self.step.columns.records(first))
         one_by_one = [output for event in events for output in process(event)]
-        result = self._called(first, processor.process_columns, processor.columns)
         rows = pa.Table.from_batches([result]) if isinstance(result, pa.RecordBatch) else result
         at_once = self._records(rows)
         self._expect_same(at_once, one_by_one, "process_columns", "process")
@@ -123,9 +148,11 @@ class ColumnReader:
         first = self._first()
         if first is None:
             return
+        observed = self._called(first, processor.observe_columns, processor.columns)
+        if observed is None:
+            return
         one_by_one = list(map(processor.observe, self.step.columns.records(first)))
-        at_once = plain(self._called(first, processor.observe_columns, processor.columns))
-        self._expect_same(at_once, one_by_one, "observe_columns", "observe")
+        self._expect_same(plain(observed), one_by_one, "observe_columns", "observe")
 
     def _expect_same(self, at_once: Sequence[Any], one_by_one: Sequence[Any], of_columns: str, of_one: str) -> None:
         for left, right in zip(at_once, one_by_one, strict=False):
@@ -156,6 +183,14 @@ class ColumnPartials(NamedTuple):
     partials: list[Any]
     bucket: int
     offset: int
+
+
+def _numbered(batches: Iterable[pa.RecordBatch]) -> Batches:
+    """Yield the batches of a task with the index of each event."""
+    begin = 0
+    for batch in batches:
+        yield batch.append_column(ROW, pa.array(np.arange(begin, begin + batch.num_rows)))
+        begin += batch.num_rows
 
 
 def _names(step: Step, columns: Sequence[str] | None, besides: Sequence[str]) -> list[str]:

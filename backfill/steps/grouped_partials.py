@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...processors.monoids import Count, MapOf, Max, Mean, Min, Monoid, Sum, TopKeys, TupleOf
+from ...processors.monoids.nesting import OfValues
 
 Groups = npt.NDArray[np.int64]
 """The number of each observation's group, from 0."""
@@ -102,10 +103,22 @@ def _tuple(monoid: Monoid[Any], observations: pa.Array[Any], groups: Groups, cou
     if not pa.types.is_struct(observations.type) or observations.type.num_fields != len(inner):
         raise _NotByArrow
     fields = cast("pa.StructArray", observations).flatten()
-    if any(field.null_count for field in fields):
+    if any(field.null_count and type(of_field) is not OfValues for of_field, field in zip(inner, fields, strict=True)):
         raise _NotByArrow
     found = [partials_of(column, field, groups, count) for column, field in zip(inner, fields, strict=True)]
     return list(zip(*found, strict=True))
+
+
+def _of_values(monoid: Monoid[Any], observations: pa.Array[Any], groups: Groups, count: int) -> list[Any]:
+    inner = cast("OfValues", monoid).inner
+    if not observations.null_count:
+        return partials_of(inner, observations, groups, count)
+    present, own = np.unique(groups[observations.is_valid().to_numpy(zero_copy_only=False)], return_inverse=True)
+    partials: list[Any] = [None] * count
+    found = partials_of(inner, observations.drop_null(), own.astype(np.int64), len(present))
+    for group, partial in zip(present.tolist(), found, strict=True):
+        partials[group] = partial
+    return partials
 
 
 def _map(monoid: Monoid[Any], observations: pa.Array[Any], groups: Groups, count: int) -> list[Any]:
@@ -161,6 +174,7 @@ _BY_ARROW: dict[type, Callable[[Any, pa.Array[Any], Groups, int], list[Any]]] = 
     Min: _min,
     Max: _max,
     TupleOf: _tuple,
+    OfValues: _of_values,
     MapOf: _map,
     TopKeys: _map,
 }

@@ -33,14 +33,23 @@ def _run(step: Step, batches: Batches) -> Batches:
 def _run_on_files(step: Step, planned: PlannedFiles, tasks: Batches) -> Batches:
     files = planned.files_of(tasks)
     if cast("Stateless", step.opened.processor).has_columns_step():
-        return guarded(step, ColumnReader(step, planned, files).outputs())
+        return guarded(step, ColumnReader(step, planned, files).outputs(partial(_processed, step)))
     return guarded(step, _mapped(step, planned.read(files, step.fields, BATCH_EVENTS)))
 
 
 def _mapped(step: Step, batches: Batches) -> Batches:
-    operator = StatelessOperator(cast("Stateless", step.opened.processor), EmptyState(), UntrackedTime())
-    for batch in step.accepted(batches):
-        result = step.feed(operator, step.columns.records(batch), batch, 0)
+    return _processed(step, _counted(step, step.accepted(batches)))
+
+
+def _counted(step: Step, batches: Batches) -> Batches:
+    for batch in batches:
         step.counters.events_in.add(batch.num_rows)
+        yield batch
+
+
+def _processed(step: Step, accepted: Batches) -> Batches:
+    operator = StatelessOperator(cast("Stateless", step.opened.processor), EmptyState(), UntrackedTime())
+    for batch in accepted:
+        result = step.feed(operator, step.columns.records(batch), batch, 0)
         step.counters.rejected.add(len(result.rejected) + result.unmatched)
         yield from step.output_rows(result.outputs)

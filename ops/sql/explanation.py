@@ -12,6 +12,7 @@ from ...processors.apps.apps import App, expect_processors
 from ...processors.declare.aggregator import Aggregator
 from ...processors.declare.categories import AnyCategory
 from ...processors.declare.emission import AtCheckpoint, OnLate
+from ...processors.declare.flat_records import flat_fields
 from ...processors.declare.joins import Join
 from ...processors.declare.phases import Partial, Partials
 from ...processors.declare.processor import KeyedProcessor, Processor, key_name
@@ -71,6 +72,7 @@ class ProcessorPlan:
         kind: its kind.
         reads: the categories that it reads.
         writes: the categories that it writes.
+        processing: whether it processes columns, or event by event and why; None for a kind that never has columns.
         lookup: the source of its rows; None unless it is a join with a lookup table.
         key: the key of its state; None without state.
         window: its windows; None without windows.
@@ -86,6 +88,7 @@ class ProcessorPlan:
     kind: str
     reads: tuple[CategoryUse, ...]
     writes: tuple[CategoryUse, ...]
+    processing: str | None
     lookup: str | None
     key: str | None
     window: str | None
@@ -100,6 +103,7 @@ class ProcessorPlan:
         """Return the lines of the plan by name, without empty ones."""
         named = {
             "reads": "; ".join(map(str, self.reads)),
+            "processing": self.processing,
             "looks up": self.lookup,
             "writes": "; ".join(map(str, self.writes)),
             "key": self.key,
@@ -136,6 +140,7 @@ def _plan(compiled: SqlApp, processor: type[Processor]) -> ProcessorPlan:
         kind=next(name for kind, name in _KINDS.items() if issubclass(processor, kind)),
         reads=tuple(_use(category, declared) for category in processor.sources()),
         writes=tuple(_use(category, declared) for category in processor.outputs()),
+        processing=_processing(processor),
         lookup=str(processor.source) if issubclass(processor, LookupJoin) else None,
         key=_key(processor) if is_keyed else None,
         window=timing.window,
@@ -171,6 +176,20 @@ def _use(category: AnyCategory, declared: set[str]) -> CategoryUse:
     return CategoryUse(
         category.name, category.key_name if has_key else None, category.buckets, category.name not in declared
     )
+
+
+def _processing(processor: type[Processor]) -> str | None:
+    """Return whether a processor processes columns, or event by event and why."""
+    if processor.sql_by_event:
+        return f"event by event: {processor.sql_by_event}"
+    if not issubclass(processor, (Stateless, Aggregator)) or not processor.has_columns_step():
+        return None
+    outputs = processor.outputs() if issubclass(processor, Stateless) else ()
+    for category in (*processor.sources(), *outputs):
+        if category.codec != "json" or flat_fields(category.record) is None:
+            messages = "fields of other types" if category.codec == "json" else "another format"
+            return f"event by event: {category.name} has {messages} than JSON's texts, numbers and booleans; a backfill in columns"
+    return "in columns"
 
 
 def _key(processor: type[Processor]) -> str:

@@ -140,8 +140,10 @@ class Aggregator(KeyedProcessor, Generic[Event, Value, Output]):
         """
         return event
 
-    def observe_columns(self, events: pa.RecordBatch) -> pa.Array[Any]:
-        """Return the observations of many events as an Arrow array. Workers and backfills call it instead of `observe` if it is defined.
+    def observe_columns(self, events: pa.RecordBatch) -> pa.Array[Any] | None:
+        """Return the observations of many events as an Arrow array; None if they must be observed one by one.
+
+        Workers and backfills call it instead of `observe` if it is defined.
 
         The array contains one observation per event, null for none; tuples are structs and dicts are maps. It must raise if `observe` raises for
         one of the events; a worker then calls `observe` for each of them, and a backfill ends. Both methods are compared on the first events of each

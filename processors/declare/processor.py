@@ -165,6 +165,7 @@ class Processor(ABC):
         trace_context: whether an output has the trace context (the headers `traceparent` and `tracestate`) of the event whose processing
             returned it; with `--traces`, the context of the event's span. For stateless and stateful processors without `ordered`.
         sql_query: the SQL query that the processor works for, as written; empty for a processor in Python.
+        sql_by_event: why an SQL query is computed event by event, not in columns; empty for others.
         cloned_from: the processor that this one is a clone of, under another name and with other categories; None for all others.
 
     Class attributes of processors with state:
@@ -198,6 +199,7 @@ class Processor(ABC):
     max_output_delay: ClassVar[timedelta] = timedelta()
     trace_context: ClassVar[bool] = False
     sql_query: ClassVar[str] = ""
+    sql_by_event: ClassVar[str] = ""
     cloned_from: ClassVar[type[Processor] | None] = None
     _retry_chain: ClassVar[RetryChain | None] = None
 

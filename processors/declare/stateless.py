@@ -60,8 +60,8 @@ class Stateless(Processor, Generic[Event, Output]):
         category. The outputs have the order of the events.
         """
 
-    def process_columns(self, events: pa.RecordBatch) -> pa.RecordBatch | pa.Table:
-        """Return the outputs of many events as columns. Workers and backfills call it instead of `process` if it is defined.
+    def process_columns(self, events: pa.RecordBatch) -> pa.RecordBatch | pa.Table | None:
+        """Return the outputs of many events as columns; None if they must be processed one by one. Workers and backfills call it instead of `process`.
 
         It must return the outputs of `process`, in order, and raise if `process` raises for one of the events; a worker then calls `process` for
         each of them, and a backfill ends. Both methods are compared on the first events of each shard or task.

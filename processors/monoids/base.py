@@ -100,6 +100,10 @@ class Monoid(ABC, Generic[V]):
         """
         return None
 
+    def keeps(self, method: str) -> bool:
+        """Return whether `dump` or `value` returns each partial as it is, so that a call is not needed."""
+        return getattr(type(self), method) is getattr(Monoid, method)
+
     @final
     def encode(self, value: V) -> bytes:
         """Return the partial as MessagePack. Equal partials may have different bytes, because dicts may have another order of keys.
@@ -121,7 +125,7 @@ class Monoid(ABC, Generic[V]):
     @final
     def encode_all(self, values: Iterable[V]) -> list[bytes]:
         """Return several partials as `encode` does, faster."""
-        return list(map(_to_bytes, values if type(self).dump is Monoid.dump else map(self.dump, values)))
+        return list(map(_to_bytes, values if self.keeps("dump") else map(self.dump, values)))
 
     def __repr__(self) -> str:
         settings = ", ".join(f"{name}={value!r}" for name, value in vars(self).items() if not name.startswith("_"))

@@ -1,4 +1,4 @@
-"""Composite monoids: one inner partial per key of a dict, or per position of a tuple.
+"""Composite monoids: one inner partial per key of a dict, per position of a tuple, or of the values that are not None.
 
 An observation has the shape of the partial: `{key: inner observation}`, or a tuple with one observation per position.
 """
@@ -149,6 +149,7 @@ class TupleOf(Monoid[tuple[Any, ...]]):
         # Monoids that fold in place come last, so that a failure of another monoid changes nothing.
         order = sorted(range(len(monoids)), key=in_place.__contains__)
         self._folds = [(at, monoids[at].fold) for at in order]
+        self._keeps_values = all(monoid.keeps("value") for monoid in monoids)
 
     def __repr__(self) -> str:
         return f"TupleOf({', '.join(map(repr, self.monoids))})"
@@ -186,7 +187,17 @@ class TupleOf(Monoid[tuple[Any, ...]]):
 
     def value(self, partial: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return the value of each partial."""
-        return tuple([monoid.value(own) for monoid, own in zip(self.monoids, partial, strict=True)])
+        return (
+            partial
+            if self._keeps_values
+            else tuple([monoid.value(own) for monoid, own in zip(self.monoids, partial, strict=True)])
+        )
+
+    def keeps(self, method: str) -> bool:
+        """Return whether all monoids do."""
+        return getattr(type(self), method) is getattr(TupleOf, method) and all(
+            monoid.keeps(method) for monoid in self.monoids
+        )
 
     def dump(self, value: tuple[Any, ...]) -> Any:
         """Return a list of the dumped partials."""
@@ -206,3 +217,69 @@ class TupleOf(Monoid[tuple[Any, ...]]):
                 f"{self!r} needs a tuple of {len(self.monoids)} observations, but the observation is {observation!r}. Return one element per "
                 "monoid from `observe`."
             )
+
+
+class OfValues(Monoid[Any]):
+    """The partial of a monoid over the observations that are not None; None without one.
+
+    Args:
+        inner: the monoid. Its own partials are never None, except those without observations.
+
+    Examples:
+        >>> from penstock.processors.monoids import Sum
+        >>> total = OfValues(Sum())
+        >>> total.fold(total.fold(total.identity(), None), 3), total.value(total.identity())
+        (3, None)
+    """
+
+    def __init__(self, inner: Monoid[Any]) -> None:
+        self.inner = inner
+        self.commutative = inner.commutative
+        self.folds_in_place = inner.folds_in_place
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.inner!r})"
+
+    def identity(self) -> Any:
+        """Return None."""
+        return None
+
+    def lift(self, observation: Any) -> Any:
+        """Return the inner partial of a value; None of None."""
+        return None if observation is None else self.inner.lift(observation)
+
+    def combine(self, left: Any, right: Any) -> Any:
+        """Return the combined inner partials; the other one if one is None."""
+        if left is None or right is None:
+            return right if left is None else left
+        return self.inner.combine(left, right)
+
+    def fold(self, accumulator: Any, observation: Any) -> Any:
+        """Fold a value into the inner partial; None changes nothing."""
+        if observation is None:
+            return accumulator
+        return self.inner.lift(observation) if accumulator is None else self.inner.fold(accumulator, observation)
+
+    def value(self, partial: Any) -> Any:
+        """Return the inner value; None without values."""
+        return None if partial is None else self.inner.value(partial)
+
+    def keeps(self, method: str) -> bool:
+        """Return whether the inner monoid does."""
+        return getattr(type(self), method) is getattr(OfValues, method) and self.inner.keeps(method)
+
+    def dump(self, value: Any) -> Any:
+        """Return the dumped inner partial."""
+        return None if value is None else self.inner.dump(value)
+
+    def load(self, dumped: Any) -> Any:
+        """Return the loaded inner partial."""
+        return None if dumped is None else self.inner.load(dumped)
+
+    def same(self, left: Any, right: Any) -> bool:
+        """Return whether both are None or the same to the inner monoid."""
+        return left is right if left is None or right is None else self.inner.same(left, right)
+
+    def within_error(self, left: Any, right: Any, /) -> bool | None:
+        """Return the inner monoid's answer."""
+        return self.inner.within_error(left, right)

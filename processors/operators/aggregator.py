@@ -89,12 +89,21 @@ class PartialFolder:
         return []
 
     def _partials(self, slots: Sequence[Slot]) -> list[Any]:
-        empty: dict[str, Any] = {}
-        return [self.panes.get(start, empty).get(key, MISSING) for key, start in slots]
+        pane: dict[str, Any] = {}
+        found, last = [], None
+        for key, start in slots:
+            if start != last:
+                pane, last = self.panes.get(start, {}), start
+            found.append(pane.get(key, MISSING))
+        return found
 
     def _put(self, slots: Sequence[Slot], partials: Sequence[Any]) -> None:
+        pane: dict[str, Any] = {}
+        last = None
         for (key, start), partial in zip(slots, partials, strict=True):
-            self.panes.setdefault(start, {})[key] = partial
+            if start != last:
+                pane, last = self.panes.setdefault(start, {}), start
+            pane[key] = partial
 
     def _fold_each(
         self,

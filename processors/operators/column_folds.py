@@ -12,7 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..declare.column_events import KeyGroups
+from ..errors import USER_CODE_ERRORS
 from ..monoids import Count, Max, Mean, Min, Monoid, Sum, TupleOf
+from ..monoids.nesting import OfValues
 from ..time.windows import WindowAssignment
 
 if TYPE_CHECKING:
@@ -145,14 +147,55 @@ def _tuple(monoid: Monoid[Any], observations: pa.Array[Any], groups: Groups, bef
     if not str(observations.type).startswith("struct<") or observations.type.num_fields != len(inner):
         return None
     fields = cast("pa.StructArray", observations).flatten()
-    if any(field.null_count for field in fields):
-        return None
     found = [
-        fold_groups(of_field, field, groups, _parts(before, at))
+        _folded(of_field, field, groups, _parts(before, at))
         for at, (of_field, field) in enumerate(zip(inner, fields, strict=True))
     ]
     complete = [column for column in found if column is not None]
     return list(zip(*complete, strict=True)) if len(complete) == len(found) else None
+
+
+def _folded(
+    monoid: Monoid[Any], observations: pa.Array[Any], groups: Groups, before: Sequence[Any]
+) -> list[Any] | None:
+    """Return the partial of each group, if need be one observation after the other; None if one of them is not valid."""
+    if observations.null_count and type(monoid) is not OfValues:
+        return None
+    found = fold_groups(monoid, observations, groups, before)
+    return _one_by_one(monoid, observations, groups, before) if found is None else found
+
+
+def _one_by_one(
+    monoid: Monoid[Any], observations: pa.Array[Any], groups: Groups, before: Sequence[Any]
+) -> list[Any] | None:
+    if monoid.folds_in_place or str(observations.type) not in {"int64", "double", "string", "bool"}:
+        return None  # a partial would keep the observations before an invalid one
+    partials, fold, lift = list(before), monoid.fold, monoid.lift
+    try:
+        for group, observation in zip(groups.tolist(), observations.to_pylist(), strict=True):
+            earlier = partials[group]
+            partials[group] = lift(observation) if earlier is MISSING else fold(earlier, observation)
+    except USER_CODE_ERRORS:
+        return None
+    return partials
+
+
+def _of_values(
+    monoid: Monoid[Any], observations: pa.Array[Any], groups: Groups, before: Sequence[Any]
+) -> list[Any] | None:
+    """Fold the values that are not null: the partial of a group without one is None."""
+    inner = cast("OfValues", monoid).inner
+    earlier = [MISSING if one is None else one for one in before]
+    if not observations.null_count:
+        return fold_groups(inner, observations, groups, earlier)
+    present, own = np.unique(groups[observations.is_valid().to_numpy(zero_copy_only=False)], return_inverse=True)
+    found = fold_groups(inner, observations.drop_null(), own, [earlier[group] for group in present.tolist()])
+    if found is None:
+        return None
+    partials = [None if one is MISSING else one for one in earlier]
+    for group, partial in zip(present.tolist(), found, strict=True):
+        partials[group] = partial
+    return partials
 
 
 def _parts(before: Sequence[Any], at: int) -> list[Any]:
@@ -170,4 +213,5 @@ _FOLDS: dict[type, Callable[[Any, Any, Groups, Sequence[Any]], list[Any] | None]
     Min: _min,
     Max: _max,
     TupleOf: _tuple,
+    OfValues: _of_values,
 }

@@ -51,7 +51,7 @@ class _ColumnStep:
         self._is_checked = self._has_warned = False
 
     def _called(self, events: ColumnEvents, expected: str) -> Any:
-        """Return the result of the method; None if it raised.
+        """Return the result of the method; None if it raised, or returned None.
 
         Raises:
             ProcessorFailed: the result does not have the attribute of the expected type.
@@ -62,7 +62,7 @@ class _ColumnStep:
         except USER_CODE_ERRORS as error:
             self._warn(f"raised {type(error).__name__}: {error}")
             return None
-        if not hasattr(result, expected):
+        if result is not None and not hasattr(result, expected):
             raise self._differs(f"returns a {type(result).__name__}, not Arrow columns,")
         return result
 

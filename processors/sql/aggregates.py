@@ -14,7 +14,9 @@ import msgspec
 from sqlglot import exp
 
 from ..monoids import Count, Distinct, First, Last, MapOf, Max, Mean, Min, Monoid, Quantiles, Sum, TopKeys, Variance
+from ..monoids.nesting import OfValues
 from ..validation import did_you_mean
+from .columns import computed, constant_column, is_counted, only_where
 from .decimals import ChosenDecimal, DecimalMean, DecimalSum
 from .expression_compiler import Compiled
 from .expressions import Program
@@ -22,67 +24,6 @@ from .python_calls import DEFINITION, Definition, PythonAggregate
 from .types import SqlType
 
 _encode_row = msgspec.json.Encoder().encode
-
-
-class OfValues(Monoid[Any]):
-    """The partial of a monoid over the observations that are not None; None without one.
-
-    Args:
-        inner: the monoid. Its own partials are never None, except those without observations.
-
-    Examples:
-        >>> total = OfValues(Sum())
-        >>> total.fold(total.fold(total.identity(), None), 3), total.value(total.identity())
-        (3, None)
-    """
-
-    def __init__(self, inner: Monoid[Any]) -> None:
-        self.inner = inner
-        self.commutative = inner.commutative
-        self.folds_in_place = inner.folds_in_place
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.inner!r})"
-
-    def identity(self) -> Any:
-        """Return None."""
-        return None
-
-    def lift(self, observation: Any) -> Any:
-        """Return the inner partial of a value; None of None."""
-        return None if observation is None else self.inner.lift(observation)
-
-    def combine(self, left: Any, right: Any) -> Any:
-        """Return the combined inner partials; the other one if one is None."""
-        if left is None or right is None:
-            return right if left is None else left
-        return self.inner.combine(left, right)
-
-    def fold(self, accumulator: Any, observation: Any) -> Any:
-        """Fold a value into the inner partial; None changes nothing."""
-        if observation is None:
-            return accumulator
-        return self.inner.lift(observation) if accumulator is None else self.inner.fold(accumulator, observation)
-
-    def value(self, partial: Any) -> Any:
-        """Return the inner value; None without values."""
-        return None if partial is None else self.inner.value(partial)
-
-    def dump(self, value: Any) -> Any:
-        """Return the dumped inner partial."""
-        return None if value is None else self.inner.dump(value)
-
-    def load(self, dumped: Any) -> Any:
-        """Return the loaded inner partial."""
-        return None if dumped is None else self.inner.load(dumped)
-
-    def same(self, left: Any, right: Any) -> bool:
-        """Return whether both are None or the same to the inner monoid."""
-        return left is right if left is None or right is None else self.inner.same(left, right)
-
-    def within_error(self, left: Any, right: Any, /) -> bool | None:
-        """Return the inner monoid's answer."""
-        return self.inner.within_error(left, right)
 
 
 @dataclass(frozen=True)
@@ -104,6 +45,14 @@ class Aggregate:
     type: SqlType
     nullable: bool
     grows: bool = False
+
+    @property
+    def combines_columns(self) -> bool:
+        """Whether partials of columns take less time than one observation after the other."""
+        return type(self.monoid) is OfValues and type(self.monoid.inner) in _COMBINED
+
+
+_COMBINED = (Count, Sum, Mean, Min, Max, First, Last)
 
 
 STORED = {
@@ -257,10 +206,16 @@ def compile_aggregate(program: Program, node: exp.Expr) -> Aggregate:
     if condition is None:
         return aggregate
     passes = program.expect(condition, SqlType.BOOLEAN)
-    filtered = f"({aggregate.observation.code} if {passes.code} else None)"
+    observed = aggregate.observation
+    filtered = Compiled(
+        f"({observed.code} if {passes.code} else None)",
+        observed.type,
+        nullable=True,
+        columns=computed(only_where, [observed.columns, passes.columns]),
+    )
     return replace(
         aggregate,
-        observation=Compiled(filtered, aggregate.observation.type, nullable=True),
+        observation=program.in_columns(node, filtered, is_lazy=True),
         nullable=aggregate.nullable or not _is_count(call),
     )
 
@@ -285,11 +240,15 @@ def _count(program: Program, call: exp.Count) -> Aggregate:
     if isinstance(call.this, exp.Distinct):
         return _count_distinct(program, call.this)
     if call.this is None or isinstance(call.this, exp.Star):
-        return Aggregate(
-            OfValues(Count()), Compiled("True", SqlType.BOOLEAN), "({0} or 0)", SqlType.BIGINT, nullable=False
-        )
+        each = Compiled("True", SqlType.BOOLEAN, columns=constant_column(True, SqlType.BOOLEAN))
+        return Aggregate(OfValues(Count()), each, "({0} or 0)", SqlType.BIGINT, nullable=False)
     counted = program.compile(call.this)
-    observation = Compiled(f"(None if {counted.code} is None else True)", SqlType.BOOLEAN, nullable=counted.nullable)
+    observation = Compiled(
+        f"(None if {counted.code} is None else True)",
+        SqlType.BOOLEAN,
+        nullable=counted.nullable,
+        columns=computed(is_counted, [counted.columns]),
+    )
     return Aggregate(OfValues(Count()), observation, "({0} or 0)", SqlType.BIGINT, nullable=False)
 
 

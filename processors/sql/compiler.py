@@ -32,7 +32,7 @@ from .joins import joined, side_of
 from .lookup_tables import LookupTable, lookup_table
 from .phases import could_have_phases, expect_one_phase
 from .python_calls import Definition
-from .queries import Query, constructor, fold_names, table_of
+from .queries import Query, fold_names, table_of
 from .ranking import is_topk, ranked
 from .refused_expressions import expect_supported
 from .relations import Relation
@@ -275,8 +275,5 @@ def _branch(
     query: Query, program: Program, output: Relation, columns: Mapping[str, Compiled], number: int
 ) -> type[Processor]:
     """Return the processor of a query without aggregates, or of a branch of a UNION ALL, whose first has the number 1."""
-    condition = query.condition(program)
-    written = f"return ({constructor(program, output, columns)},)"
-    body = [written] if condition is None else [f"if {condition}:", f"    {written}", "return ()"]
     name = output.name if number == 1 else f"{output.name}_{number}"
-    return query.row_processor(program, query.source, replace(output, name=name), body)
+    return query.filtered_rows(program, replace(output, name=name), columns)

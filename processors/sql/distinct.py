@@ -116,6 +116,6 @@ def _keyed_rows(
     internal = replace(Relation.of(query.text, declared), has_watermarks=True)
     where = query.condition(program)
     computed = [f"{names[name]} = {each.code}" for name, each in with_time.items()]
-    skipped = [] if where is None else [f"if not {where}:", "    return ()"]
+    skipped = [] if where is None else [f"if not {where.code}:", "    return ()"]
     body = [*skipped, *computed, f"return ({constructor(program, internal, values)},)"]
     return internal, query.row_processor(program, query.source, internal, body)

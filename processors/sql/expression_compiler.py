@@ -19,8 +19,10 @@ from warnings import catch_warnings, simplefilter
 from sqlglot import exp
 
 from . import values
+from .columns import ARROW_TYPES, KERNELS, Columns, Kernel, computed, constant_column, or_row_by_row, row_by_row
 from .conversions import CASTS, FROM_TEXT, IMPLICIT
 from .errors import SqlDataError, SqlRefused, SqlText
+from .python_calls import PythonFunction
 from .types import SqlType, common_type
 
 
@@ -33,12 +35,14 @@ class Compiled:
         type: the SQL type of its value.
         nullable: whether its value can be None.
         literal: the value, if the expression is a literal.
+        columns: the same for many rows at once; None if that is unknown.
     """
 
     code: str
     type: SqlType
     nullable: bool = False
     literal: Any = None
+    columns: Columns | None = None
 
 
 class Scope(Protocol):
@@ -87,7 +91,29 @@ class ExpressionCompiler:
         for name, value in node.args.items():
             if value not in (None, False, []) and name not in handler.arguments:
                 raise self.refused(node, f"{described(node)} does not support {name.replace('_', ' ')!r} here.")
-        return handler.compile(self, node)
+        return self.in_columns(node, handler.compile(self, node), is_lazy=handler.is_lazy)
+
+    def in_columns(self, node: exp.Expr, compiled: Compiled, *, is_lazy: bool = False) -> Compiled:
+        """Return the code of an expression with its columns, if it can have them: row by row where no kernel computes it.
+
+        Args:
+            node: the expression.
+            compiled: its code.
+            is_lazy: whether the code does not evaluate all operands in every row, so that a kernel may fail where the code does not.
+        """
+        at_once = compiled.columns
+        if compiled.type not in ARROW_TYPES or (at_once is not None and not is_lazy) or node.find(PythonFunction):
+            return compiled
+        found = [self.scope.column(each.table or None, each.name) for each in node.find_all(exp.Column)]
+        named = {each.code.removeprefix("event."): each.columns for each in found if each and each.columns}
+        if not all(each and each.columns for each in found):
+            return compiled
+
+        def define() -> Callable[..., list[Any]]:
+            return self.function("values", "rows", [f"return [{compiled.code} for event in rows]"])
+
+        in_rows = row_by_row(named, define, compiled.type)
+        return replace(compiled, columns=in_rows if at_once is None else or_row_by_row(at_once, in_rows))
 
     def function(self, name: str, parameters: str, body: Sequence[str]) -> Callable[..., Any]:
         """Return a function with a body of compiled code.
@@ -121,7 +147,13 @@ class ExpressionCompiler:
         return f"t{self._temporaries}"
 
     def strict(
-        self, template: str, arguments: Sequence[Compiled], kind: SqlType, *, nullable: bool = False
+        self,
+        template: str,
+        arguments: Sequence[Compiled],
+        kind: SqlType,
+        *,
+        nullable: bool = False,
+        kernel: Kernel | None = None,
     ) -> Compiled:
         """Return the code of an operation that is NULL if an argument is NULL.
 
@@ -130,6 +162,7 @@ class ExpressionCompiler:
             arguments: its arguments.
             kind: the type of its value.
             nullable: whether it can be NULL for arguments that are not NULL.
+            kernel: computes it in columns. Default: the kernel of its code, if there is one.
         """
         checks, names = [], []
         for argument in arguments:
@@ -142,7 +175,9 @@ class ExpressionCompiler:
         code = template.format(*names)
         if checks:
             code = f"(None if {' or '.join(checks)} else {code})"
-        return Compiled(code, kind, nullable=nullable or bool(checks))
+        kernel = kernel or KERNELS.get(template)
+        columns = kernel and computed(kernel, [argument.columns for argument in arguments])
+        return Compiled(code, kind, nullable=nullable or bool(checks), columns=columns)
 
     def expect(self, node: exp.Expr, wanted: SqlType) -> Compiled:
         """Compile an expression and convert it implicitly to a type, as PostgreSQL would.
@@ -158,18 +193,18 @@ class ExpressionCompiler:
                 f"This is of type {compiled.type.value}, and {wanted.value} is required.",
                 f"Convert it: cast(… as {wanted.value}).",
             )
-        return converted
+        return self.in_columns(node, converted)
 
     def converted(self, compiled: Compiled, wanted: SqlType) -> Compiled | None:
         """Return the code of an implicit conversion; None if there is none."""
         if compiled.type is wanted:
             return compiled
         if compiled.type is SqlType.NULL:
-            return replace(compiled, type=wanted)
+            return replace(compiled, type=wanted, columns=constant_column(None, wanted))
         if isinstance(compiled.literal, str) and wanted in FROM_TEXT:
             with suppress(SqlDataError):
                 value = getattr(values, FROM_TEXT[wanted])(compiled.literal)
-                return Compiled(self.constant(value), wanted, literal=value)
+                return Compiled(self.constant(value), wanted, literal=value, columns=constant_column(value, wanted))
             return None
         if (compiled.type, wanted) in IMPLICIT:
             return self.strict(CASTS[compiled.type, wanted], [compiled], wanted)
@@ -219,10 +254,11 @@ class ExpressionCompiler:
 
 @dataclass(frozen=True)
 class Handler:
-    """The compilation of one kind of expression, and the names of the arguments that it uses."""
+    """The compilation of one kind of expression, the names of the arguments that it uses, and whether it evaluates some of them only in some rows."""
 
     compile: Callable[[ExpressionCompiler, Any], Compiled]
     arguments: frozenset[str] = field(default=frozenset({"this", "expression"}))
+    is_lazy: bool = False
 
 
 def position_of(node: exp.Expr) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from sqlglot import exp
@@ -21,8 +21,9 @@ from ..declare.processor import Processor
 from ..monoids import TupleOf
 from ..time.windows import GlobalWindow, Hopping, Session, Tumbling, WindowAssigner
 from .aggregates import Aggregate, compile_aggregate, is_aggregate
+from .columns import key_column, observed, unless_no_value
 from .conversions import CANONICAL
-from .expression_compiler import Compiled, position_of
+from .expression_compiler import Compiled, described, position_of
 from .expressions import Program
 from .phases import GROUP_KEY, encoder_of_keys, expect_commutative, is_two_phase, phases_of
 from .queries import Query, column_named, constructor
@@ -30,6 +31,9 @@ from .relations import Relation, TableDeclaration
 from .statements import Emit, Setting
 from .time_functions import window_length
 from .types import ColumnType, SqlType
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _WINDOW_FUNCTIONS = {"tumble": 2, "hop": 3, "session": 2}
 """The functions of GROUP BY that declare windows, with their numbers of arguments."""
@@ -64,19 +68,19 @@ def grouped(query: Query) -> tuple[list[type[Processor]], Relation]:
     written = constructor(results, output, compiled)
     passes = None if condition is None else results.expect(condition, SqlType.BOOLEAN).code
     body = f"return {written}" if passes is None else f"return {written} if {passes} else None"
-    observed = _observed(query, group, program, keys, aggregates.found)
-    if observed.phases:
+    inputs = _observed(query, group, program, keys, aggregates.nodes)
+    if inputs.phases:
         expect_commutative(query, aggregates.nodes)
     members = {
-        "reads": observed.source.category,
-        "observe": observed.observe,
+        "reads": inputs.source.category,
+        **inputs.members,
         "result": results.function("result", "self, key, window, value", [f"keys = {decode}(key)", body]),
         "monoid": TupleOf(*(aggregate.monoid for aggregate in aggregates.found)),
         "window": group.window,
         **_timing(query, group),
-        **observed.phases,
+        **inputs.phases,
     }
-    return [*query.before, *observed.before, query.processor(Aggregator, observed.source, output, members)], output
+    return [*query.before, *inputs.before, query.processor(Aggregator, inputs.source, output, members)], output
 
 
 def _expect_grouped(query: Query, results: Program, node: exp.Expr) -> None:
@@ -201,7 +205,7 @@ class _Aggregates:
 
     def __init__(self, program: Program, group: Group) -> None:
         self.found: list[Aggregate] = []
-        self.nodes: dict[exp.Expr, Aggregate] = {}
+        self.nodes: list[tuple[exp.Expr, Aggregate]] = []
         self._program = program
         self._keys = group.keys
         self._has_windows = not isinstance(group.window, GlobalWindow)
@@ -219,7 +223,7 @@ class _Aggregates:
                     f"Write approx_count_distinct(…). {_WINDOW_EXAMPLE}",
                 )
             self._indexes[text] = len(self.found)
-            self.nodes[node] = aggregate
+            self.nodes.append((node, aggregate))
             self.found.append(aggregate)
         return f"$value{self._indexes[text]}"
 
@@ -323,30 +327,94 @@ class _Observed:
 
     Args:
         source: the table that it reads.
-        observe: its `observe`.
+        members: its methods for observations, and the reason if it has none for columns.
         before: the processor that writes the source; empty if the aggregator reads the table of the query.
         phases: the attribute of an aggregator in two phases.
     """
 
     source: Relation
-    observe: Callable[..., Any]
+    members: Mapping[str, Any]
     before: tuple[type[Processor], ...] = ()
     phases: Mapping[str, Any] = field(default_factory=dict)
 
 
 def _observed(
-    query: Query, group: Group, program: Program, keys: Sequence[Compiled], aggregates: Sequence[Aggregate]
+    query: Query,
+    group: Group,
+    program: Program,
+    keys: Sequence[Compiled],
+    aggregates: Sequence[tuple[exp.Expr, Aggregate]],
 ) -> _Observed:
     phases = phases_of(query, group, program, keys) if is_two_phase(query) else {}
+    obstacle = _obstacle(group, has_phases=bool(phases))
     if group.is_key_of_source or phases:
-        values = "".join(f"{aggregate.observation.code}, " for aggregate in aggregates)
+        observations = [aggregate.observation for _, aggregate in aggregates]
+        names = [described(node) for node, _ in aggregates]
         where = query.condition(program)
-        body = f"return ({values})" if where is None else f"return ({values}) if {where} else None"
-        return _Observed(query.source, program.function("observe", "self, event", [body]), phases=phases)
-    internal, processor = _regrouped(query, program, keys, aggregates)
-    values = "".join(f"event.value{index}, " for index in range(len(aggregates)))
-    observe = Program(query.text, internal).function("observe", "self, event", [f"return ({values})"])
-    return _Observed(internal, observe, (processor,))
+        obstacle = obstacle or query.obstacle(list(zip(names, observations, strict=True)), where)
+        members = _observing(program, aggregates, observations, where, obstacle)
+        return _Observed(query.source, {"columns": query.needed_columns(), **members}, phases=phases)
+    internal, processor = _regrouped(query, program, keys, [aggregate for _, aggregate in aggregates])
+    named = [f"value{index}" for index in range(len(aggregates))]
+    columns = [found for name in named if (found := internal.column(None, name))]
+    obstacles = [
+        f"{described(node)} is of type {each.type.value}"
+        for (node, _), each in zip(aggregates, columns, strict=True)
+        if each.columns is None
+    ]
+    obstacle = obstacle or next(iter(obstacles), None)
+    members = _observing(Program(query.text, internal), aggregates, columns, None, obstacle)
+    return _Observed(internal, {"columns": tuple(named), **members}, (processor,))
+
+
+def _obstacle(group: Group, *, has_phases: bool) -> str | None:
+    """Return why an aggregator has no columns, whatever its aggregates are."""
+    if has_phases:
+        return "the first of two phases has no columns"
+    return "sessions take one event after the other" if isinstance(group.window, Session) else None
+
+
+def _observing(
+    program: Program,
+    aggregates: Sequence[tuple[exp.Expr, Aggregate]],
+    observations: Sequence[Compiled],
+    where: Compiled | None,
+    obstacle: str | None,
+) -> dict[str, Any]:
+    """Return the methods of an aggregator for its observations, or the reason why there is none for columns.
+
+    Args:
+        program: compiled the observations.
+        aggregates: the aggregates.
+        observations: their observations of a row.
+        where: the condition for rows; None for all.
+        obstacle: why the observations have no columns; None if they have them.
+    """
+    values = f"({''.join(f'{each.code}, ' for each in observations)})"
+    body = f"return {values}" if where is None else f"return {values} if {where.code} else None"
+    members = {"observe": program.function("observe", "self, event", [body])}
+    combined = [
+        f"{_name(program, node)} takes one value after the other"
+        for node, each in aggregates
+        if not each.combines_columns
+    ]
+    reasons = [*([] if obstacle is None else [obstacle]), *combined, *([] if aggregates else ["there is no aggregate"])]
+    if reasons:
+        return {**members, "sql_by_event": reasons[0]}
+    condition = None if where is None else where.columns
+    columns = [each.columns for each in observations if each.columns is not None]
+
+    def observe_columns(_: Processor, events: pa.RecordBatch) -> pa.Array[Any] | None:
+        return unless_no_value(lambda: observed(events, condition, columns))
+
+    return {**members, "observe_columns": observe_columns}
+
+
+def _name(program: Program, node: exp.Expr) -> str:
+    """Return the name of an aggregate as it is written."""
+    call = node.this if isinstance(node, exp.Filter) else node
+    written = program.text.text[call.meta["start"] : call.meta["end"] + 1].lower() if "end" in call.meta else ""
+    return written or described(call)
 
 
 def _regrouped(
@@ -359,7 +427,11 @@ def _regrouped(
         raise query.text.refusal(statement.position, f"Table {source.name} has no column {source.time}.")
     encode = encoder_of_keys(program)
     values = {
-        GROUP_KEY: Compiled(f"{encode}({', '.join(key.code for key in keys)})", SqlType.TEXT),
+        GROUP_KEY: Compiled(
+            f"{encode}({', '.join(key.code for key in keys)})",
+            SqlType.TEXT,
+            columns=key_column([key.columns for key in keys]),
+        ),
         _TIME_COLUMN: time,
         **{f"value{index}": aggregate.observation for index, aggregate in enumerate(aggregates)},
     }
@@ -374,10 +446,7 @@ def _regrouped(
     }
     declared = TableDeclaration(f"{statement.name}_grouped", types, _TIME_COLUMN, settings, statement.position)
     internal = replace(Relation.of(query.text, declared), has_watermarks=True)
-    where = query.condition(program)
-    written = f"return ({constructor(program, internal, values)},)"
-    body = [written] if where is None else [f"if {where}:", f"    {written}", "return ()"]
-    return internal, query.row_processor(program, source, internal, body, max_output_delay=_delay(query))
+    return internal, query.filtered_rows(program, internal, values, max_output_delay=_delay(query))
 
 
 def _timing(query: Query, group: Group) -> dict[str, Any]:

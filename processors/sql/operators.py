@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from decimal import Decimal
+from typing import Any
 
 from sqlglot import exp
 
 from ..validation import did_you_mean
+from .columns import CONNECTIVES, FIRST_VALUE, chosen, computed, constant_column, is_member, is_null, is_value, null_if
 from .conversions import CASTS, FROM_TEXT
 from .expression_compiler import Compiled, ExpressionCompiler, Handler, described
 from .types import SqlType, declared_type
@@ -34,17 +36,21 @@ def _text_advice(node: exp.Column) -> str:
 
 def _literal(program: ExpressionCompiler, node: exp.Literal) -> Compiled:
     if node.is_string:
-        return Compiled(repr(node.this), SqlType.TEXT, literal=node.this)
+        return _constant(repr(node.this), SqlType.TEXT, node.this)
     if node.this.isdigit():
         value = int(node.this)
         if value > 2**63 - 1:
             raise program.refused(node, f"{value} is too large for bigint.")
-        return Compiled(str(value), SqlType.BIGINT, literal=value)
-    return Compiled(repr(float(node.this)), SqlType.DOUBLE, literal=float(node.this))
+        return _constant(str(value), SqlType.BIGINT, value)
+    return _constant(repr(float(node.this)), SqlType.DOUBLE, float(node.this))
+
+
+def _constant(code: str, kind: SqlType, value: Any) -> Compiled:
+    return Compiled(code, kind, literal=value, columns=constant_column(value, kind))
 
 
 def _boolean(_: ExpressionCompiler, node: exp.Boolean) -> Compiled:
-    return Compiled(repr(bool(node.this)), SqlType.BOOLEAN, literal=bool(node.this))
+    return _constant(repr(bool(node.this)), SqlType.BOOLEAN, bool(node.this))
 
 
 def _null(_: ExpressionCompiler, __: exp.Null) -> Compiled:
@@ -102,9 +108,7 @@ def _negative(program: ExpressionCompiler, node: exp.Neg) -> Compiled:
         raise program.refused(node, f"A minus sign is not defined for {operand.type.value}.")
     template = "bigint(-{0})" if operand.type is SqlType.BIGINT else "(-{0})"
     negated = program.strict(template, [operand], operand.type)
-    return (
-        negated if operand.literal is None else Compiled(f"(-{operand.code})", operand.type, literal=-operand.literal)
-    )
+    return negated if operand.literal is None else _constant(f"(-{operand.code})", operand.type, -operand.literal)
 
 
 def _comparison(operator: str) -> Callable[[ExpressionCompiler, exp.Binary], Compiled]:
@@ -128,14 +132,15 @@ def _connective(word: str, decisive: bool) -> Callable[[ExpressionCompiler, exp.
 
     def compile_connective(program: ExpressionCompiler, node: exp.Connector) -> Compiled:
         left, right = (program.expect(each, SqlType.BOOLEAN) for each in (node.this, node.expression))
+        columns = computed(CONNECTIVES[word], [left.columns, right.columns])
         if not left.nullable and not right.nullable:
-            return Compiled(f"({left.code} {word} {right.code})", SqlType.BOOLEAN)
+            return Compiled(f"({left.code} {word} {right.code})", SqlType.BOOLEAN, columns=columns)
         first, second = program.temporary(), program.temporary()
         code = (
             f"({decisive} if ({first} := {left.code}) is {decisive} or ({second} := {right.code}) is {decisive} "
             f"else None if {first} is None or {second} is None else {not decisive})"
         )
-        return Compiled(code, SqlType.BOOLEAN, nullable=True)
+        return Compiled(code, SqlType.BOOLEAN, nullable=True, columns=columns)
 
     return compile_connective
 
@@ -148,18 +153,26 @@ def _is(program: ExpressionCompiler, node: exp.Is) -> Compiled:
     negate = bool(node.args.get("negate"))
     word = "is not" if negate else "is"
     if isinstance(node.expression, exp.Null):
-        return Compiled(f"({program.compile(node.this).code} {word} None)", SqlType.BOOLEAN)
+        operand = program.compile(node.this)
+        columns = computed(is_null(negated=negate), [operand.columns])
+        return Compiled(f"({operand.code} {word} None)", SqlType.BOOLEAN, columns=columns)
     if isinstance(node.expression, exp.Boolean):
         operand = program.expect(node.this, SqlType.BOOLEAN)
-        return Compiled(f"({operand.code} {word} {bool(node.expression.this)})", SqlType.BOOLEAN)
+        wanted = bool(node.expression.this)
+        columns = computed(is_value(wanted, negated=negate), [operand.columns])
+        return Compiled(f"({operand.code} {word} {wanted})", SqlType.BOOLEAN, columns=columns)
     raise program.refused(node, f"{described(node)} is not supported.", "IS tests for NULL, TRUE or FALSE.")
 
 
 def _in(program: ExpressionCompiler, node: exp.In) -> Compiled:
     operand, *members = program.compared([node.this, *node.expressions], "IN")
     if all(member.literal is not None for member in members):
+        values = frozenset(member.literal for member in members)
         return program.strict(
-            f"({{0}} in {program.constant(frozenset(m.literal for m in members))})", [operand], SqlType.BOOLEAN
+            f"({{0}} in {program.constant(values)})",
+            [operand],
+            SqlType.BOOLEAN,
+            kernel=is_member(list(values), operand.type),
         )
     if any(member.nullable for member in members):
         comparisons = [exp.EQ(this=node.this.copy(), expression=each.copy()) for each in node.expressions]
@@ -184,11 +197,13 @@ def _case(program: ExpressionCompiler, node: exp.Case) -> Compiled:
     branches = node.args["ifs"]
     default = node.args.get("default") or exp.Null()
     results = program.together([*(branch.args["true"] for branch in branches), default], "CASE")
-    code = results[-1].code
+    code, columns = results[-1].code, results[-1].columns
     for branch, result in zip(reversed(branches), reversed(results[:-1]), strict=True):
-        condition = branch.this if node.this is None else exp.EQ(this=node.this.copy(), expression=branch.this.copy())
-        code = f"({result.code} if {program.expect(condition, SqlType.BOOLEAN).code} else {code})"
-    return Compiled(code, results[0].type, nullable=any(result.nullable for result in results))
+        equation = branch.this if node.this is None else exp.EQ(this=node.this.copy(), expression=branch.this.copy())
+        condition = program.expect(equation, SqlType.BOOLEAN)
+        code = f"({result.code} if {condition.code} else {code})"
+        columns = computed(chosen, [condition.columns, result.columns, columns])
+    return Compiled(code, results[0].type, nullable=any(result.nullable for result in results), columns=columns)
 
 
 def _cast(program: ExpressionCompiler, node: exp.Cast) -> Compiled:
@@ -234,13 +249,15 @@ def _coalesce(program: ExpressionCompiler, node: exp.Coalesce) -> Compiled:
             continue
         name = program.temporary()
         code = f"({name} if ({name} := {value.code}) is not None else {code})"
-    return Compiled(code, last.type, nullable=all(value.nullable for value in [*firsts, last]))
+    columns = computed(FIRST_VALUE, [value.columns for value in [*firsts, last]])
+    return Compiled(code, last.type, nullable=all(value.nullable for value in [*firsts, last]), columns=columns)
 
 
 def _nullif(program: ExpressionCompiler, node: exp.Nullif) -> Compiled:
     left, right = program.compared([node.this, node.expression], "nullif")
     name = program.temporary()
-    return Compiled(f"(None if ({name} := {left.code}) == {right.code} else {name})", left.type, nullable=True)
+    code = f"(None if ({name} := {left.code}) == {right.code} else {name})"
+    return Compiled(code, left.type, nullable=True, columns=computed(null_if, [left.columns, right.columns]))
 
 
 def _extreme(function: str) -> Callable[[ExpressionCompiler, exp.Expr], Compiled]:
@@ -272,15 +289,15 @@ OPERATORS: dict[type[exp.Expr], Handler] = {
     exp.GTE: Handler(_comparison(">=")),
     exp.NullSafeEQ: Handler(_same(negated=False)),
     exp.NullSafeNEQ: Handler(_same(negated=True)),
-    exp.And: Handler(_connective("and", decisive=False)),
-    exp.Or: Handler(_connective("or", decisive=True)),
+    exp.And: Handler(_connective("and", decisive=False), is_lazy=True),
+    exp.Or: Handler(_connective("or", decisive=True), is_lazy=True),
     exp.Not: Handler(_not),
     exp.Is: Handler(_is, frozenset({"this", "expression", "negate"})),
     exp.In: Handler(_in, frozenset({"this", "expressions"})),
     exp.Between: Handler(_between, frozenset({"this", "low", "high"})),
-    exp.Case: Handler(_case, frozenset({"this", "ifs", "default"})),
+    exp.Case: Handler(_case, frozenset({"this", "ifs", "default"}), is_lazy=True),
     exp.Cast: Handler(_cast, frozenset({"this", "to"})),
-    exp.Coalesce: Handler(_coalesce, frozenset({"this", "expressions"})),
+    exp.Coalesce: Handler(_coalesce, frozenset({"this", "expressions"}), is_lazy=True),
     exp.Nullif: Handler(_nullif),
     exp.Greatest: Handler(_extreme("greatest"), frozenset({"this", "expressions", "ignore_nulls"})),
     exp.Least: Handler(_extreme("least"), frozenset({"this", "expressions", "ignore_nulls"})),

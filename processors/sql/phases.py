@@ -138,9 +138,9 @@ def has_key_of_source(source: Relation, group: Group) -> bool:
     return any(isinstance(key, exp.Column) and source.is_keyed_by(key.name) for key in group.keys)
 
 
-def expect_commutative(query: Query, found: Mapping[exp.Expr, Aggregate]) -> None:
+def expect_commutative(query: Query, found: Sequence[tuple[exp.Expr, Aggregate]]) -> None:
     """Raise SqlRefused for an aggregate that depends on the order of events, in a query in two phases."""
-    for node, aggregate in found.items():
+    for node, aggregate in found:
         if not aggregate.monoid.commutative:
             raise query.text.refusal(
                 position_of(node),
@@ -154,7 +154,7 @@ def _key_of_group(query: Query, program: Program, keys: Sequence[Compiled]) -> C
     """Return the function from a row to the key of its group. A row that WHERE excludes needs none, and may have none."""
     encoded = f"{encoder_of_keys(program)}({', '.join(key.code for key in keys)})"
     where = query.condition(program)
-    code = encoded if where is None else f"{encoded} if {where} else ''"
+    code = encoded if where is None else f"{encoded} if {where.code} else ''"
     key: Callable[[Any], str] = program.function("group", "event", [f"return {code}"])
     key.__qualname__ = GROUP_KEY  # as explanations and descriptions of state name it
     return key

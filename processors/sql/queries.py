@@ -4,21 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
 from ..declare.processor import Processor
 from ..declare.semantics import Semantics
+from ..declare.stateless import Stateless
 from ..time.watermarks import BoundedOutOfOrderness, UpstreamWatermark
 from ..validation import did_you_mean
 from .aggregates import is_aggregate
+from .columns import ARROW_TYPES, computed_table, filtered, unless_no_value
 from .errors import SqlText
-from .expression_compiler import Compiled, position_of
+from .expression_compiler import Compiled, described, position_of
 from .expressions import Program
+from .python_calls import PythonAggregate, PythonFunction
 from .relations import CATEGORY_SETTINGS, Relation, TableDeclaration, duration, unknown_setting
 from .statements import CreateTable, Setting
 from .types import PYTHON_TYPES, ColumnType, SqlType
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _PROCESSOR_SETTINGS = ("semantics", "late", "out_of_orderness", "two_phase")
 _CLAUSES = frozenset({"expressions", "distinct", "from_", "joins", "where", "group", "having"})
@@ -96,7 +102,7 @@ class Query:
         _, node = self.columns[at]
         return isinstance(node, exp.Column) and node.name == self.source.time
 
-    def condition(self, program: Program) -> str | None:
+    def condition(self, program: Program) -> Compiled | None:
         """Return the code of its WHERE; None without one."""
         where = self.select.args.get("where")
         if where is None:
@@ -106,7 +112,7 @@ class Query:
                 raise self.text.refusal(
                     position_of(node), "WHERE cannot contain aggregates.", "Move the condition to HAVING."
                 )
-        return program.expect(where.this, SqlType.BOOLEAN).code
+        return program.expect(where.this, SqlType.BOOLEAN)
 
     def output(
         self, columns: Mapping[str, Compiled], time: str | None, key: str | None, group: Sequence[str] = ()
@@ -160,6 +166,54 @@ class Query:
             () if "key" in settings else tuple(group),
         )
         return replace(Relation.of(self.text, declared), has_watermarks=keeps_time)
+
+    def filtered_rows(
+        self, program: Program, output: Relation, columns: Mapping[str, Compiled], **options: Any
+    ) -> type[Processor]:
+        """Return the processor that writes a row for each row of the source for which WHERE holds: in columns, if they are known.
+
+        Args:
+            program: compiled the columns.
+            output: the table that it writes.
+            columns: the columns of its rows.
+            options: further attributes of the processor.
+        """
+        condition = self.condition(program)
+        written = f"return ({constructor(program, output, columns)},)"
+        body = [written] if condition is None else [f"if {condition.code}:", f"    {written}", "return ()"]
+        obstacle = self.obstacle(columns.items(), condition)
+        if obstacle is not None:
+            return self.row_processor(program, self.source, output, body, sql_by_event=obstacle, **options)
+        where = None if condition is None else condition.columns
+        values = {name: each.columns for name, each in columns.items() if each.columns is not None}
+
+        def process_columns(_: Processor, events: pa.RecordBatch) -> pa.RecordBatch | None:
+            return unless_no_value(lambda: computed_table(filtered(events, where), values))
+
+        members = {"columns": self.needed_columns(), "process_columns": process_columns, **options}
+        return self.row_processor(program, self.source, output, body, **members)
+
+    def needed_columns(self) -> tuple[str, ...]:
+        """Return the columns of the source that the query names, and the event time."""
+        named = {column.name for column in self.select.find_all(exp.Column)}
+        named |= {column.name for _, node in self.columns for column in node.find_all(exp.Column)}
+        return tuple(name for name in self.source.columns if name in named or name == self.source.time)
+
+    def obstacle(self, columns: Collection[tuple[str, Compiled]], condition: Compiled | None) -> str | None:
+        """Return why columns, with their names, and WHERE cannot be computed for many rows at once, in words; None if they can."""
+        if self.source.step.kind is not Stateless:
+            return "a join has no columns"
+        needed = [each for _, each in columns] + ([] if condition is None else [condition])
+        if all(each.columns is not None for each in needed):
+            return None
+        for name, each in columns:
+            if each.type not in ARROW_TYPES:
+                return f"{name} is of type {each.type.value}"
+        for name in self.needed_columns():
+            if self.source.columns[name].type not in ARROW_TYPES:
+                return f"{name} is of type {self.source.columns[name].type.value}"
+        call = next(self.select.find_all(PythonFunction, PythonAggregate), self.select)
+        return f"{described(call)} is computed in Python"
 
     def row_processor(
         self, program: Program, source: Relation, output: Relation, body: Sequence[str], **options: Any

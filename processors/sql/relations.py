@@ -17,6 +17,7 @@ from ..declare.records import Record
 from ..declare.stateless import Stateless
 from ..errors import DeclarationError
 from ..validation import did_you_mean
+from .columns import ARROW_TYPES, named_column
 from .errors import SqlRefused, SqlText
 from .expression_compiler import Compiled
 from .statements import ColumnDefinition, CreateInput, Setting, Settings
@@ -145,7 +146,8 @@ class Relation:
         found = self.columns.get(name)
         if found is None or table not in (None, self.name):
             return None
-        return Compiled(f"event.{self.attributes[name]}", found.type, nullable=found.nullable)
+        columns = named_column(name) if found.type in ARROW_TYPES else None
+        return Compiled(f"event.{self.attributes[name]}", found.type, nullable=found.nullable, columns=columns)
 
     def names(self) -> Sequence[str]:
         """Return the names of all columns."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from sqlglot import exp
 
+from .columns import is_like
 from .conversions import CASTS
 from .expression_compiler import Compiled, ExpressionCompiler, Handler, Signature, apply_signature, fixed
 from .types import SqlType
@@ -40,8 +41,10 @@ def _concat_ws(program: ExpressionCompiler, node: exp.ConcatWs) -> Compiled:
 def _like(function: str) -> Callable[[ExpressionCompiler, exp.Binary], Compiled]:
     def compile_like(program: ExpressionCompiler, node: exp.Binary) -> Compiled:
         operands = [program.expect(each, SqlType.TEXT) for each in (node.this, node.expression)]
-        word = "not " if node.args.get("negate") else ""
-        return program.strict(f"({word}{function}({{0}}, {{1}}))", operands, SqlType.BOOLEAN)
+        negated = bool(node.args.get("negate"))
+        kernel = is_like(operands[1].literal, negated=negated) if function == "like" else None
+        word = "not " if negated else ""
+        return program.strict(f"({word}{function}({{0}}, {{1}}))", operands, SqlType.BOOLEAN, kernel=kernel)
 
     return compile_like
 

@@ -289,13 +289,13 @@ class _ForgettingUnsure(_Forgetting):
 class _Late(_Closing):
     """Writes each hour when it is complete, and late events to a late category; a second output excludes columns."""
 
-    observe_columns = ps.Aggregator.observe_columns
+    observe_columns = ps.Aggregator.observe_columns  # type: ignore[assignment]  # it may return None
 
 
 class _Differences(_Closing):
     """Writes each hour when it is complete, and the differences of late events; a second output excludes columns."""
 
-    observe_columns = ps.Aggregator.observe_columns
+    observe_columns = ps.Aggregator.observe_columns  # type: ignore[assignment]  # it may return None
 
     emit = ps.AtWatermark(differences=True)
     allowed_lateness = timedelta(milliseconds=LATENESS_MS)

@@ -38,6 +38,8 @@ def test_each_processor_is_one_json_object(file: Path) -> None:
     home, grouped, pages = [json.loads(line) for line in done.output.splitlines()]
 
     assert (home["name"], home["kind"], home["state"], home["window"]) == ("home", "stateless", None, None)
+    assert home["processing"] == grouped["processing"] == "in columns"
+    assert pages["processing"] == "event by event: approx_count_distinct takes one value after the other"
     assert home["query"] == "SELECT * FROM views WHERE page = '/'"
     assert grouped["reads"] == [category("views", "customer", 2)]
     assert grouped["writes"] == pages["reads"] == [category("pages.grouped", "group_key", 3, internal=True)]
@@ -78,6 +80,21 @@ def test_queries_with_large_groups_are_advised_to_have_two_phases(tmp_path: Path
     assert plans["phased_partials"]["reads"] == [category("views", "customer", 2)]
     assert plans["phased_partials"]["key"] == "group_key, the values of GROUP BY"
     assert plans["phased"]["reads"] == [category("phased.partials", "key", 8, internal=True)]
+
+
+def test_a_query_without_columns_says_why(tmp_path: Path) -> None:
+    """Of the query, or of the messages."""
+    file = tmp_path / "shop.sql"
+    file.write_text(
+        "CREATE CATEGORY visits (at bigint, moment timestamp, page text) WITH (time = 'at');"
+        "CREATE TABLE pages AS SELECT at, upper(page) AS page FROM visits;"
+        "CREATE TABLE moments AS SELECT at, moment FROM visits;"
+    )
+    done = CliRunner().invoke(app, ["sql", "explain", str(file), "--json"])
+    pages, moments = [json.loads(line)["processing"] for line in done.output.splitlines()]
+
+    assert pages.startswith("event by event: visits has fields of other types than")
+    assert moments == "event by event: moment is of type timestamp with time zone"
 
 
 def test_a_file_without_a_query_is_an_error(tmp_path: Path) -> None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, ClassVar
-from unittest.mock import patch
 
 import msgspec
 import pyarrow as pa
@@ -14,16 +12,13 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
+from support.column_traces import START_MS, traces_of_both
 
 import penstock as ps
 from penstock.ops.testing import Driver
-from penstock.ops.worker import batch_processor
-from penstock.processors.declare.dead_letters import dead_letters_of
-from penstock.processors.errors import PenstockError, ProcessorFailed
+from penstock.processors.errors import ProcessorFailed
 from penstock.processors.monoids import Monoid
-from penstock.transport.messages import Bucket
 
-START_MS = 1_700_000_000_000
 LETTER = ps.ErrorPolicy.DEAD_LETTER
 
 
@@ -181,38 +176,6 @@ ITEMS = some.lists(READING, max_size=12) | some.lists(READING | ODD, max_size=8)
 CHUNKS = some.lists(ITEMS, min_size=1, max_size=4)
 
 
-def traces(processor: type[ps.Processor], chunks: Sequence[Sequence[Reading | bytes]]) -> list[Any]:
-    """Return everything that a run leaves behind after each chunk."""
-    driver = Driver(processor, start_ms=START_MS + 60_000)
-    found: list[Any] = []
-    for chunk in chunks:
-        try:
-            driver.send(READINGS, chunk)
-        except PenstockError as error:
-            found.append(f"{type(error).__name__}: {error}")
-        found += [_messages(driver, category) for category in (*processor.outputs(), dead_letters_of(processor))]
-        found.append(_states(driver, processor))
-        metrics = driver.metrics(processor).counts()
-        found.append({name: value for name, value in metrics.items() if isinstance(value, int)})
-        worker = driver._workers[processor]
-        found.append([(shard.number, shard.position, shard.operator.time.low_ms) for shard in worker.shards])
-    return found
-
-
-def _messages(driver: Driver, category: ps.Category[Any]) -> list[Any]:
-    ends = driver.bus.describe(category.name).ends
-    return [
-        (number, message.offset(), message.key(), message.value(), message.timestamp(), message.headers())
-        for number, end in sorted(ends.items())
-        for message in driver.bus.slice(Bucket(category.name, number), 0, end)
-    ]
-
-
-def _states(driver: Driver, processor: type[ps.Processor]) -> list[Any]:
-    folder = driver._states[processor]
-    return [state.scan(b"", b"\xff" * 20, 10_000) for state in folder._shards.values()]
-
-
 @pytest.mark.parametrize("processor", PROCESSORS)
 @settings(max_examples=40, deadline=None)
 @given(chunks=CHUNKS)
@@ -220,10 +183,7 @@ def test_a_stream_with_columns_equals_the_stream_event_by_event(
     processor: type[ps.Processor], chunks: list[list[Reading | bytes]]
 ) -> None:
     """Random batches: with messages that do not decode, late events, exceptions, strange texts and numbers."""
-    by_event = type(processor.__name__, (processor,), {"stream_columns": classmethod(lambda _: None)})
-    # Several batches between two checkpoints, so that partials grow.
-    with patch.multiple(batch_processor, LEAST_COLUMNS=1, FIRST_BATCH=5, MAX_GROWTH=1):
-        in_columns, one_by_one = traces(processor, chunks), traces(by_event, chunks)
+    in_columns, one_by_one = traces_of_both(processor, chunks)
 
     assert in_columns == one_by_one
 

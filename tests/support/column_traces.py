@@ -1,0 +1,56 @@
+"""Everything that a stream leaves behind, in columns and event by event."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from unittest.mock import patch
+
+import penstock as ps
+from penstock.ops.testing import Driver
+from penstock.ops.worker import batch_processor
+from penstock.processors.declare.dead_letters import dead_letters_of
+from penstock.processors.errors import PenstockError
+from penstock.transport.messages import Bucket
+
+START_MS = 1_700_000_000_000
+
+
+def traces_of_both(processor: type[ps.Processor], chunks: Sequence[Sequence[Any]]) -> tuple[list[Any], list[Any]]:
+    """Return what a run leaves behind after each chunk of events or messages: in columns, and event by event."""
+    by_event = type(processor.__name__, (processor,), {"stream_columns": classmethod(lambda _: None)})
+    # Several batches between two checkpoints, so that partials grow.
+    with patch.multiple(batch_processor, LEAST_COLUMNS=1, FIRST_BATCH=5, MAX_GROWTH=1):
+        return _traces(processor, chunks), _traces(by_event, chunks)
+
+
+def _traces(processor: type[ps.Processor], chunks: Sequence[Sequence[Any]]) -> list[Any]:
+    driver = Driver(processor, start_ms=START_MS + 60_000)
+    [source] = processor.sources()
+    found: list[Any] = []
+    for chunk in chunks:
+        try:
+            driver.send(source, chunk)
+        except PenstockError as error:
+            found.append(f"{type(error).__name__}: {error}")
+        found += [_messages(driver, category) for category in (*processor.outputs(), dead_letters_of(processor))]
+        found.append(_states(driver, processor))
+        metrics = driver.metrics(processor).counts()
+        found.append({name: value for name, value in metrics.items() if isinstance(value, int)})
+        worker = driver._workers[processor]
+        found.append([(shard.number, shard.position, shard.operator.time.low_ms) for shard in worker.shards])
+    return found
+
+
+def _messages(driver: Driver, category: ps.Category[Any]) -> list[Any]:
+    ends = driver.bus.describe(category.name).ends
+    return [
+        (number, message.offset(), message.key(), message.value(), message.timestamp(), message.headers())
+        for number, end in sorted(ends.items())
+        for message in driver.bus.slice(Bucket(category.name, number), 0, end)
+    ]
+
+
+def _states(driver: Driver, processor: type[ps.Processor]) -> list[Any]:
+    folder = driver._states[processor]
+    return [state.scan(b"", b"\xff" * 20, 10_000) for state in folder._shards.values()]
