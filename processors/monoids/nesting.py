@@ -226,7 +226,6 @@ class OfValues(Monoid[Any]):
         inner: the monoid. Its own partials are never None, except those without observations.
 
     Examples:
-        >>> from penstock.processors.monoids import Sum
         >>> total = OfValues(Sum())
         >>> total.fold(total.fold(total.identity(), None), 3), total.value(total.identity())
         (3, None)

@@ -44,7 +44,7 @@ ARROW_TYPES = {
 @cache
 def _arrow() -> Any:
     """Return the library of the columns. It is missing in penstock-core, which then has no columns."""
-    import pyarrow.compute  # noqa: PLC0415 - whoever has columns has the library
+    import pyarrow.compute  # noqa: PLC0415 - the caller has its columns, so it is there
 
     return pyarrow
 

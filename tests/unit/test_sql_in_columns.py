@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import product
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -18,11 +21,13 @@ from support.sql_expressions import COLUMNS, EXPRESSIONS, ROWS, Columns, boolean
 
 import penstock as ps
 from penstock.ops.testing import Driver
-from penstock.processors.sql.columns import ARROW_TYPES, as_array
+from penstock.processors.sql.columns import ARROW_TYPES, as_array, named_column
 from penstock.processors.sql.compiler import SqlApp, compile_app
 from penstock.processors.sql.cursor import parsed_sql, statements_of
 from penstock.processors.sql.errors import SqlText
+from penstock.processors.sql.expression_compiler import Compiled
 from penstock.processors.sql.expressions import Program
+from penstock.processors.sql.types import SqlType
 
 LETTER = ps.ErrorPolicy.DEAD_LETTER
 NO_VALUE = (ValueError, ArithmeticError)
@@ -118,6 +123,72 @@ def test_columns_have_values_where_the_rows_have_them(expression: str) -> None:
     found = as_array(compiled.columns(pa.RecordBatch.from_arrays(arrays, names=FLAT)), len(rows)).to_pylist()
 
     assert repr(found) == repr([evaluate(SimpleNamespace(**row)) for row in rows])
+
+
+WHOLE = [None, 0, 1, -1, 7, -7, 2**53 + 1, 2**63 - 1, -(2**63)]
+REAL = [None, 0.0, -0.0, 0.5, 1.5, -2.5, 1e308, -1e308, float("nan"), float("inf")]
+TEXT = [None, "", "a", "A", "\u00e9", "a%b", "aa"]
+OF_TWO = [
+    *(f"{{0}} {operator} {{1}}" for operator in ("=", "<>", "<", "<=", ">", ">=", "is distinct from")),
+    "nullif({0}, {1})",
+    "coalesce({0}, {1})",
+    "{0} in ({1}, {0})",
+    "case when {0} > {1} then {0} else {1} end",
+    "{0} is null or {1} is not null",
+    "greatest({0}, {1})",
+]
+OF_NUMBERS = ["{0} + {1}", "{0} - {1}", "{0} * {1}", "{0} / {1}", "-{0}", "abs({0})", "{0} in (0, 1)", "sqrt({0})"]
+
+
+@pytest.mark.parametrize(
+    ("form", "values"),
+    [
+        *((form, WHOLE) for form in [*OF_TWO, *OF_NUMBERS, "cast({0} as text)", "cast({0} as boolean)"]),
+        ("{0} % {1}", WHOLE[:-1]),  # with the last value, the quotient overflows
+        *((form, REAL) for form in [*OF_TWO, *OF_NUMBERS, "round({0})", "cast({0} as bigint)"]),
+        *((form, TEXT) for form in [*OF_TWO, "{0} || {1}", "length({0})", "{0} like 'a%'", "{0} not like '%a%'"]),
+        *((form, [None, True, False]) for form in [*OF_TWO, "{0} and {1}", "{0} or {1}", "not {0}", "{0} is not true"]),
+    ],
+)
+def test_kernels_have_the_values_of_the_code(form: str, values: list[Any]) -> None:
+    """For all pairs of values at the limits; columns have no value exactly where the code has none."""
+    kind = next(kind for name, kind in KINDS.items() if isinstance(values[1], name))
+    program = Program(SqlText("test.sql", form.format("p", "q")), Pairs(kind))
+    [cursor] = statements_of(program.text)
+    expression = program.compile(parsed_sql(program.text, cursor.tokens, 0))
+    evaluate = program.function("evaluate", "event", [f"return {expression.code}"])
+    in_columns = expression.columns
+    assert in_columns is not None
+    for p, q in product(values, values):
+        batch = pa.RecordBatch.from_arrays([pa.array([each], ARROW_TYPES[kind]) for each in (p, q)], names=["p", "q"])
+        found = value_or_error(lambda batch=batch: as_array(in_columns(batch), 1)[0].as_py())  # type: ignore[misc]
+        expected = value_or_error(lambda p=p, q=q: evaluate(SimpleNamespace(p=p, q=q)))  # type: ignore[misc]
+        assert found == expected, (p, q)
+
+
+KINDS = {bool: SqlType.BOOLEAN, int: SqlType.BIGINT, float: SqlType.DOUBLE, str: SqlType.TEXT}
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Two columns of one type."""
+
+    kind: SqlType
+
+    def column(self, table: str | None, name: str) -> Compiled | None:
+        del table
+        return Compiled(f"event.{name}", self.kind, nullable=True, columns=named_column(name))
+
+    def names(self) -> list[str]:
+        return ["p", "q"]
+
+
+def value_or_error(compute: Callable[[], Any]) -> str:
+    """Return a value as text, which shows its type and the sign of a zero, or that there is none."""
+    try:
+        return repr(compute())
+    except NO_VALUE:
+        return "no value"
 
 
 TABLE = """CREATE CATEGORY readings (
