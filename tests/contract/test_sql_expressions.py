@@ -79,8 +79,10 @@ def test_expressions_have_the_values_of_postgres(
 
     if isinstance(theirs, Exception) or isinstance(ours, Exception):
         chooses = any(word in expression for word in ("case", "coalesce", " and ", " or ", "between", "nullif"))
+        # PostgreSQL evaluates no operand beside a constant NULL.
+        folds = theirs is None and "cast(null as" in expression
         # PostgreSQL evaluates all operands; Penstock stops at the first NULL.
-        assert ours is None or chooses or (isinstance(theirs, Exception) and isinstance(ours, Exception)), (
+        assert ours is None or chooses or folds or (isinstance(theirs, Exception) and isinstance(ours, Exception)), (
             ours,
             theirs,
         )
