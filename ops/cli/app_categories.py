@@ -33,11 +33,24 @@ def missing_specs(bus: Bus, name: AppName) -> list[CategorySpec]:
 def create_missing(bus: Bus, name: AppName) -> None:
     """Create an app's missing categories and dead letter categories."""
     existing = set(bus.catalog.names())
+    missing = _missing(name, existing)
+    for spec in missing:
+        _create(bus, spec)
+    note_similar(name, missing, existing)
+
+
+def note_similar(name: AppName, created: Collection[CategorySpec], existing: Collection[str]) -> None:
+    """Note created inputs that are probably misspelled.
+
+    Args:
+        name: the app.
+        created: the created categories.
+        existing: the names of the categories that existed before.
+    """
     processors = name.load().processors
     written = {category.name for processor in processors for category in processor.outputs()}
     external = {category.name for processor in processors for category in processor.inputs()} - written
-    for spec in _missing(name, existing):
-        _create(bus, spec)
+    for spec in created:
         if spec.name in external and (similar := did_you_mean(spec.name, existing)):
             note(f"{spec.name} is empty: no processor of the app writes it.{similar}")
 

@@ -21,7 +21,7 @@ from ...transport.errors import BucketMismatch, CategoryExists
 from ...transport.messages import Bucket, Position
 from ...transport.tables.schemas import Schemas
 from ..humanize import printable
-from .app_categories import specs_of
+from .app_categories import note_similar, specs_of
 from .audited import audited
 from .category_resize import resize
 from .category_send import send_command
@@ -68,8 +68,10 @@ def create(
                 )
         name = AppName.parse(target)
         bus = with_clusters(connect(kafka, folder), kafka, name.load_declarations().categories())
-        for spec in specs_of(name):
+        existing, specs = set(bus.catalog.names()), specs_of(name)
+        for spec in specs:
             _create_if_missing(bus, spec)
+        note_similar(name, [spec for spec in specs if spec.name not in existing], existing)
     else:
         connect_to(cluster, kafka, folder).catalog.create(
             CategorySpec(target, buckets, None if retention == "ever" else parse_span(retention))

@@ -254,9 +254,10 @@ def _expect_store_is_used(context: typer.Context, app: App) -> None:
     if source is None or source.name != "COMMANDLINE":
         return
     if not any(isinstance(getattr(processor, "store", None), RemoteStore) for processor in app.processors):
+        can_choose = any(hasattr(processor, "store") for processor in app.processors)
+        advice = "Declare `store = penstock.RemoteStore(…)` on an aggregator, or leave" if can_choose else "Leave"
         raise typer.BadParameter(
-            "--store is for processors with remote state, and these keep their state locally. Declare `store = penstock.RemoteStore(…)` on the "
-            "processor, or leave --store out."
+            f"--store is for aggregators with remote state, and the processors of {app.name} keep their state locally. {advice} --store out."
         )
 
 

@@ -85,3 +85,12 @@ def test_a_command_that_starts_nothing_does_not_say_that_nothing_was_started(com
 
     assert "cannot be imported: line 1" in str(done.exception)
     assert "Nothing was started" not in str(done.exception)
+
+
+def test_a_command_that_needs_no_store_names_what_can_have_one(tmp_path: Path) -> None:
+    """Only aggregators choose where their state is, so others get no advice to declare it."""
+    (tmp_path / "clicks_app.py").write_text(APP.format(name="clicks"))
+    words = ["run", str(tmp_path / "clicks_app.py"), "--store", "redis://127.0.0.1:1"]
+    done = CliRunner().invoke(app, words, env={"COLUMNS": "300", "TERMINAL_WIDTH": "300"})
+
+    assert "keep their state locally. Leave --store out." in " ".join(done.output.split())
