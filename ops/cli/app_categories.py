@@ -47,7 +47,7 @@ def note_similar(name: AppName, created: Collection[CategorySpec], existing: Col
         created: the created categories.
         existing: the names of the categories that existed before.
     """
-    processors = name.load().processors
+    processors = name.load_declarations().processors
     written = {category.name for processor in processors for category in processor.outputs()}
     external = {category.name for processor in processors for category in processor.inputs()} - written
     for spec in created:
