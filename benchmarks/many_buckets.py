@@ -80,7 +80,7 @@ def measure(bus: KafkaBus, processor: type[ps.Stateful], keys: int, folder: Path
     shutil.rmtree(around.state)
     restart(opened, bus, around, targets, f"{len(targets)} shards of {keys:,} keys, {size / 1e6:.0f} MB, back")
     standby = replace(around, state=folder / "standby", standby=True)
-    copies = StandbyCopies(place, standby.state)
+    copies = StandbyCopies(place, standby.state, processor.name)
     began = time.monotonic()
     for bucket in targets:
         copies.update(identity(processor, bucket.number), StatePosition)

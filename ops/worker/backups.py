@@ -68,7 +68,7 @@ class WorkerBackups:
             identity: returns the identity of a shard by its bucket number.
             processor: the processor's name.
         """
-        self._copies = StandbyCopies(self._store, self._states)
+        self._copies = StandbyCopies(self._store, self._states, processor)
         self.standby = Standby(
             self._copies,
             self._every_s,

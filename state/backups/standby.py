@@ -1,7 +1,7 @@
 """Copies of the newest backups on a machine that does not own their shards, so that it takes them over without a download.
 
-    <state>/.standby/<processor>/<bucket>/      as in a backup store: the newest backup, and its files
-    <state>/.standby/<processor>/<bucket>.lock  locked by the process that copies
+    <state>/<processor>/.standby/<processor>/<bucket>/      as in a backup store: the newest backup, and its files
+    <state>/<processor>/.standby/<processor>/<bucket>.lock  locked by the process that copies
 
 An update copies only the files that changed since the last one. A takeover links the table files of the copy into a new database:
 RocksDB never changes a table file, so that neither needs to be copied again.
@@ -38,11 +38,12 @@ class StandbyCopies:
     Args:
         store: contains the backups.
         states: the folder of all states.
+        processor: the processor of the shards.
     """
 
-    def __init__(self, store: FileStore, states: Path) -> None:
+    def __init__(self, store: FileStore, states: Path, processor: str) -> None:
         self._store = store
-        self._root = states / ".standby"
+        self._root = states / processor / ".standby"
         self.files: FileStore = LocalFileStore(self._root)
         """The copies, as a backup store."""
 

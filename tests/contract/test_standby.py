@@ -36,7 +36,7 @@ def owner(watched: WatchedFileStore) -> BackupWriter:
 @pytest.fixture
 def copies(watched: WatchedFileStore, tmp_path: Path) -> StandbyCopies:
     """The copies of the standby."""
-    return StandbyCopies(watched, tmp_path / "standby")
+    return StandbyCopies(watched, tmp_path / "standby", ME.processor)
 
 
 @pytest.fixture
@@ -137,7 +137,7 @@ def test_a_machine_with_the_state_itself_keeps_no_copy(
     wait_until: WaitUntil,
 ) -> None:
     """The copy disappears when the machine has the state open, and when its state is as new as the backup."""
-    copy = tmp_path / "standby" / ".standby" / ME.processor / f"{ME.bucket:05d}"
+    copy = tmp_path / "standby" / ME.processor / ".standby" / ME.processor / f"{ME.bucket:05d}"
     standby = backups.standby
     assert standby is not None
     back_up(owner, state, tmp_path, 1)
@@ -148,7 +148,9 @@ def test_a_machine_with_the_state_itself_keeps_no_copy(
     wait_until(lambda: not copy.exists())
     backups.release(ME)
     taken.close()
-    assert not StandbyCopies(watched, tmp_path / "standby").update(ME, lambda: StatePosition({"flights": 1}))
+    assert not StandbyCopies(watched, tmp_path / "standby", ME.processor).update(
+        ME, lambda: StatePosition({"flights": 1})
+    )
     assert not copy.exists()
 
 
@@ -177,7 +179,7 @@ def test_an_incomplete_copy_is_not_used(
     standby = backups.standby
     assert standby is not None
     wait_until(lambda: standby.current == 1)
-    files = tmp_path / "standby" / ".standby" / ME.processor / f"{ME.bucket:05d}" / "files"
+    files = tmp_path / "standby" / ME.processor / ".standby" / ME.processor / f"{ME.bucket:05d}" / "files"
     (files / tables_of(manifest)[0].stored).unlink()
     takes_over(backups, state, tmp_path)
 
@@ -204,6 +206,8 @@ def test_several_processes_of_a_machine_share_the_copies(
     with ThreadPoolExecutor(4) as threads:
         for number in range(1, 6):
             back_up(owner, state, tmp_path, number)
-            updates = [threads.submit(StandbyCopies(watched, machine).update, ME, nothing) for _ in range(4)]
+            updates = [
+                threads.submit(StandbyCopies(watched, machine, ME.processor).update, ME, nothing) for _ in range(4)
+            ]
             assert all(update.result() for update in updates)
-            assert copied(StandbyCopies(watched, machine), tmp_path) == StatePosition({"flights": number})
+            assert copied(StandbyCopies(watched, machine, ME.processor), tmp_path) == StatePosition({"flights": number})

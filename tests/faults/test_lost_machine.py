@@ -91,7 +91,7 @@ def test_a_standby_takes_over_from_its_copies(
     wait_until(lambda: [at.offsets.get(category) for at in backed_up(job)] == [ends[n] for n in range(BUCKETS)])
     other = replace(job, folder=tmp_path / "other", standby=True)
     standby = other.start()
-    copies = replace(job, backups=other.folder / ".standby")
+    copies = replace(job, backups=other.folder / f"{prefix}.subject" / ".standby")
     kept = {other.folder / f"{prefix}.subject" / f"{number:05d}" for number in range(BUCKETS)}
     wait_until(lambda: all(at or folder.exists() for at, folder in zip(backed_up(copies), sorted(kept), strict=True)))
     assert any(backed_up(copies))

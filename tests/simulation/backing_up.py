@@ -147,10 +147,10 @@ class SimulatedCopies:
 
     Args:
         backups: the backups of a process.
-        _: the same.
+        *_: the same, and the processor.
     """
 
-    def __init__(self, backups: ProcessBackups, _: ProcessBackups) -> None:
+    def __init__(self, backups: ProcessBackups, *_: object) -> None:
         self._backups = backups
         self.files = CopiesOfProcess(backups.store, backups.disk, backups.scheduler, backups.process)
         self.link = None
