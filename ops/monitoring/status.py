@@ -81,7 +81,7 @@ class WorkerStatus:
         checkpoint_duration_s: the duration of that checkpoint in seconds.
         cpu_cores: the CPU cores that it uses on average.
         memory_bytes: its memory.
-        restarts: its restarts after failures within the last hour.
+        restarts: its restarts after failures within the last hour, of the present version.
         crash_loop_since_ms: the first restart of its crash loop (milliseconds since 1970, UTC); None without one.
         dead_letters_per_s: dead letters written per second.
         late_events: events after their watermark, since its start.

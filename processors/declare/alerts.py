@@ -45,7 +45,7 @@ ALERT_METRICS: dict[str, str] = {
     "crash_looping": "1 if its workers fail and restart again and again, else 0",
     "unsupervised": "1 if a worker runs without the supervisor that would restart it, else 0",
     "lost": "1 if its workers disappeared without a last report, else 0",
-    "restarts": "restarts after failures in the last hour",
+    "restarts": "restarts of the present version after failures in the last hour",
     "buckets_unowned": "buckets with a backlog and without an owner",
 }
 """The metrics of a processor, which alert rules may name, with their meanings. ops/monitoring/metrics.py computes them."""
