@@ -56,7 +56,9 @@ class Measured(NamedTuple):
 
 def main() -> None:
     """Write the events, archive them, run each backfill, and print the measurements."""
-    arguments = options(__doc__, messages=50_000_000, rounds=1).parse_args()
+    parser = options(__doc__, messages=50_000_000, rounds=1)
+    parser.add_argument("--archive-only", action="store_true", help="measure the archiver only")
+    arguments = parser.parse_args()
     with TemporaryDirectory() as folder:
         warehouse = f"{folder}/warehouse"
         with broker() as bootstrap:
@@ -67,6 +69,8 @@ def main() -> None:
                 f"read by a plain loop: {plain:,.0f} events/s; archived: {archived:,.0f}, {archived / plain:.2f} of that",
                 flush=True,
             )
+        if arguments.archive_only:
+            return
         size = sum(file.stat().st_size for file in Path(warehouse).rglob("*.parquet"))
         print(f"archive:  {size / 2**20:,.0f} MiB", flush=True)
         measured = dict(measurements(warehouse, folder))
