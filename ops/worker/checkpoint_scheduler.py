@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 
 from ...processors.declare.processor import Processor
 from ...processors.shard.uncommitted import Uncommitted
@@ -55,6 +56,8 @@ class CheckpointScheduler:
     ) -> None:
         self._declared = processor.checkpoint
         self._every = self._declared.after(0.0)
+        self._saving_s = math.inf
+        """How long the last checkpoint was saved."""
         self._shards = shards
         self._coordinator = coordinator
         self._outputs = outputs
@@ -174,7 +177,9 @@ class CheckpointScheduler:
         self._metrics.saved_ms = self._clock.now_ms()
         self._metrics.saving_s = self._clock.monotonic_s() - self._began_s
         self._metrics.timings.checkpoint.record_one(self._metrics.saving_s)
-        self._every = self._declared.after(self._metrics.saving_s)
+        # The quicker one of the last two, so that one slow checkpoint does not delay the next one.
+        self._every = self._declared.after(min(self._saving_s, self._metrics.saving_s))
+        self._saving_s = self._metrics.saving_s
         saved = self._coordinator.saved
         self._time.checkpoint_complete(saved)
         self._shards.record_committed([snapshot.number for snapshot in saved if snapshot.reached])

@@ -71,8 +71,8 @@ class CheckpointInterval:
         events: the number of input events since the last checkpoint.
         size_bytes: the size of the input since the last checkpoint, in bytes.
         time: the time since the last checkpoint, if any event was read.
-        adaptive: whether to begin earlier where that is cheap: after twice the time that the last checkpoint took, so that half of the time is
-            spent on none. Outputs that wait for a checkpoint then arrive soon, and aggregators write more updates.
+        adaptive: whether to begin earlier where that is cheap: after twice the time that the quicker one of the last two checkpoints took. Outputs
+            that wait for a checkpoint then arrive soon, and aggregators write more updates.
 
     Raises:
         DeclarationError: a limit is not greater than zero.
@@ -93,7 +93,7 @@ class CheckpointInterval:
             raise DeclarationError(f"{self}: checkpoint limits must be greater than zero.")
 
     def after(self, saving_s: float) -> CheckpointInterval:
-        """Return the limits for the next checkpoint, if the last one took this time in seconds."""
+        """Return the limits for the next checkpoint, if saving takes this time in seconds."""
         if not self.adaptive:
             return self
         soon = timedelta(seconds=max(LEAST_PAUSE_S, 2 * saving_s))

@@ -505,6 +505,26 @@ def test_an_adaptive_checkpoint_follows_the_duration_of_the_last_one(
     assert worker.metrics.checkpoints == 1 + due
 
 
+def test_one_slow_checkpoint_does_not_delay_the_next_one() -> None:
+    """The quicker one of the last two counts."""
+
+    class Soon(Large):
+        checkpoint = ps.CheckpointInterval(time=timedelta(seconds=50), adaptive=True)
+
+    driver, saver = Driver(Soon), DeferredExecutor()
+    place = WorkerConfig(driver.bus, MemoryStateFolder(), "test")
+    worker = Worker(Soon(), place, InlineExecutor(), saver, clock=driver.clock)
+    worker.run_once()
+    for saving_s in (0.1, 10.0, 0.1):
+        driver.bus.append("readings", Outgoing(b"m", b'{"meter":"m","at":1,"litres":10}'))
+        driver.clock.advance(0.3)
+        worker.run_once()
+        driver.clock.advance(saving_s)
+        saver.work_for(worker)
+
+    assert worker.metrics.checkpoints == 3
+
+
 class DeferredExecutor(Executor):
     """An executor that runs its tasks on request."""
 
