@@ -34,6 +34,7 @@ from penstock.ops.serving.served import served_processors
 from penstock.ops.sql.from_query import sql_of
 from penstock.processors.apps.apps import App
 from penstock.testing import Driver, load_app
+from penstock.transport.messages import Outgoing
 
 HOUR_S = 3_600
 REFRESH_S = 10
@@ -132,10 +133,10 @@ def of_app(rate: int, now_ms: int) -> tuple[float, float]:
     app = load_app(file)
     category = next(each for each in app.categories() if each.name == "views")
     driver = Driver(app.processors, start_ms=now_ms)
-    count, spent_s = min(rate * HOUR_S, APP_EVENTS), 0.0
+    count, spent_s, writer = min(rate * HOUR_S, APP_EVENTS), 0.0, driver.bus.writer()
     for records in batches(count, rate, now_ms):
-        values = [msgspec.json.encode(record) for record in records]
-        spent_s += cpu_s(lambda: driver.send(category, values))  # noqa: B023 - called at once
+        writer.send(category.name, [Outgoing(record.page.encode(), msgspec.json.encode(record)) for record in records])
+        spent_s += cpu_s(driver.run)
     served = served_processors(app)
     keys = sorted({record.os for record in next(batches(1_000, rate, now_ms))})
     with closing(ResultFollower(served, driver.bus, timedelta(days=7))) as follower:
