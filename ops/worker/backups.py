@@ -57,7 +57,6 @@ class WorkerBackups:
         self._every_s = every.total_seconds()
         self._scheduler = BackupScheduler(store, every, retention)
         self._open: set[ShardIdentity] = set()
-        self._copies: StandbyCopies | None = None
         self.standby: Standby | None = None
         self.restores = Restores()
 
@@ -68,9 +67,8 @@ class WorkerBackups:
             identity: returns the identity of a shard by its bucket number.
             processor: the processor's name.
         """
-        self._copies = StandbyCopies(self._store, self._states, processor)
         self.standby = Standby(
-            self._copies,
+            StandbyCopies(self._store, self._states, processor),
             self._every_s,
             lambda: map(identity, backed_up_buckets(self._store, processor)),
             self._open,
@@ -145,7 +143,7 @@ class WorkerBackups:
             )
 
     def _restore_newer(self, identity: ShardIdentity, local: StatePosition) -> bool:
-        if self._copies is not None and self._restore_copy(self._copies, identity, local):
+        if self.standby is not None and self._restore_copy(self.standby.copies, identity, local):
             return True
         return self._restore_from(self._store, identity, local, fetch)
 

@@ -38,7 +38,7 @@ class Standby:
         open_shards: Collection[ShardIdentity],
         local_position: Callable[[ShardIdentity], StatePosition],
     ) -> None:
-        self._copies = copies
+        self.copies = copies
         self._every_s = every_s
         self._shards = shards
         self._open_shards = open_shards
@@ -81,9 +81,9 @@ class Standby:
     def _update(self, shard: ShardIdentity) -> bool:
         try:
             if shard in self._open_shards:
-                self._copies.drop(shard)
+                self.copies.drop(shard)
                 return False
-            return self._copies.update(shard, lambda: self._local_position(shard))
+            return self.copies.update(shard, lambda: self._local_position(shard))
         except StateError as error:
             self._log(error)
             return False

@@ -21,6 +21,7 @@ from ...processors.shard.position import StatePosition
 from ..files.durable import make_private_folder, sync_folder
 from ..files.file_store import FileStore
 from ..files.local_files import LocalFileStore
+from ..local.folder import shard_folder
 from ..local.rocksdb import translated_errors
 from ..protocols import ShardIdentity
 from .errors import BackupDamaged
@@ -76,7 +77,7 @@ class StandbyCopies:
 
     def drop(self, identity: ShardIdentity) -> None:
         """Delete the copy of a shard, if there is one."""
-        folder = self._folder(identity)
+        folder = shard_folder(self._root, identity)
         if folder.exists():
             with self._locked(identity), translated_errors(folder):
                 shutil.rmtree(folder)
@@ -110,9 +111,6 @@ class StandbyCopies:
 
         read_in_parallel(missing.values(), copy)
 
-    def _folder(self, identity: ShardIdentity) -> Path:
-        return self._root / identity.processor / f"{identity.bucket:05d}"
-
     @staticmethod
     def _backups_in(store: FileStore, identity: ShardIdentity) -> ShardBackups:
         return ShardBackups(store, identity.processor, identity.bucket)
@@ -120,7 +118,7 @@ class StandbyCopies:
     @contextmanager
     def _locked(self, identity: ShardIdentity) -> Iterator[None]:
         """Hold the lock of a shard's copy in the block; wait for a process that copies meanwhile."""
-        folder = self._folder(identity)
+        folder = shard_folder(self._root, identity)
         with translated_errors(folder):
             make_private_folder(folder.parent)
             lock = folder.with_suffix(".lock").open("w")
