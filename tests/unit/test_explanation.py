@@ -164,14 +164,14 @@ def test_an_unknown_origin_is_reported() -> None:
     """An event that the writer in the app did not write in the range is the end of the explanation."""
     driver = sent(("m", 3, "h1"))
     driver.send(clean, [Reading("x", START_MS + 5_000, 4, "h1")])
-    told: list[str] = []
+    notes: list[str] = []
     span = Span(at(START_MS), at(START_MS + 3_600_000))
-    question = Question(driver.bus, lambda running: BusEventSource(running, driver.bus), EMPTY, span, told.append)
+    question = Question(driver.bus, lambda running: BusEventSource(running, driver.bus), EMPTY, span, notes.append)
     found = question.last_output(Totals, lambda output: output.key == "h1")
     assert found is not None
 
     assert list(question.upstream(found, APP)) == []
-    assert "did not write this event" in told[-1]
+    assert "did not write this event" in notes[-1]
 
 
 def test_a_processor_whose_calls_cannot_be_followed_is_refused() -> None:

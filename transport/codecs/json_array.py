@@ -8,21 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any
 
 import msgspec
 
 from ...processors.declare.codecs import Codec, Message, Payload
 from ...processors.declare.records import fields_of, members_of, plain
 from .decoded import UndecodableValue, value_of
-from .formats import Json
 from .json_codec import JsonCodec
-from .json_elements import ElementsCodec
+from .json_elements import ElementsCodec, ElementsFormat
 from .single import FieldsCodec
 
 
 @dataclass(frozen=True)
-class JsonArray:
+class JsonArray(ElementsFormat):
     """JSON: an array for each message, whose elements are events, each a record of its own.
 
     The events of a message have its key, headers, timestamp, bucket and offset. An object without an array around it is one event, and an
@@ -38,19 +37,12 @@ class JsonArray:
         DeclarationError: `other_types` has another value.
     """
 
-    accepts_unions: ClassVar[bool] = True
-    strict: bool = True
-    other_types: Literal["reject", "skip"] = "reject"
-
-    def __post_init__(self) -> None:
-        Json(self.strict, self.other_types)  # checks them
-
     def open(self, payload: Payload) -> Codec:
         """Return the codec."""
         field = _list_field(payload)
         if field is not None:
             return _WholeArrayCodec(payload, field, strict=self.strict)
-        return _ArrayElements(JsonCodec(payload, strict=self.strict, skips_other_types=self.other_types == "skip"))
+        return _ArrayElements(self.codec_of_elements(payload))
 
 
 def _list_field(payload: Payload) -> str | None:

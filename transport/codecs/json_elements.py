@@ -9,13 +9,31 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from codecs import BOM_UTF8
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
-from ...processors.declare.codecs import Decoded, Message, Undecodable
+from ...processors.declare.codecs import Decoded, Message, Payload, Undecodable
 from ...processors.wording import counted
 from ..messages import MessageCopy
 from .decoded import MALFORMED, UndecodableValue, value_of
+from .formats import Json
 from .json_codec import JsonCodec
+
+
+@dataclass(frozen=True)
+class ElementsFormat:
+    """The settings of a format whose messages contain several JSON values."""
+
+    accepts_unions: ClassVar[bool] = True
+    strict: bool = True
+    other_types: Literal["reject", "skip"] = "reject"
+
+    def __post_init__(self) -> None:
+        Json(self.strict, self.other_types)  # checks them
+
+    def codec_of_elements(self, payload: Payload) -> JsonCodec:
+        """Return the codec of single values."""
+        return JsonCodec(payload, strict=self.strict, skips_other_types=self.other_types == "skip")
 
 
 class ElementsCodec(ABC):

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
 
 from ...processors.declare.codecs import Codec, Payload
-from .formats import Json
-from .json_codec import JsonCodec
-from .json_elements import ElementsCodec
+from .json_elements import ElementsCodec, ElementsFormat
 
 
 @dataclass(frozen=True)
-class JsonLines:
+class JsonLines(ElementsFormat):
     """JSON lines (NDJSON): messages of several lines, each a JSON object and an event of its own.
 
     The events of a message have its key, headers, timestamp, bucket and offset. Blank lines are ignored, so a message of blank lines contains
@@ -26,16 +23,9 @@ class JsonLines:
         DeclarationError: `other_types` has another value.
     """
 
-    accepts_unions: ClassVar[bool] = True
-    strict: bool = True
-    other_types: Literal["reject", "skip"] = "reject"
-
-    def __post_init__(self) -> None:
-        Json(self.strict, self.other_types)  # checks them
-
     def open(self, payload: Payload) -> Codec:
         """Return the codec."""
-        return _Lines(JsonCodec(payload, strict=self.strict, skips_other_types=self.other_types == "skip"))
+        return _Lines(self.codec_of_elements(payload))
 
 
 class _Lines(ElementsCodec):
