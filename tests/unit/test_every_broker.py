@@ -71,3 +71,21 @@ def test_an_unreachable_broker_confirms_no_topic(brokers: list[OneBroker]) -> No
 
     assert not all_brokers_show(metadata, is_there, KafkaSettings("unused"), 0.1)
     assert all_brokers_show(metadata_of(first), is_there, KafkaSettings("unused"), 0.1)
+
+
+def test_each_broker_answers_for_itself() -> None:
+    """Every second client has connected to some other broker before it asks: that answer says nothing of the intended one."""
+    cluster = Producer({"bootstrap.servers": "unused", "test.mock.num.brokers": 3, "log_level": 0})
+    metadata = cluster.list_topics(timeout=LIMIT_S)
+    others = [node for node in metadata.brokers if node != metadata.orig_broker_id]
+    answering: list[int] = []
+
+    def record(answer: ClusterMetadata) -> bool:
+        answering.append(answer.orig_broker_id)
+        return True
+
+    for _ in range(20):
+        answering.clear()
+
+        assert all_brokers_show(metadata, record, KafkaSettings("unused"), LIMIT_S)
+        assert all(got in (node, -1) for got, node in zip(answering[1:], others, strict=True))

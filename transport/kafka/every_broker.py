@@ -5,6 +5,7 @@ A broker without the change reports a new topic as missing, and a client may ask
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,9 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from .settings import KafkaSettings
+
+_BOOTSTRAP = -1
+"""The number of a broker that has answered before the client knew its number: the only bootstrap broker."""
 
 
 def all_brokers_show(
@@ -36,9 +40,15 @@ def all_brokers_show(
 def _is_visible_on(
     broker: Any, is_visible: Callable[[Any], bool], settings: KafkaSettings, answer_limit_s: float
 ) -> bool:
-    # A client with one bootstrap broker asks that broker first.
-    client = AdminClient(settings.for_admin() | {"bootstrap.servers": f"{broker.host}:{broker.port}"})
-    try:
-        return is_visible(client.list_topics(timeout=answer_limit_s))
-    except KafkaException:
-        return False
+    deadline = time.monotonic() + answer_limit_s
+    while time.monotonic() < deadline:
+        # A client with one bootstrap broker asks that broker, unless it has meanwhile connected to another: every
+        # second client does. It then keeps to that one, so that only a new client can ask the intended broker.
+        client = AdminClient(settings.for_admin() | {"bootstrap.servers": f"{broker.host}:{broker.port}"})
+        try:
+            metadata = client.list_topics(timeout=answer_limit_s)
+        except KafkaException:
+            return False
+        if metadata.orig_broker_id in (broker.id, _BOOTSTRAP):
+            return is_visible(metadata)
+    return False
