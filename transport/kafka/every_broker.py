@@ -12,10 +12,7 @@ from typing import Any
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from .settings import KafkaSettings
-
-_BOOTSTRAP = -1
-"""The number of a broker that has answered before the client knew its number: the only bootstrap broker."""
+from .settings import BOOTSTRAP_BROKER, KafkaSettings
 
 
 def all_brokers_show(
@@ -49,6 +46,6 @@ def _is_visible_on(
             metadata = client.list_topics(timeout=answer_limit_s)
         except KafkaException:
             return False
-        if metadata.orig_broker_id in (broker.id, _BOOTSTRAP):
+        if metadata.orig_broker_id in (broker.id, BOOTSTRAP_BROKER):
             return is_visible(metadata)
     return False

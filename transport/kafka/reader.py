@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -22,6 +23,8 @@ SEEK_LIMIT_S = 5.0
 """The time limit for the client to accept a new offset. If it has lost the bucket, the next poll reports that."""
 ASSIGNING_S = 1.0
 """The time in which the client should have begun to read an assigned bucket."""
+LEADER_LIMIT_S = 5.0
+"""The time limit for the leaders of the buckets of a category. Without them, the client asks later."""
 FORWARD_STEP_S = 0.002
 """The time between two attempts to forward an assigned bucket; a fetch takes longer."""
 POLL_LIMIT = 10_000
@@ -276,9 +279,19 @@ class BucketScanner(KafkaScanner):
     def __init__(self, settings: KafkaSettings, positions: Sequence[Position]) -> None:
         categories = sorted({position.bucket.category for position in positions})
         super().__init__(settings.for_scanner(), f"Reading {', '.join(categories)}")
+        self._learn_leaders({position.bucket.category for position in positions if position.offset is None})
         with translated(self._request):
             self._consumer.assign(to_read(positions))
         self._forward_from_now_on([position.bucket for position in positions])
+
+    def _learn_leaders(self, categories: Collection[str]) -> None:
+        """Ask for the leaders of buckets whose first offset the client has to ask for.
+
+        Without it, the client (2.16) finds no leader to ask, and tries again half a second later.
+        """
+        for category in categories:
+            with suppress(KafkaException):  # of an outage, which `poll` waits for
+                self._consumer.list_topics(category, timeout=LEADER_LIMIT_S)
 
 
 def _partitions(buckets: Iterable[Bucket]) -> list[TopicPartition]:

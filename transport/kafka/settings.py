@@ -20,12 +20,17 @@ _CRITICAL, _EVERYTHING = 2, 7
 _CONNECTING: dict[str, Value] = {
     # Reconnect within a second of a broker's return; the default waits up to ten.
     "reconnect.backoff.max.ms": 1000,
+    # A new client knows one address, then connects to the brokers of the cluster half of this time later; the default is 100 ms.
+    "reconnect.backoff.ms": 20,
 }
 
 _PROTOCOLS = frozenset({"PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"})
 """The prefixes of a broker's address that librdkafka accepts."""
 
 MAX_PORT = 65_535
+
+BOOTSTRAP_BROKER = -1
+"""The number of a broker that has answered at a given address, before the client knew its number."""
 
 DEFAULT_SESSION_TIMEOUT_MS = 45_000
 """The default of librdkafka."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -12,6 +13,7 @@ from ...processors.wording import counted
 from ..errors import BusError, DeliveryFailed, Fenced
 from ..messages import Outgoing
 from .error_translation import is_outage, is_retryable, translate, translated
+from .settings import BOOTSTRAP_BROKER
 
 ROOM_WAIT_S = 0.05
 FLUSH_STEP_S = 1.0
@@ -30,10 +32,20 @@ class KafkaWriter:
     def __init__(self, configuration: dict[str, Any], connect_limit_s: float = CONNECT_LIMIT_S) -> None:
         with translated("The writer was not opened"):
             self._producer = Producer(configuration)
-        # Before it is connected, the client looks for its producer id and its coordinator only every half second.
-        with suppress(KafkaException):
-            self._producer.list_topics(timeout=connect_limit_s)
+        self._connect(connect_limit_s)
         self._failed: list[tuple[KafkaError, str]] = []
+
+    def _connect(self, limit_s: float) -> None:
+        """Wait for a connection to a broker of the cluster.
+
+        Before that, the client looks for its producer id and its coordinator only every half second. The connection to the address that it
+        was given does not count: the client ends it when it knows the brokers.
+        """
+        deadline = time.monotonic() + limit_s
+        with suppress(KafkaException):
+            while self._producer.list_topics(timeout=limit_s).orig_broker_id == BOOTSTRAP_BROKER:
+                if time.monotonic() > deadline:
+                    return
 
     def send(self, category: str, messages: Iterable[Outgoing]) -> None:
         """Queue messages; waits while the client's queue is full."""
