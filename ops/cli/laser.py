@@ -26,7 +26,8 @@ from ..laser.table import LaserTable
 from ..listening import Certificate, allow_open_files, listening_at
 from ..worker.app_processes import HANDED_OVER
 from ..worker.assembly import Environment, assemble_worker, tune_gc
-from ..worker.health import Address, LoopMonitor, ServerHealth, serve_health
+from ..worker.health import Address, LoopMonitor, ServerHealth
+from ..worker.health_server import serve_health
 from ..worker.identity import HAND_OVER, worker_identity
 from ..worker.preflight import prepare
 from ..worker.stall_watch import stalls_logged

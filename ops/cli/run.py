@@ -36,7 +36,8 @@ from ..worker.app_processes import (
     run_together,
 )
 from ..worker.assembly import Environment, assemble_worker, backups_of, tune_gc
-from ..worker.health import Address, LoopMonitor, serve_health
+from ..worker.health import Address, LoopMonitor
+from ..worker.health_server import serve_health
 from ..worker.identity import HAND_OVER
 from ..worker.last_backup import LastBackup
 from ..worker.metrics import Metrics

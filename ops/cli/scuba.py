@@ -20,7 +20,8 @@ from ..clock import SystemClock
 from ..listening import listening_at
 from ..sql.from_query import saving
 from ..worker.app_processes import HANDED_OVER
-from ..worker.health import Address, ServerHealth, serve_health
+from ..worker.health import Address, ServerHealth
+from ..worker.health_server import serve_health
 from ..worker.identity import HAND_OVER, worker_identity
 from .option_groups import with_option_groups
 from .options import Connection, ServerNumber, TlsOptions

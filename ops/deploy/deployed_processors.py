@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..monitoring.deployed import DeployedProcessor
-from ..worker.status_reports import free_share
+from ..monitoring.disk import free_share
 from .errors import DeployError, SupervisorUnavailable
 from .process_supervisor import ProcessState, ProcessStatus
 from .registry import Deployment, DeploymentFiles, names_of_deployments

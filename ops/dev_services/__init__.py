@@ -19,8 +19,6 @@ from .errors import (
     StateUnreadableError,
     UnknownServiceError,
 )
-from .hdfs import Hdfs
-from .kafka import Kafka
 from .lock import exclusive
 from .service import Progress, ServiceStatus, State
 
@@ -52,7 +50,19 @@ class LocalService(Protocol):
     def down(self) -> None: ...
 
 
-SERVICES: dict[str, Callable[[Path], LocalService]] = {"kafka": Kafka, "hdfs": Hdfs}
+def _kafka(folder: Path) -> LocalService:
+    from .kafka import Kafka  # noqa: PLC0415 - few commands start services
+
+    return Kafka(folder)
+
+
+def _hdfs(folder: Path) -> LocalService:
+    from .hdfs import Hdfs  # noqa: PLC0415 - as above
+
+    return Hdfs(folder)
+
+
+SERVICES: dict[str, Callable[[Path], LocalService]] = {"kafka": _kafka, "hdfs": _hdfs}
 
 
 class LocalServices:

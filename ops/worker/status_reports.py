@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import platform
-import shutil
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from ...state.local.rocksdb import RocksShardState
 from ...transport.bus import Bus
 from ...transport.errors import BusError, BusUnreachable, DeliveryFailed
 from ..clock import SystemClock
+from ..monitoring.disk import free_share
 from ..monitoring.reports import (
     REPORT_INTERVAL_S,
     REPORTS,
@@ -137,15 +137,6 @@ class StatusReporter:
     def close(self) -> None:
         """Close the connection."""
         self._writer.close()
-
-
-def free_share(folder: Path) -> float | None:
-    """Return the free share of a folder's disk; None if it cannot be read."""
-    try:
-        usage = shutil.disk_usage(folder)
-    except OSError:
-        return None
-    return usage.free / usage.total if usage.total else None
 
 
 def _shard_report(shard: OpenShard, backups_s: Mapping[int, float], hot_key: HotKey | None) -> ShardReport:

@@ -9,7 +9,6 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
 from ..errors import DeclarationError
-from ..event_loop import EventLoop, Outcome
 from ..validation import is_library_class
 from ..wording import counted
 from .categories import AnyCategory, Category
@@ -22,6 +21,8 @@ from .type_parameters import Event, Output
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from ..event_loop import EventLoop, Outcome
 
 
 class Stateless(Processor, Generic[Event, Output]):
@@ -166,6 +167,8 @@ class Stateless(Processor, Generic[Event, Output]):
 
     @cached_property
     def _event_loop(self) -> EventLoop:
+        from ..event_loop import EventLoop  # noqa: PLC0415 - imports asyncio, which few processors need
+
         loop = EventLoop(type(self).__name__)
         weakref.finalize(self, loop.close)  # test drivers and Spark's workers close no processor
         return loop

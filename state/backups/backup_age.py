@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from ..protocols import ShardIdentity
+if TYPE_CHECKING:
+    from ..protocols import ShardIdentity
 
 LATE_INTERVALS = 3
 """A backup is late when it is older than this many intervals."""

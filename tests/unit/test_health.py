@@ -20,7 +20,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 import penstock as ps
 from penstock.ops.dev_services.ports import free_port
 from penstock.ops.testing import Driver, InlineExecutor
-from penstock.ops.worker.health import HANGING_S, STUCK_S, Address, Health, HealthUnavailable, LoopMonitor, serve_health
+from penstock.ops.worker.health import HANGING_S, STUCK_S, Address, Health, HealthUnavailable, LoopMonitor
+from penstock.ops.worker.health_server import serve_health
 from penstock.ops.worker.histogram import FAST_S, Histogram
 from penstock.ops.worker.worker import Worker, WorkerConfig
 from penstock.state.protocols import MemoryStateFolder

@@ -1,0 +1,76 @@
+"""Health of a worker over HTTP, for process supervisors and probes.
+
+    GET /health    200 while the loop runs, 503 before its first turn and when a turn takes too long
+    GET /live      200 unless a turn hangs in the code of the processor: whether a restart could help. An outage of Kafka does not matter
+    GET /ready     200 while the worker also reads all buckets that it owns, else 503
+    GET /metrics   the metrics of the worker and of its user's code, for Prometheus
+
+The first three return a `Health` as JSON.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import msgspec
+
+from .health import Address, HealthSource, HealthUnavailable
+
+
+@contextmanager
+def serve_health(address: Address | None, monitor: HealthSource) -> Iterator[None]:
+    """Serve a worker's health at an address during the block. Without an address, do nothing.
+
+    Raises:
+        HealthUnavailable: the address is in use, or not one of this machine.
+    """
+    if address is None:
+        yield
+        return
+    server = _http_server(address, monitor)
+    thread = threading.Thread(target=server.serve_forever, name="health", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def _http_server(address: Address, monitor: HealthSource) -> ThreadingHTTPServer:
+    from .exposition import WorkerCollector, exposition  # noqa: PLC0415 - only for workers with this endpoint
+
+    worker = WorkerCollector(monitor.metrics)
+
+    class HealthHandler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if self.path == "/metrics":
+                metrics = exposition(worker, self.headers.get("Accept", ""))
+                self._answer(200, metrics.content_type, metrics.text)
+                return
+            health = monitor.health()
+            is_well = {"/health": health.turns, "/live": monitor.is_live(), "/ready": health.is_ready}.get(self.path)
+            body = b"" if is_well is None else msgspec.json.encode(health)
+            self._answer(404 if is_well is None else 200 if is_well else 503, "application/json", body)
+
+        def _answer(self, status: int, kind: str, body: bytes) -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
+            """Log nothing, since probes come every few seconds."""
+
+    try:
+        return ThreadingHTTPServer(address, HealthHandler)
+    except OSError as error:
+        raise HealthUnavailable(
+            f"The health endpoint cannot listen at {address.host}:{address.port}: {error.strerror or error}. Nothing was read. Choose "
+            "another port with --health."
+        ) from error
