@@ -196,6 +196,7 @@ def _worker(status: ProcessorStatus, worker: WorkerStatus) -> dict[str, object]:
         "cpu": round(worker.cpu_cores, 2),
         "MB": round(worker.memory_bytes / 1e6),
         "table": "" if worker.table is None else f"{counted(worker.table.rows, 'row')}, {worker.table.unread:,} behind",
+        "copies": "" if worker.standby_shards is None else counted(worker.standby_shards, "shard"),
         "checkpoint": f"{worker.checkpoint_duration_s * 1000:.0f} ms",
         "restarts": worker.restarts or "",
     }

@@ -90,6 +90,7 @@ class WorkerStatus:
         backup_interval_s: seconds between its backups; None without backups.
         end_reason: empty while it runs; then "stopped", or its error.
         table: the size of its lookup table in memory; None without one.
+        standby_shards: the number of shards of whose newest backup its machine has a copy; None without `--standby`.
     """
 
     worker: str
@@ -116,6 +117,7 @@ class WorkerStatus:
     backup_interval_s: float | None
     end_reason: str
     table: TableSize | None = None
+    standby_shards: int | None = None
 
     @property
     def version(self) -> int | None:

@@ -206,4 +206,5 @@ def _worker_status(interval: ReportInterval, now_ms: int) -> WorkerStatus:
         backup_interval_s=last.backup_interval_s,
         end_reason=last.end_reason,
         table=last.table,
+        standby_shards=last.standby_shards,
     )

@@ -132,6 +132,7 @@ class StatusReporter:
             deployment=os.environ.get(DEPLOYMENT_VARIABLE, ""),
             end_reason=ended,
             table=None if metrics.lookups is None else metrics.lookups.table,
+            standby_shards=None if metrics.standby is None else metrics.standby.current,
         )
 
     def close(self) -> None:

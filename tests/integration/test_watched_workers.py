@@ -102,6 +102,24 @@ def test_a_processor_that_never_ran_is_shown_with_its_lag(cli: Cli, app: Path, p
     assert cli("alerts", "unsilence", "nothing").returncode == 1
 
 
+def test_status_shows_what_standbys_have_copied(
+    cli: Cli, app: Path, prefix: str, tmp_path: Path, wait_until: Callable[..., None]
+) -> None:
+    """Two machines share four buckets, and each has a copy of the two that the other owns."""
+    totals, options = f"{app}:Totals", ("--backup", str(tmp_path / "backups"), "--backup-every", "1", "--standby")
+    cli.ok("category", "create", str(app))
+    cli.ok("category", "send", f"{prefix}.large", "--app", str(app), stdin=readings(400))
+    for machine in ("left", "right"):
+        cli.start("run", totals, "--dir", str(tmp_path / machine), *options)
+
+    def workers() -> list[tuple[int, int]]:
+        [seen] = json.loads(cli.ok("status", totals, "--json"))["processors"]
+        return [(len(worker["buckets"]), worker["standby_shards"]) for worker in seen["workers"]]
+
+    wait_until(lambda: workers() == [(2, 2), (2, 2)])
+    assert cli.ok("status", totals, "--workers").count("2 shards") == 2
+
+
 RULES = """
 unattended = ps.Alert("unattended", "workers", below=1, duration=__import__("datetime").timedelta(0))
 waiting = ps.Alert("waiting", "backlog_events", above=0, duration=__import__("datetime").timedelta(0))
