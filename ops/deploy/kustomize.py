@@ -14,12 +14,23 @@ Source: kustomize 5, "kustomization.yaml"; Kubernetes API reference 1.30 (apps/v
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from ...processors.apps.app_files import Contents
 from .errors import DeployError
 from .kubernetes_rollout import manifest_list
-from .manifests import CODE, Manifest, container_of, manifests_of, object_name, pod_settings, pod_spec, version_in_pod
+from .manifests import (
+    CODE,
+    Manifest,
+    container_of,
+    manifests_of,
+    object_name,
+    pod_settings,
+    pod_spec,
+    secret_values,
+    version_in_pod,
+)
 from .version import Version
 
 DASHBOARD_PORT = 8710
@@ -43,6 +54,18 @@ class DeployedVersion(NamedTuple):
     workers: int
 
 
+@dataclass(frozen=True)
+class _App:
+    """The versions of all processors of an app. Their services need the variables of each: the configuration and the app's modules read them."""
+
+    versions: Sequence[Version]
+
+    @property
+    def version(self) -> Version:
+        """A version with the code and the configuration of the whole app, as each has."""
+        return self.versions[0]
+
+
 def kustomize_base(processors: Sequence[DeployedVersion]) -> dict[str, str]:
     """Return the files of a base for the processors of an app, by name.
 
@@ -55,14 +78,13 @@ def kustomize_base(processors: Sequence[DeployedVersion]) -> dict[str, str]:
         f"{object_name(version)}.json": manifest_list(manifests_of(version, code, workers))
         for version, code, workers in processors
     }
-    # The code of every processor is the code of the whole app.
-    shared = processors[0].version
+    app = _App([processor.version for processor in processors])
     files |= {
-        "penstock-alerts.json": manifest_list(list(_alerts(shared))),
-        "penstock-metrics.json": manifest_list(list(_metrics(shared))),
-        "penstock-dashboard.json": manifest_list(list(_dashboard(shared))),
+        "penstock-alerts.json": manifest_list(list(_alerts(app))),
+        "penstock-metrics.json": manifest_list(list(_metrics(app))),
+        "penstock-dashboard.json": manifest_list(list(_dashboard(app))),
     }
-    return {"kustomization.yaml": _kustomization(sorted(files), pod_settings(shared.settings).namespace), **files}
+    return {"kustomization.yaml": _kustomization(sorted(files), pod_settings(app.version.settings).namespace), **files}
 
 
 def base_prerequisites() -> list[str]:
@@ -82,40 +104,41 @@ def _kustomization(resources: list[str], namespace: str | None) -> str:
     return "\n".join([*head, "kind: Kustomization", *place, "resources:", *(f"  - {name}" for name in resources), ""])
 
 
-def _alerts(version: Version) -> Iterator[Manifest]:
-    app = str(version.app_in(CODE).whole)
-    container = _container(version, "alerts", ["alerts", "run", app], ALERTS_SECRET, optional=True)
-    yield _deployment(version, "penstock-alerts", container, ALERT_REPLICAS)
+def _alerts(app: _App) -> Iterator[Manifest]:
+    arguments = ["alerts", "run", str(app.version.app_in(CODE).whole)]
+    container = _container(app, "alerts", arguments, ALERTS_SECRET, optional=True)
+    yield _deployment(app.version, "penstock-alerts", container, ALERT_REPLICAS)
     yield _network_policy("penstock-alerts", None)
 
 
-def _metrics(version: Version) -> Iterator[Manifest]:
+def _metrics(app: _App) -> Iterator[Manifest]:
     arguments = ["metrics", "--host", "0.0.0.0", "--port", str(METRICS_PORT)]  # noqa: S104 - of the pod
-    container = _container(version, "metrics", arguments, None, optional=True)
+    container = _container(app, "metrics", arguments, None, optional=True)
     # Until a broker answers, it waits and listens at no port.
     container |= {"ports": [{"name": "http", "containerPort": METRICS_PORT}], "readinessProbe": _connects()}
-    yield _deployment(version, "penstock-metrics", container, 1)
+    yield _deployment(app.version, "penstock-metrics", container, 1)
     scraped = {"prometheus.io/scrape": "true", "prometheus.io/port": str(METRICS_PORT)}
     yield _service("penstock-metrics", METRICS_PORT, scraped)
     yield _network_policy("penstock-metrics", METRICS_PORT)
 
 
-def _dashboard(version: Version) -> Iterator[Manifest]:
-    app = str(version.app_in(CODE).whole)
-    arguments = ["dashboard", app, "--host", "0.0.0.0", "--port", str(DASHBOARD_PORT)]  # noqa: S104 - of the pod, with a token
-    container = _container(version, "dashboard", arguments, DASHBOARD_SECRET, optional=False)
+def _dashboard(app: _App) -> Iterator[Manifest]:
+    name = str(app.version.app_in(CODE).whole)
+    arguments = ["dashboard", name, "--host", "0.0.0.0", "--port", str(DASHBOARD_PORT)]  # noqa: S104 - of the pod, with a token
+    container = _container(app, "dashboard", arguments, DASHBOARD_SECRET, optional=False)
     container |= {"ports": [{"name": "http", "containerPort": DASHBOARD_PORT}], "readinessProbe": _connects()}
-    yield _deployment(version, "penstock-dashboard", container, 1)
+    yield _deployment(app.version, "penstock-dashboard", container, 1)
     yield _service("penstock-dashboard", DASHBOARD_PORT, {})
     yield _network_policy("penstock-dashboard", DASHBOARD_PORT)
 
 
-def _container(version: Version, name: str, arguments: list[str], secret: str | None, *, optional: bool) -> Manifest:
+def _container(app: _App, name: str, arguments: list[str], secret: str | None, *, optional: bool) -> Manifest:
     """Return the container of a service. It keeps nothing, so its folder is in /tmp."""
-    settings = version_in_pod(version).settings
+    settings = version_in_pod(app.version).settings
     options = ["--kafka", settings.kafka, "--dir", "/tmp/penstock"]  # noqa: S108 - of the pod
     options += [] if settings.config is None else ["--config", settings.config]
-    container = container_of(version, pod_settings(settings), name, [*arguments, *options])
+    container = container_of(app.version, pod_settings(settings), name, [*arguments, *options])
+    container["env"] = secret_values(app.versions)
     if secret is not None:
         container["envFrom"] = [{"secretRef": {"name": secret, "optional": optional}}]
     return {**container, "resources": {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "512Mi"}}}

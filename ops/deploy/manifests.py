@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 import tempfile
 from base64 import b64encode
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -255,7 +256,7 @@ def _worker_container(version: Version, pods: PodSettings) -> Manifest:
     container["volumeMounts"].insert(1, _mount("data", _DATA))
     return {
         **container,
-        "env": [{"name": DEPLOYMENT_VARIABLE, "value": version.label}, *_secret_values(version)],
+        "env": [{"name": DEPLOYMENT_VARIABLE, "value": version.label}, *secret_values([version])],
         "ports": [{"name": "health", "containerPort": HEALTH_PORT}],
         # A worker without a broker lives, and is not ready: a restart would not help it.
         "startupProbe": {**_probe("/live"), "periodSeconds": 5, "failureThreshold": 60},
@@ -287,11 +288,11 @@ def version_in_pod(version: Version) -> Version:
     return replace(version, settings=replace(settings, folder=_DATA, config=config))
 
 
-def _secret_values(version: Version) -> list[Manifest]:
-    name = secret_name(version)
+def secret_values(versions: Sequence[Version]) -> list[Manifest]:
+    """Return the environment variables of several versions, each with the Secret of the first version that has it."""
+    secrets = {name: secret_name(version) for version in reversed(versions) for name in version.settings.variables}
     return [
-        {"name": variable, "valueFrom": {"secretKeyRef": {"name": name, "key": variable}}}
-        for variable in version.settings.variables
+        {"name": name, "valueFrom": {"secretKeyRef": {"name": secrets[name], "key": name}}} for name in sorted(secrets)
     ]
 
 

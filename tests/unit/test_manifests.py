@@ -244,6 +244,23 @@ def test_a_base_contains_the_workers_and_what_watches_them(tmp_path: Path, setti
         }
 
 
+def test_services_of_a_base_have_the_variables_of_each_processor(tmp_path: Path) -> None:
+    """Without them, they could not read the configuration or import the app; each comes from the Secret of a processor that has it."""
+    small = version(tmp_path, pods=PodSettings("registry/app:7", "streams"), variables=("PENSTOCK_STORE",))
+    large = replace(
+        small, name="large", settings=replace(small.settings, variables=("KAFKA_PASSWORD", "PENSTOCK_STORE"))
+    )
+    files = kustomize_base([DeployedVersion(each, code(tmp_path), 2) for each in (small, large)])
+    wanted = {"KAFKA_PASSWORD": "penstock-large-env", "PENSTOCK_STORE": "penstock-small-totals-env"}
+    for name in ("alerts", "metrics", "dashboard"):
+        [container] = by_kind(msgspec.json.decode(files[f"penstock-{name}.json"])["items"])["Deployment"]["spec"][
+            "template"
+        ]["spec"]["containers"]
+        keys = {each["name"]: each["valueFrom"]["secretKeyRef"] for each in container["env"]}
+
+        assert keys == {name: {"name": secret, "key": name} for name, secret in wanted.items()}
+
+
 def test_services_of_a_base_are_reachable_at_their_port_only(tmp_path: Path) -> None:
     """Selectors match the pods; the alert process has no port; the dashboard does not start without its token."""
     base = base_of(tmp_path, pods=PodSettings("registry/app:7", "streams"))
