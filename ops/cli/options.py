@@ -25,7 +25,7 @@ from ...transport.kafka import KafkaBus, KafkaSettings
 from ..config import clusters
 from ..config.kafka_settings import kafka_settings, with_place
 from ..config.toml_file import TomlFile
-from ..dev_services import LocalServices
+from ..dev_services import kafka_address
 from ..listening import Certificate
 from .option_groups import OptionGroup
 from .root import configuration_of
@@ -400,11 +400,10 @@ def expect_main_cluster(categories: Iterable[AnyCategory], command: str, advice:
 
 
 def address_of(kafka: KafkaCluster | None, folder: Path) -> str | None:
-    """Return the address of the cluster that the options name, or of the running local one; None without either."""
+    """Return the address of the cluster that the options name, or of the local one if its process runs; None without either."""
     if kafka is not None and kafka.bootstrap is not None:
         return kafka.bootstrap
-    local = (service for service in LocalServices(folder).status() if service.name == "kafka")
-    return next((service.endpoints["bootstrap"] for service in local if service.state == "running"), None)
+    return kafka_address(folder)
 
 
 def warehouse_location(location: str | None, folder: Path) -> str:

@@ -35,6 +35,7 @@ __all__ = [
     "State",
     "StateUnreadableError",
     "UnknownServiceError",
+    "kafka_address",
     "running_hdfs",
     "running_kafka",
 ]
@@ -116,6 +117,13 @@ class LocalServices:
             self._folder / "lock",
             partial(progress, f"waiting for another process that starts or stops services of {self._folder}"),
         )
+
+
+def kafka_address(folder: Path) -> str | None:
+    """Return the address of a folder's Kafka if its process runs, also while it does not answer; else None."""
+    from .kafka import Kafka  # noqa: PLC0415 - as above
+
+    return Kafka(folder).running_address()
 
 
 @contextmanager

@@ -80,9 +80,16 @@ class Kafka:
 
     def status(self) -> ServiceStatus:
         """Return the status of the broker, with the endpoint `bootstrap`."""
+        address = self._address()
+        return self._daemon.status({} if address is None else {"bootstrap": address}, self._answers)
+
+    def running_address(self) -> str | None:
+        """Return the address of the broker if its process runs, also while it does not answer; else None."""
+        return None if self._daemon.process() is None else self._address()
+
+    def _address(self) -> str | None:
         broker = self._daemon.record().ports.get("broker")
-        endpoints = {} if broker is None else {"bootstrap": f"{LOOPBACK}:{broker}"}
-        return self._daemon.status(endpoints, self._answers)
+        return None if broker is None else f"{LOOPBACK}:{broker}"
 
     def down(self) -> None:
         """Stop Kafka if it runs. It keeps its data and ports."""

@@ -18,6 +18,7 @@ from penstock.ops.dev_services import (
     LocalServices,
     ServiceFailedError,
     ServiceStatus,
+    kafka_address,
     running_hdfs,
     running_kafka,
 )
@@ -125,6 +126,18 @@ def test_a_killed_kafka_is_stale_and_restarts(services: LocalServices) -> None:
     assert lost.state == "stale"
     assert second.endpoints == first.endpoints
     assert read_event(second.endpoints["bootstrap"]) == b"drop"
+
+
+def test_commands_find_a_kafka_that_hangs(services: LocalServices, tmp_path: Path) -> None:
+    """They report that it does not answer, and not that none runs; after its death, there is none to ask."""
+    started = up(services, "kafka")
+    process = psutil.Process(started.pid)
+    process.suspend()
+    hanging = kafka_address(tmp_path)
+    kill(started.pid)
+
+    assert hanging == started.endpoints["bootstrap"]
+    assert kafka_address(tmp_path) is None
 
 
 def test_a_failed_start_of_kafka_is_explained(services: LocalServices, tmp_path: Path) -> None:
