@@ -14,12 +14,19 @@ if TYPE_CHECKING:
     from .api import __all__ as __all__
 
 
+_LARGE = {"codecs": "codecs", "lookups": "lookups", "LaserTable": "lookups", "sinks": "sinks"}
+"""Names that most apps do not use, with their modules, whose imports take a tenth of the start of a worker."""
+
+
 def __getattr__(name: str) -> Any:
-    """Import the public names at their first use: commands that need none of them start faster."""
+    """Import the public names at their first use: commands and apps that need none of them start faster."""
     if name.startswith("__") and name != "__all__":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name in _LARGE:
+        module = import_module(f".{_LARGE[name]}", __name__)
+        return module if name == _LARGE[name] else getattr(module, name)
     api = import_module(".api", __name__)
-    names = {"__all__": api.__all__, **{each: getattr(api, each) for each in api.__all__}}
+    names = {"__all__": api.__all__, **{each: getattr(api, each) for each in api.__all__ if each not in _LARGE}}
     globals().update(names)
     if name in names:
         return names[name]

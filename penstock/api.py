@@ -1,6 +1,8 @@
 """The names of `import penstock`."""
 
-from . import codecs, errors, lookups, metadata, monoids, sinks, watermarks, windows
+from typing import TYPE_CHECKING
+
+from . import errors, metadata, monoids, watermarks, windows
 from .ops.cli.script import run
 from .processors.declare.aggregator import Aggregator
 from .processors.declare.alerts import Alert
@@ -32,9 +34,12 @@ from .processors.lookups import LookupJoin
 from .processors.pipes import Line, Pipe
 from .processors.time.schedules import Cron, Firing, Interval
 from .processors.time.timers import Clock, Timer
-from .state.lookup_sources import LaserTable
 from .state.remote import RemoteResults, read_results
 from .transport.producer import Producer
+
+if TYPE_CHECKING:  # the package imports them at their first use
+    from . import codecs, lookups, sinks
+    from .state.lookup_sources import LaserTable
 
 __all__ = [
     "Aggregator",
