@@ -46,6 +46,7 @@ CONTEXT = SerializationContext("orders", MessageField.KEY)
 TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
 INT64 = st.integers(-(2**63), 2**63 - 1)
 RECORD_KEY = {"type": "record", "name": "Key", "namespace": "shop", "fields": [{"name": "id", "type": "int"}]}
+NULLABLE_KEY = {"type": "record", "name": "Key", "fields": [{"name": "id", "type": ["null", "long"]}]}
 _numbers = count()
 
 
@@ -131,13 +132,22 @@ def test_an_int_key_has_the_bytes_of_confluents_serializers(keys: Any, key: int)
     [
         ("AVRO", ConfluentAvro, RECORD_KEY, b"\x0e"),
         ("AVRO", ConfluentAvro, {"type": "long", "logicalType": "timestamp-millis"}, b"\x0e"),
+        ("AVRO", ConfluentAvro, ["null", "long"], b"\x02\x0e"),
+        ("AVRO", ConfluentAvro, NULLABLE_KEY, b"\x02\x0e"),
         ("JSON", ConfluentJson, {"type": "object", "properties": {"id": {"type": "integer"}}}, b'{"id":7}'),
+        ("JSON", ConfluentJson, {"type": ["null", "integer"]}, b"7"),
+        (
+            "JSON",
+            ConfluentJson,
+            {"properties": {"id": {"oneOf": [{"type": "null"}, {"type": "integer"}]}}},
+            b'{"id":7}',
+        ),
     ],
 )
 def test_the_latest_schema_of_the_subject_determines_the_bytes(
     kind: str, spec: Any, schema: Any, content: bytes
 ) -> None:
-    """Such as a record with one field, which Debezium and ksqlDB write. Nothing else is registered."""
+    """Such as a record with one field, which Debezium and ksqlDB write, also where null is permitted. Nothing else is registered."""
     registry = new_registry()
     client_of(registry).register_schema("orders-key", Schema(json.dumps("string"), kind))
     number = client_of(registry).register_schema("orders-key", Schema(json.dumps(schema), kind))
@@ -181,6 +191,7 @@ def test_a_refused_schema_of_an_output_stops_a_worker_before_the_first_event(par
         ({"type": "record", "name": "K", "fields": [{"name": n, "type": "int"} for n in "ab"]}, r'`key=\("a", "b"\)`'),
         ({"type": "record", "name": "K", "fields": [{"name": n, "type": "double"} for n in "ab"]}, "Repartition"),
         ("double", "Repartition"),
+        (["null", "string", "long"], "Repartition"),
     ],
 )
 def test_a_key_schema_that_is_not_one_value_is_refused_with_the_remedy(schema: Any, remedy: str) -> None:
@@ -196,6 +207,24 @@ def test_a_message_with_several_fields_is_no_key_of_one_field(keys: Any) -> None
     """The error names the message."""
     with pytest.raises(DeclarationError, match=r"keys\.Two cannot be the key"):
         category_of(ConfluentProtobuf(keys.Two, new_registry())).encode_keys(["7"])
+
+
+def test_a_json_key_schema_of_several_types_is_refused() -> None:
+    """With the schema, as in Avro."""
+    registry = new_registry()
+    client_of(registry).register_schema("orders-key", Schema('{"type": ["string", "integer"]}', "JSON"))
+
+    with pytest.raises(SchemaIncompatible, match="neither one text nor one int"):
+        category_of(ConfluentJson(registry)).encode_keys(["7"])
+
+
+def test_a_null_key_that_its_schema_permits_is_no_key() -> None:
+    """A key of a category is a text or an int."""
+    registry = new_registry()
+    number = client_of(registry).register_schema("orders-key", Schema(json.dumps(["null", "long"]), "AVRO"))
+
+    with pytest.raises(InvalidKey, match="neither a text nor an int"):
+        category_of(ConfluentAvro(registry), Numbered).decode_key(b"\0" + number.to_bytes(4, "big") + b"\0")
 
 
 def test_an_unregistered_key_schema_is_refused() -> None:

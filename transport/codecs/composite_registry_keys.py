@@ -81,7 +81,8 @@ class _AvroRecordKey:
     def __init__(self, schema: Any, parts: tuple[KeyPart, ...]) -> None:
         self._schema = schema
         self._parts = parts
-        self._ints = {field["name"]: AVRO_TYPES[avro_type(field["type"])] for field in schema["fields"]}
+        types = {field["name"]: avro_type(field["type"]) for field in schema["fields"]}
+        self._ints = {name: AVRO_TYPES[kind] for name, kind in types.items() if kind}
 
     def encode(self, key: str) -> bytes:
         content = content_of_key(key, self._parts)

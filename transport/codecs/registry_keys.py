@@ -33,7 +33,7 @@ AVRO_TYPES: dict[str, range | None] = {"string": None, "int": range(-(2**31), 2*
 """The types of keys in Avro, with the range of ints."""
 
 
-_JSON_TYPES = {"string", "integer"}
+_JSON_TYPES = ("string", "integer")
 
 
 class KeyType(Protocol):
@@ -144,18 +144,26 @@ def plain_key(content: Any) -> str:
     return str(content)
 
 
-def avro_type(content: Any) -> Any:
-    """Return the name of a type in Avro, or a description of another type."""
-    return content.get("type") if isinstance(content, dict) else content
+def avro_type(content: Any) -> str | None:
+    """Return the type of keys in Avro, which a schema may permit to be null; None for a type that keys cannot have."""
+    kinds = [kind for kind in _listed(content) if kind != "null"]
+    names = [kind.get("type") if isinstance(kind, dict) else kind for kind in kinds]
+    return names[0] if len(names) == 1 and isinstance(names[0], str) and names[0] in AVRO_TYPES else None
+
+
+def _listed(content: Any) -> Sequence[Any]:
+    return content if isinstance(content, list) else [content]
 
 
 def avro_fields(parsed: Any) -> Sequence[KeyPart]:
     """Return the fields of a record in Avro if all of them are texts or ints; empty for other schemas."""
     fields = parsed["fields"] if isinstance(parsed, dict) and parsed.get("type") == "record" else ()
-    types = [(field["name"], avro_type(field["type"])) for field in fields]
-    if not all(isinstance(kind, str) and kind in AVRO_TYPES for _, kind in types):
-        return ()
-    return [KeyPart(name, kind != "string") for name, kind in types]
+    return _key_parts([(field["name"], avro_type(field["type"])) for field in fields])
+
+
+def _key_parts(types: Sequence[tuple[str, str | None]]) -> Sequence[KeyPart]:
+    """Return fields with these types; empty if keys cannot have one of them."""
+    return [] if None in dict(types).values() else [KeyPart(name, kind != "string") for name, kind in types]
 
 
 class AvroKeys(RegistryKeys):
@@ -184,7 +192,7 @@ class AvroKeys(RegistryKeys):
         if isinstance(parsed, dict) and parsed.get("type") == "record" and len(parsed["fields"]) == 1:
             field, content = parsed["fields"][0]["name"], parsed["fields"][0]["type"]
         name = avro_type(content)
-        if name not in AVRO_TYPES:
+        if name is None:
             raise unsupported(schema, avro_fields(parsed))
         return _AvroKey(parsed, field, AVRO_TYPES[name])
 
@@ -241,12 +249,16 @@ def properties_of(parsed: Any) -> Mapping[str, Any]:
     return properties if isinstance(properties, dict) else {}
 
 
+def json_type(content: Any) -> str | None:
+    """Return the type of keys in JSON Schema, which a schema may permit to be null; None for a type that keys cannot have."""
+    branches = content.get("oneOf", [content]) if isinstance(content, dict) else ()
+    kinds = [kind for one in branches if isinstance(one, dict) for kind in _listed(one.get("type")) if kind != "null"]
+    return kinds[0] if len(kinds) == 1 and kinds[0] in _JSON_TYPES else None
+
+
 def json_fields(properties: Mapping[str, Any]) -> Sequence[KeyPart]:
     """Return the properties of an object if all of them are texts or ints; otherwise empty."""
-    types = [(name, one.get("type") if isinstance(one, dict) else None) for name, one in properties.items()]
-    return (
-        [KeyPart(name, kind == "integer") for name, kind in types] if {kind for _, kind in types} <= _JSON_TYPES else ()
-    )
+    return _key_parts([(name, json_type(one)) for name, one in properties.items()])
 
 
 class JsonKeys(RegistryKeys):
@@ -275,8 +287,8 @@ class JsonKeys(RegistryKeys):
         properties = properties_of(parsed)
         if len(properties) == 1:
             [(field, content)] = properties.items()
-        name = content.get("type") if isinstance(content, dict) else None
-        if name not in _JSON_TYPES:
+        name = json_type(content)
+        if name is None:
             raise unsupported(schema, json_fields(properties))
         return _JsonKey(field, is_int=name == "integer")
 
