@@ -399,6 +399,8 @@ def _mixture(shape: Shape) -> str:
         return "it contains itself"
     if shape.not_null == {"list"}:
         return "its lists are empty, or of mixed types"
+    if "big" in shape.not_null:
+        return "a record has no type for integers beyond 64 bits"
     if len(shape.not_null) == 1:
         return f"a record has no type for {next(iter(shape.not_null))}"
     shares = ", ".join(f"{kind} in {number:,}" for kind, number in sorted(shape.kinds.items(), key=lambda one: -one[1]))

@@ -31,6 +31,7 @@ from ...transport.codecs.registry_avro import parsed_types
 from .avro_shape import shape_of_schema
 from .connect_schemas import columns_of
 from .csv_lines import lines_of, tables_of
+from .json_schemas import permit
 from .majority import most
 from .registries import NamedRegistry
 from .shape import Shape, merged
@@ -247,17 +248,8 @@ def _registry_json(
         )
     topic = _topic(name, _registry_format("ps.codecs.ConfluentJson(registry)", named), objects)
     for schema_id in {one.schema_id for _, one in pairs}:
-        _let_miss(topic.shape, msgspec.json.decode(client.find(schema_id).text))
+        permit(topic.shape, client.find(schema_id))
     return replace(topic, registry=named)
-
-
-def _let_miss(shape: Shape, schema: Any) -> None:
-    """Make the fields optional that a JSON Schema does not require."""
-    properties = schema.get("properties", {}) if isinstance(schema, dict) else {}
-    for name, inner in shape.fields.items():
-        if name not in schema.get("required", ()):
-            inner.make_optional()
-        _let_miss(inner, properties.get(name, {}))
 
 
 def _json(value: bytes) -> Any:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
+from uuid import UUID
 
 import msgspec
 
@@ -21,6 +23,7 @@ from ...transport.codecs.registry_keys import avro_fields, json_fields, properti
 from .formats import Content, RecognisedTopic, key_bytes
 from .object_keys import ObjectKeys, connect_keys, json_keys, matched
 
+_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
 CODECS = (KeyCodec.TEXT, KeyCodec.INT64, KeyCodec.INT32, KeyCodec.JSON)
 
 
@@ -64,7 +67,7 @@ def choose_key(topic: RecognisedTopic, buckets: int) -> KeyChoice:
         topic: the messages.
         buckets: the number of buckets of the topic.
     """
-    keyed = list(key_bytes(topic))
+    keyed = [(key, message, _with_texts(content)) for key, message, content in key_bytes(topic)]
     keys, numbers = [key for key, _, _ in keyed], [message.partition() for _, message, _ in keyed]
     counts = len(keyed), len(topic.messages)
     contents = [content for _, _, content in keyed]
@@ -88,6 +91,11 @@ def choose_key(topic: RecognisedTopic, buckets: int) -> KeyChoice:
     if objects is not None:
         return _of_objects(objects, contents, partitioner, counts)
     return KeyChoice((), _codec_of(keys), partitioner, *counts)
+
+
+def _with_texts(content: Content) -> Content:
+    """Return a content with its UUIDs as texts, since a key is declared as a text or an int."""
+    return {name: str(value) if isinstance(value, UUID) else value for name, value in content.items()}
 
 
 def _of_objects(
@@ -255,9 +263,9 @@ def _partitioner(keys: Sequence[bytes], numbers: Sequence[int], buckets: int) ->
 
 
 def _codec_of(keys: Sequence[bytes]) -> str:
+    """Return the codec of keys that no field equals. Bytes that are a text by chance, such as small numbers, contain control characters."""
     try:
-        for key in keys:
-            key.decode()
+        is_text = not any(_CONTROL.search(key.decode()) for key in keys)
     except UnicodeDecodeError:
-        return "ps.KeyCodec.BYTES"
-    return ""
+        is_text = False
+    return "" if is_text else "ps.KeyCodec.BYTES"

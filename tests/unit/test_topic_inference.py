@@ -198,6 +198,16 @@ def test_a_key_outside_of_the_value_becomes_a_field() -> None:
     assert category.keys_of(events_of(category, messages)) == [f"u{n}" for n in range(9)]
 
 
+@pytest.mark.parametrize("bytes_of", [lambda n: n.to_bytes(2, "big"), lambda n: b"\0\0\0\0\x09" + bytes([n])])
+def test_small_binary_keys_are_no_texts(bytes_of: Callable[[int], bytes]) -> None:
+    """Keys of a program with larger numbers would not decode as UTF-8."""
+    messages = [message({"at": ARRIVED_MS}, bytes_of(n), bucket_of(bytes_of(n), 4)) for n in range(9)]
+    category = inferred(messages)
+
+    assert category.keys_of(events_of(category, messages)) == [bytes_of(n).hex() for n in range(9)]
+    assert category.decode_key(b"\xff\xfe") == "fffe"
+
+
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
@@ -742,6 +752,38 @@ def test_json_with_a_registry_is_recognised() -> None:
     assert [category.bucket_of(f"u{n}") for n in range(9)] == [one.partition() for one in messages]
 
 
+LINE = {"type": "object", "properties": {"sku": {"type": "string"}, "count": {"type": "integer"}}, "required": ["sku"]}
+CART: dict[str, Any] = {
+    "title": "Cart",
+    "type": "object",
+    "definitions": {"line": LINE, "loop": {"$ref": "#/definitions/loop"}},
+    "properties": {
+        "id": {"type": "string"},
+        "lines": {"type": "array", "items": {"$ref": "#/definitions/line"}},
+        "best": {"oneOf": [{"type": "null"}, {"$ref": "line.json"}]},
+        "note": {"type": ["string", "null"]},
+        "odd": {"$ref": "#/definitions/loop"},
+        "more": {"allOf": [{"$ref": "unknown.json"}, {"properties": {"x": {"type": "integer"}}, "required": ["x"]}]},
+    },
+    "required": ["id", "lines", "best", "note", "more"],
+}
+
+
+def test_a_json_schema_determines_at_every_depth_which_fields_may_be_missing() -> None:
+    """In items of lists, and in schemas that it refers to or combines."""
+    registry, _ = registered("line.json", LINE, "JSON", "infer-cart")
+    schema = Schema(json.dumps(CART), "JSON", [SchemaReference("line.json", "line.json", 1)])
+    schema_id = _client_of(registry.registry).register_schema("t-value", schema)
+    line = {"sku": "tea", "count": 1}
+    full = {"id": "a", "lines": [line], "best": line, "note": "x", "odd": 1, "more": {"x": 1}}
+    least = {"id": "a", "lines": [{"sku": "tea"}], "best": None, "note": None, "more": {"x": 1}}
+    category = inferred([message(prefix_of(schema_id) + json.dumps(full).encode())], registry=registry)
+    [event] = events_of(category, [message(prefix_of(schema_id) + json.dumps(least).encode())])
+
+    assert (event.lines[0].count, event.best, event.note, event.odd, event.more.x) == (None, None, None, None, 1)
+    assert [field.required for field in fields_of(type(event.more)).values()] == [True]
+
+
 def test_changes_of_debezium_in_avro_are_recognised() -> None:
     """Rows have the types of the schema; keys in Avro have their codec."""
     row: dict[str, Any] = {"type": "record", "name": "Value", "fields": [{"name": "id", "type": "int"}]}
@@ -767,6 +809,26 @@ def test_changes_of_debezium_in_avro_are_recognised() -> None:
     assert category.event_times_of(events) == [ARRIVED_MS - n for n in range(1, 9)]
     assert [category.bucket_of(key) for key in category.keys_of(events)] == [one.partition() for one in messages]
     assert "email: str | None = None" in declaration_of(TopicSample(SPEC, messages), registry)
+
+
+@pytest.mark.parametrize("key_codec", ["", "codecs.ConfluentAvro(registry)"])
+def test_a_key_of_uuids_in_avro_is_a_text(key_codec: str) -> None:
+    """Its key is a text, in UTF-8 or with a registry, although the value has the logical type."""
+    uuid = {"type": "string", "logicalType": "uuid"}
+    schema = {"type": "record", "name": "V", "fields": [{"name": "n", "type": "int"}, {"name": "id", "type": uuid}]}
+    registry, schema_id = registered("t-value", schema, "AVRO", f"infer-uuids-{key_codec}")
+    _, key_id = registered("user-orders-key", uuid, "AVRO", f"infer-uuids-{key_codec}")
+    ids = [str(UUID(int=n)) for n in range(9)]
+    keys = [prefix_of(key_id) + avro_bytes("string", each) if key_codec else each.encode() for each in ids]
+    messages = [
+        avro_message(schema, schema_id, {"n": n, "id": UUID(int=n)}, key, bucket_of(key, 4))
+        for n, key in enumerate(keys)
+    ]
+    category = inferred(messages, registry=registry)
+
+    assert category.keys_of(events_of(category, messages)) == ids
+    assert category.encode_keys(ids) == keys
+    assert category.partitioner is not None
 
 
 @pytest.mark.parametrize("codec", ["KeyCodec.JSON", "codecs.ConfluentAvro(registry)", "codecs.ConfluentJson(registry)"])
