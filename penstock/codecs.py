@@ -15,7 +15,7 @@ from .transport.codecs.confluent import ConfluentAvro, ConfluentJson
 from .transport.codecs.confluent_protobuf import ConfluentProtobuf
 from .transport.codecs.debezium import Debezium, DebeziumKeys
 from .transport.codecs.decoded import UndecodableValue, value_of
-from .transport.codecs.formats import Bytes, Csv, Json, MessagePack, Text
+from .transport.codecs.formats import Bytes, Csv, Json, MessagePack, NoValue, Text
 from .transport.codecs.json_array import JsonArray
 from .transport.codecs.json_lines import JsonLines
 from .transport.codecs.key_objects import ConnectKeys, KeyFields
@@ -47,6 +47,7 @@ __all__ = [
     "Lines",
     "Message",
     "MessagePack",
+    "NoValue",
     "Payload",
     "Protobuf",
     "RegistryUnreachable",

@@ -174,6 +174,20 @@ class _Module:
         if not self.times:
             self.imports.add(_IMPORTS["Annotated"])
             yield f"    {self._own_name(_TIME_FIELD)}: Annotated[int, ps.metadata.Timestamp]"
+        yield from self._header_fields()
+
+    def _header_fields(self) -> Iterator[str]:
+        """Yield the fields of headers: those with a default last."""
+        names = _identifiers([_KEY_FIELD, _TIME_FIELD, *self.topic.headers])
+        for name, shape in sorted(self.topic.headers.items(), key=lambda each: self._is_optional(each[1])):
+            self.imports.add(_IMPORTS["Annotated"])
+            kind = "str" if all(map(_is_text, shape.examples)) else "bytes"
+            source = f"ps.metadata.Header({_quoted(name)})"
+            is_optional = self._is_optional(shape)
+            yield f"    {names[name]}: Annotated[{kind}{' | None' if is_optional else ''}, {source}]{' = None' if is_optional else ''}"
+
+    def _is_optional(self, header: Shape) -> bool:
+        return header.count < len(self.topic.messages) or "null" in header.kinds
 
     def _own_name(self, name: str) -> str:
         """Return the name of a field for another part of the message; no field of its value has the name."""
@@ -202,7 +216,8 @@ class _Module:
             attributes = ".".join(self._attributes(path))
             return _Argument(f"key=lambda record: str(record.{attributes})", "a guess: no message has a key")
         return _Argument(
-            'key=lambda record: ""', "no message has a key, and no field is a text or an int in all of them"
+            'key=lambda record: ""',
+            "no message has a key, and no field of the values is a text or an int in all of them",
         )
 
     @property
@@ -405,6 +420,13 @@ def _mixture(shape: Shape) -> str:
         return f"a record has no type for {next(iter(shape.not_null))}"
     shares = ", ".join(f"{kind} in {number:,}" for kind, number in sorted(shape.kinds.items(), key=lambda one: -one[1]))
     return f"its values have several types ({shares})"
+
+
+def _is_text(content: bytes | None) -> bool:
+    try:
+        return content is None or content.decode().isprintable()
+    except UnicodeDecodeError:
+        return False
 
 
 def _conversion(text: str, unit: str | None) -> str:

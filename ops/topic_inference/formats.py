@@ -6,6 +6,7 @@ messages --schema ids-----> registry: Avro, JSON, Protobuf
          --JSON lines-----> records
          --maps-----------> MessagePack
          --lines of text--> CSV, text
+         --headers only---> CloudEvents without data, no value
 """
 
 from __future__ import annotations
@@ -86,6 +87,7 @@ class RecognisedTopic:
         other_types: the record types of messages that the codec skips, with their numbers.
         notes: comments on fields, by their names.
         columns: the columns of changed rows, by their names, if the messages contain their schema.
+        headers: the headers that are fields of the record, by their names.
     """
 
     name: str
@@ -100,6 +102,7 @@ class RecognisedTopic:
     other_types: Sequence[str] = ()
     notes: Mapping[str, str] = field(default_factory=dict)
     columns: Mapping[str, Shape] = field(default_factory=dict)
+    headers: Mapping[str, Shape] = field(default_factory=dict)
 
     @property
     def noun(self) -> str:
@@ -108,7 +111,7 @@ class RecognisedTopic:
 
 
 def recognise(sample: TopicSample, registry: NamedRegistry | None) -> RecognisedTopic:
-    """Return the format and the contents of a sample. Null values are ignored.
+    """Return the format and the contents of a sample. Null values are ignored, unless no message has a value.
 
     Args:
         sample: the sample.
@@ -121,9 +124,7 @@ def recognise(sample: TopicSample, registry: NamedRegistry | None) -> Recognised
     name = sample.spec.name
     values = [(message, value) for message in sample.messages if (value := message.value())]
     if not values:
-        raise TopicNotInferable(
-            f"{name} contains no message with a value, so nothing can be inferred. Try again when it has some."
-        )
+        return _of_headers(name, sample.messages)
     framed = most(values, _framed)
     found = _of_registry(name, framed, registry) if framed else _of_values(name, values)
     if found is not None:
@@ -151,6 +152,20 @@ def _of_values(name: str, values: Sequence[tuple[Message, bytes]]) -> Recognised
         if found is not None:
             return found
     return None
+
+
+def _of_headers(name: str, messages: Sequence[Message]) -> RecognisedTopic:
+    """Return the topic of messages without values: their headers are fields. A message without headers is a deletion."""
+    pairs: list[tuple[Message, Content]] = [(message, {}) for message in messages if message.headers()]
+    if not pairs:
+        raise TopicNotInferable(
+            f"{name} contains no message with a value or headers, so nothing can be inferred. Try again when it has some."
+        )
+    events = most(pairs, _event)
+    if events:
+        return _cloud_events(name, events)
+    headers = _shape_of([dict(message.headers() or ()) for message, _ in pairs]).fields
+    return replace(_topic(name, Format("ps.codecs.NoValue()"), pairs), headers=headers)
 
 
 def _framed(message: Message, _value: bytes) -> Framed | None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.errors import DeclarationError
-from penstock.processors.declare.codecs import Codec, CodecSpec
+from penstock.processors.declare.codecs import Codec, CodecSpec, headers_of
 from penstock.processors.declare.record_check import InvalidRecord
 from penstock.testing import Driver
 from penstock.transport.codecs.by_category import Codecs
@@ -92,6 +92,14 @@ class Image(ps.Record, frozen=True):
     content: bytes
     host: Annotated[str, ps.metadata.Key]
     at: Annotated[int, ps.metadata.Timestamp]
+
+
+class Ping(ps.Record, frozen=True):
+    """A message without a value."""
+
+    host: Annotated[str, ps.metadata.Key]
+    at: Annotated[int, ps.metadata.Timestamp]
+    event: Annotated[str, ps.metadata.Header("event")]
 
 
 @dataclass(frozen=True)
@@ -209,6 +217,19 @@ def test_the_whole_value_may_be_text_or_bytes() -> None:
     assert images.decode([MessageCopy(b"\xff\x00", b"h", timestamp=(1, 5))]).events == [Image(b"\xff\x00", "h", 5)]
 
 
+@pytest.mark.parametrize("value", [None, b"", b"{}", b"\xff"])
+def test_a_message_without_a_value_may_be_a_record(value: bytes | None) -> None:
+    """Its fields are in headers, and a value is ignored. A record is written with a value, since null deletes a key."""
+    codec = codec_of(Ping, ps.codecs.NoValue(), "host")
+    read = codec.decode([MessageCopy(value, b"h", timestamp=(1, 5), headers=[("event", b"up")])])
+    without = codec.decode([MessageCopy(value, b"h", timestamp=(1, 5))])
+
+    assert read.events == [Ping("h", 5, "up")]
+    assert ["which `event` requires" in bad.reason for bad in without.bad] == [True]
+    assert codec.encode(read.events) == [b""]
+    assert headers_of(codec, read.events) == [[("event", b"up")]]
+
+
 def test_an_array_is_a_record_with_a_list() -> None:
     """A processor yields the elements; an object is no array, and an element of another type makes the message undecodable."""
     arrays = ps.Category(
@@ -237,6 +258,7 @@ def test_an_array_is_a_record_with_a_list() -> None:
     [
         (ps.codecs.Text(), Flat, "exactly one str field"),
         (ps.codecs.Bytes(), Line, "exactly one bytes field"),
+        (ps.codecs.NoValue(), Line, "host, text, at|text, host, at"),
         (ps.codecs.Csv(), Nested, "Nested.many"),
         (ps.codecs.Csv(columns=("at", "page")), Flat, "'page' is not a field"),
     ],

@@ -227,6 +227,29 @@ def test_an_empty_topic_is_refused() -> None:
         declaration_of(TopicSample(SPEC, []))
 
 
+@pytest.mark.parametrize("value", [b"", None])
+def test_messages_without_values_have_their_content_in_headers(value: bytes | None) -> None:
+    """A header that some messages lack is optional. Without headers, null values are deletions."""
+    headers = [[("event-type", b"ping"), ("raw", b"\xff")], [("event-type", b"pong"), ("raw", b""), ("note", b"x")]]
+    messages = [MessageCopy(value, b"ann", timestamp=(2, ARRIVED_MS), headers=each) for each in headers]
+    category = inferred(messages, CategorySpec("t", 1))
+    events = events_of(category, messages)
+
+    assert [(one.event_type, one.raw, one.note) for one in events] == [("ping", b"\xff", None), ("pong", b"", "x")]
+    assert category.keys_of(events) == ["ann", "ann"]
+    with pytest.raises(TopicNotInferable, match="no message with a value or headers"):
+        declaration_of(TopicSample(SPEC, [MessageCopy(None, b"ann")]))
+
+
+def test_cloud_events_without_data_are_recognised() -> None:
+    """All of their content is in their attributes."""
+    headers = [("ce_specversion", b"1.0"), ("ce_id", b"1"), ("ce_type", b"ping"), ("ce_time", b"2026-05-28T20:26:40Z")]
+    messages = [MessageCopy(None, b"ann", timestamp=(2, 5), headers=headers)]
+    category = inferred(messages, CategorySpec("t", 1))
+
+    assert category.event_times_of(events_of(category, messages)) == [ARRIVED_MS]
+
+
 def test_a_sample_has_the_latest_messages_of_each_bucket() -> None:
     """Fewer of buckets that contain fewer."""
     bus = MemoryBus()

@@ -1,4 +1,4 @@
-"""Formats without a schema: JSON, text, bytes, CSV and MessagePack."""
+"""Formats without a schema: JSON, text, bytes, no value, CSV and MessagePack."""
 
 from __future__ import annotations
 
@@ -69,6 +69,25 @@ class Bytes:
 
 
 @dataclass(frozen=True)
+class NoValue:
+    """Messages whose content is in their headers and keys: all fields of the record are metadata fields.
+
+    A message without a value is a record, and deletes nothing. A value is ignored. Records are written with an empty value, because a null value
+    would delete earlier messages of a compacted topic.
+    """
+
+    def open(self, payload: Payload) -> Codec:
+        """Return the codec."""
+        fields = fields_of(payload.record)
+        if fields:
+            raise DeclarationError(
+                f"{payload.record.__name__} does not fit the codec of {payload.category}, which reads no values: {', '.join(fields)} would be in the "
+                "value. Declare all fields as metadata fields (penstock.metadata), or use another codec."
+            )
+        return _NoValueCodec(payload)
+
+
+@dataclass(frozen=True)
 class Csv:
     """CSV: one line for each record. Values with separators, quotes or line breaks are quoted.
 
@@ -135,6 +154,14 @@ class _WholeValue(FieldsCodec):
             return {self._field: value.decode() if self._is_text else value}
         except UnicodeDecodeError as error:
             raise UndecodableValue(f"not UTF-8: {error}") from error
+
+
+class _NoValueCodec(FieldsCodec):
+    def to_bytes(self, fields: dict[str, Any]) -> bytes:  # noqa: ARG002 - there are none
+        return b""
+
+    def to_fields(self, message: Message) -> Mapping[str, Any]:  # noqa: ARG002 - its value is ignored
+        return {}
 
 
 class _MessagePackCodec(FieldsCodec):
