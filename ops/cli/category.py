@@ -26,7 +26,17 @@ from .audited import audited
 from .category_resize import resize
 from .category_send import send_command
 from .category_users import running_users
-from .options import DEFAULT_FOLDER, AsJson, Cluster, Folder, Kafka, connect, connect_to, with_clusters
+from .options import (
+    DEFAULT_FOLDER,
+    AsJson,
+    Cluster,
+    Folder,
+    Kafka,
+    connect,
+    connect_to,
+    nothing_to_start,
+    with_clusters,
+)
 from .output import note, out, print_facts, print_json, print_table
 from .registry_options import Registry, RegistryCa, RegistryUser, named_registry
 from .times import parse_span, parse_start
@@ -67,7 +77,9 @@ def create(
                     f"--{option} is for a category by its name. The categories of an app declare it themselves: `{option}=…` in {target}."
                 )
         name = AppName.parse(target)
-        bus = with_clusters(connect(kafka, folder), kafka, name.load_declarations().categories())
+        with nothing_to_start():
+            declared = name.load_declarations().categories()
+        bus = with_clusters(connect(kafka, folder), kafka, declared)
         existing, specs = set(bus.catalog.names()), specs_of(name)
         for spec in specs:
             _create_if_missing(bus, spec)

@@ -29,7 +29,7 @@ from ..humanize import printable
 from ..output_files import expect_no_source
 from .audited import audited
 from .option_groups import with_option_groups
-from .options import AsJson, Connection, OneTarget, Yes, only_processor
+from .options import AsJson, Connection, OneTarget, Yes, nothing_to_start, only_processor
 from .output import note, out, print_json, print_table
 from .times import format_time, parse_span
 
@@ -83,6 +83,7 @@ def list_(
     )
 
 
+@nothing_to_start()
 def _names(bus: Bus, target: str | None) -> list[str]:
     existing = processors_with_letters(bus)
     if target is None:

@@ -76,14 +76,34 @@ def test_a_missing_category_is_created_with_the_command_that_the_error_prints(
             expect_categories(processor, processor.inputs(), MemoryBus())
 
 
-@pytest.mark.parametrize("command", ["status", "graph", "acls"])
-def test_a_command_that_starts_nothing_does_not_say_that_nothing_was_started(command: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "command",
+    [
+        "status broken.py --kafka 127.0.0.1:1",
+        "graph broken.py --kafka 127.0.0.1:1",
+        "acls broken.py",
+        "image broken.py",
+        "query broken.py --store redis://127.0.0.1:1",
+        "category create broken.py --kafka 127.0.0.1:1",
+        "category send clicks --app broken.py --kafka 127.0.0.1:1",
+        "snapshot take broken.py --kafka 127.0.0.1:1",
+        "sql explain broken.sql",
+        "sql test broken.sql --examples examples.sql",
+        "sql shell broken.sql --kafka 127.0.0.1:1",
+        "sql from-query #table=views --app broken.py",
+    ],
+)
+def test_a_command_that_starts_nothing_does_not_say_that_nothing_was_started(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It sounds as if something should have been."""
-    (tmp_path / "broken_app.py").write_text("import nothing_of_this_name\n")
-    options = [] if command == "acls" else ["--kafka", "127.0.0.1:1"]
-    done = CliRunner().invoke(app, [command, str(tmp_path / "broken_app.py"), *options])
+    monkeypatch.chdir(tmp_path)
+    Path("broken.py").write_text("import nothing_of_this_name\n")
+    Path("broken.sql").write_text("CREATE CATEGORY a (x bigint) WITH (kye = 'x');")
+    Path("examples.sql").write_text("-- test: a\nINSERT INTO a VALUES (1);\n")
+    done = CliRunner().invoke(app, command.split())
 
-    assert "cannot be imported: line 1" in str(done.exception)
+    assert "broken.py cannot be imported: line 1" in str(done.exception) or "broken.sql, line 1" in str(done.exception)
     assert "Nothing was started" not in str(done.exception)
 
 
