@@ -172,9 +172,12 @@ def did_you_mean(name: str, options: Collection[str]) -> str:
     Examples:
         >>> did_you_mean("ariport", ["airport", "at"])
         ' Did you mean `airport`?'
+        >>> did_you_mean("TOTALS", ["Totals"])
+        ' Did you mean `Totals`?'
     """
-    similar = get_close_matches(name, options, 1)
-    return f" Did you mean `{similar[0]}`?" if similar else ""
+    spellings = {option.lower(): option for option in reversed(list(options))}
+    similar = get_close_matches(name.lower(), spellings, 1)
+    return f" Did you mean `{spellings[similar[0]]}`?" if similar else ""
 
 
 def similar_member(kind: type[Enum], text: object) -> str:

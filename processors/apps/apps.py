@@ -124,9 +124,12 @@ class AppName:
         """Parse a command-line argument: a file or a module, and perhaps a processor, as `shop/app.py` or `shop.app:Processor`.
 
         Raises:
-            AppFileError: no module has this name.
+            AppFileError: no module has this name, or the text is not of this form.
         """
         named, _, processor = text.partition(":")
+        if not named or ":" in processor:
+            intended = f"{named or 'app.py'}:{processor.strip(':')}"
+            raise AppFileError(f"{text} is not the name of an app or a processor. Write APP:PROCESSOR: `{intended}`.")
         app, clone = split_clone(named)
         return AppName(file_of(app), processor or None, clone)
 

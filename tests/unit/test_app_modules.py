@@ -119,6 +119,9 @@ def test_a_package_of_the_same_name_in_another_folder_is_another_package(project
         ("shop.ap", r"There is no module shop\.ap in .*project.* Did you mean `shop\.app`\?"),
         ("shpo.app", r"no module shpo\.app .* Did you mean `shop\.app`\?"),
         ("shop/ap.py", r"shop/ap\.py does not exist.* Did you mean `shop/app\.py`\?"),
+        ("shop/app.py::Totals", r"Write APP:PROCESSOR: `shop/app\.py:Totals`\."),
+        (":Totals", r"Write APP:PROCESSOR: `app\.py:Totals`\."),
+        ("shop/app.py:TOTALS", r"It has: Totals\. Did you mean `Totals`\?"),
         ("shop/", r"shop is a folder, not a file.* such as shop/app\.py"),
         (
             "totals",
