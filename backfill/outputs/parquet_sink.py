@@ -10,7 +10,6 @@ successor's.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -23,16 +22,17 @@ from ...processors.declare.semantics import Semantics
 from ...processors.declare.sinks import Sink, SinkBatch, SinkRefused, SinkUnreachable
 from ...processors.errors import DeclarationError
 from ...processors.retry import Retry
-from ...state.errors import FileStoreUnreachable, StateError
+from ...state.errors import FileStoreRefuses, FileStoreUnreachable, StateError
 from ...state.files.file_store import FileStore, open_file_store
+from ...state.files.wrappers import RetryingFileStore
 
 if TYPE_CHECKING:
     from ..warehouse.columns import Columns
 
 T = TypeVar("T")
-_LOG = logging.getLogger("penstock.worker")
 RETRY_LIMIT_S = 15.0
 """The time limit of a request to an unreachable store. Then the worker returns to its last checkpoint and waits."""
+_ADVICE = "The position was not saved, so the rows of this checkpoint are written again: nothing is lost."
 
 
 @dataclass(frozen=True)
@@ -107,10 +107,9 @@ class ParquetWriter:
         what: str,
         retry: Retry = Retry(RETRY_LIMIT_S),  # noqa: B008 - frozen
     ) -> None:
-        self._files = files
+        self._files = RetryingFileStore(files, retry, _ADVICE)
         self._columns = columns
         self._what = what
-        self._retry = retry
         self._claim = uuid4().hex[:12]
         self._earlier: dict[int, list[str]] = {}
         self._lock = threading.Lock()
@@ -148,12 +147,10 @@ class ParquetWriter:
     def close(self) -> None:
         """Do nothing: a store has no connection to release."""
 
-    def _call(self, attempt: Callable[[], T]) -> T:
+    def _call(self, request: Callable[[], T]) -> T:
         try:
-            return self._retry.call(attempt, FileStoreUnreachable, lambda error: _LOG.warning("%s", error))
-        except FileStoreUnreachable as error:
-            raise SinkUnreachable(
-                f"{error} {self._retry.summary} The position was not saved, so the rows of this checkpoint are written again: nothing is lost."
-            ) from error
+            return request()
         except StateError as error:
+            if isinstance(error, FileStoreUnreachable) and not isinstance(error, FileStoreRefuses):
+                raise SinkUnreachable(str(error)) from error
             raise SinkRefused(f"The {self._what} cannot be written. {error}") from error

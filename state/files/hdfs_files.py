@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from hdfs import Client, HdfsError
 
-from ..errors import FileMissing, FileStoreUnreachable
+from ..errors import FileMissing, FileStoreRefuses, FileStoreUnreachable
 from .durable import temporary_name
 from .hdfs_access import HdfsAccess, without_tokens
 
@@ -22,6 +22,7 @@ CONNECT_LIMIT_S = 5.0
 ANSWER_LIMIT_S = 30.0
 _CHUNK_BYTES = 2**20
 _EXISTS = "FileAlreadyExistsException"
+_DENIED = "AccessControlException"
 _MISSING = "FileNotFoundException"
 _FOLDER = "DIRECTORY"
 _OR_ITS_EXPIRY = ", and the token, which may have expired"
@@ -139,7 +140,8 @@ class HdfsFileStore:
         except _CLIENT_ERRORS as error:
             reason = without_tokens(str(error).partition("\n")[0])
             is_secret = without_tokens(str(error)) != str(error)
-            raise FileStoreUnreachable(
+            is_denied = isinstance(error, HdfsError) and error.exception == _DENIED
+            raise (FileStoreRefuses if is_denied else FileStoreUnreachable)(
                 f"{failure}: {type(error).__name__}: {reason}. Files stored earlier are intact. Check the service and its WebHDFS "
                 f"address, {self._webhdfs}{_OR_ITS_EXPIRY if HdfsAccess.current().token else ''}."
             ) from (None if is_secret else error)  # its traceback would contain the token

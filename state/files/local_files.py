@@ -12,7 +12,9 @@ from ..errors import FileMissing, FileStoreRefuses, FileStoreUnreachable
 from .durable import sync_folder, temporary_name
 
 CHUNK_BYTES = 2**20
-_REFUSALS = frozenset({errno.EACCES, errno.EEXIST, errno.ENOTDIR, errno.EPERM, errno.EROFS})
+_REFUSALS = frozenset(
+    {errno.EACCES, errno.EEXIST, errno.EISDIR, errno.ENAMETOOLONG, errno.ENOTDIR, errno.EPERM, errno.EROFS}
+)
 """Errors of paths and rights, which remain until a person corrects them."""
 
 

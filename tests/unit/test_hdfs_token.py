@@ -19,7 +19,7 @@ from support.secured_kafka import certificate
 
 from penstock.ops.config.errors import ConfigRefused
 from penstock.ops.config.hdfs import Hdfs
-from penstock.state.errors import FileStoreUnreachable
+from penstock.state.errors import FileStoreRefuses, FileStoreUnreachable
 from penstock.state.files.hdfs_files import HdfsFileStore
 from penstock.state.files.hdfs_variables import CA, TOKEN, TOKEN_FILE
 
@@ -35,6 +35,7 @@ class WebHdfs(ThreadingHTTPServer):
         self.scheme = "http"
         self.files: dict[str, bytes] = {}
         self.users: list[str] = []
+        self.denies = False
 
     @property
     def address(self) -> str:
@@ -83,6 +84,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _is_known(self, query: dict[str, str]) -> bool:
         self.server.users.append(query.get("user.name", ""))
+        if self.server.denies:
+            message = "Permission denied: user=penstock, access=WRITE"
+            self._answer(403, {"RemoteException": {"exception": "AccessControlException", "message": message}})
+            return False
         if query.get("delegation") == self.server.accepted:
             return True
         message = "Token is expired" if "delegation" in query else "Authentication required"
@@ -202,3 +207,16 @@ def test_incomplete_access_is_refused(table: dict[str, str]) -> None:
         msgspec.convert(table, Hdfs).set_variables()
 
     assert TOKEN not in os.environ
+
+
+def test_missing_rights_are_no_outage() -> None:
+    """A person must grant them, so no request is repeated. An invalid token may be renewed at any time."""
+    with web_hdfs() as server:
+        store = HdfsFileStore("hdfs://127.0.0.1:8020/backups", server.address)
+        with pytest.raises(FileStoreUnreachable) as invalid:
+            list(store.read("a"))
+        server.denies = True
+        with pytest.raises(FileStoreRefuses, match="Permission denied: user=penstock"):
+            store.write("a", [b"one"])
+
+    assert not isinstance(invalid.value, FileStoreRefuses)

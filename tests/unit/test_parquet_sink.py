@@ -155,6 +155,19 @@ def test_an_unreachable_store_is_an_outage(tmp_path: Path) -> None:
         writer.claim("it", 0)
 
 
+def test_a_folder_that_refuses_rows_ends_the_worker_at_once(tmp_path: Path) -> None:
+    """A person must correct the path or its rights, so nothing is repeated."""
+    (tmp_path / "file").touch()
+
+    def wait(_: float) -> None:
+        raise AssertionError("it waits")
+
+    writer = ParquetWriter(LocalFileStore(tmp_path / "file" / "rows"), Columns(Row), "files", Retry(240, pause=wait))
+    writer.claim("it", 0)
+    with pytest.raises(ps.sinks.SinkRefused, match=r"cannot be written.*File exists.*permissions.*nothing is lost"):
+        writer.write(ps.sinks.SinkBatch("it", 0, {"clicks": 5}, [Row(1)], "", LEAST))
+
+
 @pytest.mark.parametrize("kind", ["timers", "closing", "ordered", "merging"])
 def test_outputs_without_an_event_of_their_own_are_refused(kind: str, tmp_path: Path) -> None:
     """The first offset would not identify a batch."""
