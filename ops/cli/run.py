@@ -399,7 +399,8 @@ def nothing_read(processor: type[Processor], ends: Targets) -> str:
 
 def report_rejections(processor: type[Processor], metrics: Metrics) -> None:
     """Print how many events became dead letters, and the command that lists them; exit with an error if all of them did."""
-    rejected, read = metrics.dead_letters, metrics.events_in
+    counts = metrics.counts()
+    rejected, read = counts["dead_letters"], counts["events_in"]
     if not (rejected and read):
         return
     if rejected == read:

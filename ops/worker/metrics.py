@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict, dataclass, field, fields
 from threading import Lock
 from typing import Any
@@ -46,9 +47,13 @@ class Restores:
             self.seconds += took_s
 
 
+_OF_EVENTS = ("events_in", "events_out", "late", "dropped", "dead_letters", "retries", "unmatched")
+"""The counts of events and of what they caused. They count again what is repeated after a failure."""
+
+
 @dataclass
 class Metrics:
-    """The metrics of a worker since its start.
+    """The metrics of a worker since its start. `counts` and the text count each event once.
 
     Args:
         events_in: events read.
@@ -58,8 +63,6 @@ class Metrics:
         dead_letters: events that could not be processed.
         retries: events that wait, or waited, for a further attempt.
         checkpoints: checkpoints saved.
-        repeated_in: of the events read, those since the last checkpoint before a failure, which were read again.
-        repeated_out: of the records written, those since the last checkpoint before a failure, which were written again.
         unmatched: events without a row in the lookup, which the processor declares to drop.
         bytes_in: the size of the values read.
         bytes_out: the size of the values written.
@@ -80,8 +83,6 @@ class Metrics:
     dead_letters: int = 0
     retries: int = 0
     checkpoints: int = 0
-    repeated_in: int = 0
-    repeated_out: int = 0
     unmatched: int = 0
     bytes_in: int = 0
     bytes_out: int = 0
@@ -93,14 +94,24 @@ class Metrics:
     restores: Restores = field(default_factory=Restores, repr=False, compare=False)
     standby: Standby | None = field(default=None, repr=False, compare=False)
     state_cache: StateCache = field(default=STATE_CACHE, repr=False, compare=False)
-    _begun: tuple[int, int] = field(default=(0, 0), repr=False, compare=False)
-    """The events read and the records written before the checkpoint that was begun last."""
-    _saved: tuple[int, int] = field(default=(0, 0), repr=False, compare=False)
+    _begun: Counter[str] = field(default_factory=Counter, repr=False, compare=False)
+    """The counts of events before the checkpoint that was begun last."""
+    _saved: Counter[str] = field(default_factory=Counter, repr=False, compare=False)
     """Those before the last complete checkpoint, or before the last failure."""
+    _repeated: Counter[str] = field(default_factory=Counter, repr=False, compare=False)
+    """The counts of events between checkpoints and failures, whose events were read again."""
+
+    def _of_events(self) -> Counter[str]:
+        return Counter({name: getattr(self, name) for name in _OF_EVENTS})
 
     def begin_checkpoint(self) -> None:
         """Note what a checkpoint covers."""
-        self._begun = (self.events_in, self.events_out)
+        self._begun = self._of_events()
+
+    def refuse_rows(self, number: int) -> None:
+        """Count rows of the checkpoint that was begun last, which a sink refused and which are dead letters."""
+        self.dead_letters += number
+        self._begun["dead_letters"] += number
 
     def complete_checkpoint(self) -> None:
         """Count a checkpoint."""
@@ -109,30 +120,31 @@ class Metrics:
 
     def start_over(self) -> None:
         """Count as repeated what was processed since the last checkpoint. It will be read again."""
-        self.repeated_in += self.events_in - self._saved[0]
-        self.repeated_out += self.events_out - self._saved[1]
-        self._saved = (self.events_in, self.events_out)
+        now = self._of_events()
+        self._repeated += now - self._saved
+        self._saved = now
 
     def counts(self) -> dict[str, Any]:
         """Return the counts by name, without the figures that only Prometheus reads."""
         values: dict[str, Any] = {one.name: getattr(self, one.name) for one in fields(self) if one.compare}
-        values["events_in"] -= self.repeated_in
-        values["events_out"] -= self.repeated_out
+        values |= {name: values[name] - self._repeated[name] for name in _OF_EVENTS}
+        values |= {"repeated_in": self._repeated["events_in"], "repeated_out": self._repeated["events_out"]}
         return values | {
             name: asdict(value) for name, value in values.items() if isinstance(value, (LookupMetrics, SpanMetrics))
         }
 
     def __str__(self) -> str:
+        once = self.counts()
         text = (
-            f"{counted(self.events_in - self.repeated_in, 'event')} in, {self.events_out - self.repeated_out:,} out, {self.late:,} late, {self.dropped:,} too late, "
-            f"{counted(self.dead_letters, 'dead letter')}, {counted(self.checkpoints, 'checkpoint')}"
+            f"{counted(once['events_in'], 'event')} in, {once['events_out']:,} out, {once['late']:,} late, {once['dropped']:,} too late, "
+            f"{counted(once['dead_letters'], 'dead letter')}, {counted(self.checkpoints, 'checkpoint')}"
         )
-        if self.repeated_in:
-            text += f", {self.repeated_in:,} read again after failures"
-        if self.retries:
-            text += f", {counted(self.retries, 'failed attempt')} to retry"
+        if once["repeated_in"]:
+            text += f", {once['repeated_in']:,} read again after failures"
+        if once["retries"]:
+            text += f", {counted(once['retries'], 'failed attempt')} to retry"
         if self.lookups is not None:
-            text += f"; {self.unmatched:,} dropped without a row, {self.lookups}"
+            text += f"; {once['unmatched']:,} dropped without a row, {self.lookups}"
         return (
             text
             if self.spans is None

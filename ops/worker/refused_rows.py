@@ -60,7 +60,7 @@ class RowLetters:
             DeadLetter(refused.sink, batch.bucket, first, each.reason, None, _encode(each.row), now_ms)
             for each in refused.rows
         ]
-        self._metrics.dead_letters += len(letters)
+        self._metrics.refuse_rows(len(letters))
         _LOG.warning(
             "%s refused %d rows of the batch from offset %d of bucket %d on. They went to %s. The first: %s",
             refused.sink,

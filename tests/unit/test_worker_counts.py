@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 
 import penstock as ps
 from penstock.ops.testing import Driver, InlineExecutor
@@ -32,7 +33,7 @@ class Click(ps.Record, frozen=True):
 
 
 class Failing(ps.sinks.Sink):
-    """A sink that does not answer the first requests."""
+    """A sink that does not answer the first requests for rows other than refused ones."""
 
     name, record = "rows", Click
     semantics = frozenset({ps.Semantics.AT_LEAST_ONCE})
@@ -48,11 +49,13 @@ class Failing(ps.sinks.Sink):
         """Return no position."""
         return ""
 
-    def write(self, batch: ps.sinks.SinkBatch) -> None:
+    def write(self, batch: ps.sinks.SinkBatch) -> list[ps.sinks.RefusedRow]:
         """Fail a few times."""
-        self.failures -= 1
-        if self.failures >= 0:
+        refused = [ps.sinks.RefusedRow(row, "no such user") for row in batch.rows if row.user == "nobody"]
+        self.failures -= len(refused) < len(batch.rows)
+        if self.failures >= 0 and not refused:
             raise ps.sinks.SinkUnreachable(f"{len(batch.rows)} rows")
+        return refused
 
     def close(self) -> None:
         """Do nothing."""
@@ -63,6 +66,7 @@ class Copies(ps.Stateless[Click, Click]):
 
     reads = ps.Category("clicks", Click, key="user", event_time="at", buckets=1, codec=ps.codecs.JsonArray())
     writes = Failing(0)
+    watermark = ps.watermarks.BoundedOutOfOrderness(timedelta(0))
 
     def process(self, event: Click) -> list[Click]:
         """Return it."""
@@ -70,20 +74,29 @@ class Copies(ps.Stateless[Click, Click]):
 
 
 def test_an_event_counts_once_although_its_sink_did_not_answer() -> None:
-    """What was read again is said beside the count."""
+    """Also as a late event and as a dead letter. What was read again is said beside the count."""
     declared: type[Copies] = type("Copies", (Copies,), {"writes": Failing(3)})
     driver = Driver(Copies)
     place = WorkerConfig(driver.bus, MemoryStateFolder(), "test")
     worker = Worker(declared(), place, InlineExecutor(), InlineExecutor(), clock=driver.clock)
-    driver.bus.append("clicks", Outgoing(b"ann", b'[{"user":"ann","at":1}]'))
-    for _ in range(20):
-        worker.run_once()
-        driver.clock.advance(30)
-    metrics = worker.metrics
+    for values in (b'[{"user":"nobody","at":5}]', b'[{"user":"ann","at":9},{"user":7,"at":9},{"user":"ann","at":1}]'):
+        driver.bus.append("clicks", Outgoing(b"ann", values))
+        for _ in range(20):
+            worker.run_once()
+            driver.clock.advance(30)
+    counts = worker.metrics.counts()
 
-    assert str(metrics).startswith("1 event in, 1 out,")
-    assert f"{metrics.repeated_in} read again after failures" in str(metrics)
-    assert (metrics.repeated_in, metrics.counts()["events_in"], metrics.counts()["events_out"]) == (3, 1, 1)
+    assert str(worker.metrics).startswith(
+        "4 events in, 3 out, 1 late, 0 too late, 2 dead letters, 2 checkpoints, 9 read ag"
+    )
+    assert [counts[name] for name in ("repeated_in", "events_in", "events_out", "late", "dead_letters")] == [
+        9,
+        4,
+        3,
+        1,
+        2,
+    ]
+    assert worker.metrics.dead_letters == 2 + 3
 
 
 def test_only_events_count() -> None:
