@@ -35,7 +35,7 @@ def validate_declaration(cls: type, root: type) -> None:
         if name not in _CHECKED_ELSEWHERE and value is not _MISSING and not _fits(value, kind):
             raise DeclarationError(
                 f"{library[0].__name__} {cls.__name__}: `{name} = {as_code(value)}` has the wrong type. Nothing was read. Declare "
-                f"{type_in_words(kind)}.{_suggestion(kind, value)}"
+                f"{type_in_words(kind)}.{suggestion(kind, value)}"
             )
     ours = {name for base in library for name in vars(base)} | known.keys()
     for base in cls.__mro__:
@@ -188,7 +188,7 @@ def similar_member(kind: type[Enum], text: object) -> str:
     return f" Did you mean `penstock.{kind.__name__}.{similar[0]}`?" if similar else ""
 
 
-def _suggestion(kind: Any, value: Any) -> str:
+def suggestion(kind: Any, value: Any) -> str:
     """Return a sentence with the value that the user probably intended, to append to an error; empty if unknown."""
     members = get_args(kind) or (kind,)
     if is_class(value):

@@ -16,7 +16,7 @@ from msgspec import inspect as shapes
 from ..errors import DeclarationError
 from ..time.watermarks import Times
 from ..user_code import error_in_words
-from ..validation import is_function_of, similar_member
+from ..validation import did_you_mean, is_function_of, similar_member, suggestion
 from ..wording import as_code
 from .codecs import CodecSpec, Payload, SplittingCodec, accepts_unions, is_codec_spec
 from .column_events import ColumnEvents
@@ -37,6 +37,7 @@ EVENT_BATCHES = (EventBatch, ColumnEvents)
 CodecName = Literal["json", "avro"]
 _ANY_KEY = "0"
 """A key of one value that fits every key codec for text and numbers."""
+_OF_KAFKA = {"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"}
 MAX_NAME = 249
 """The longest name of a category."""
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
@@ -129,12 +130,16 @@ class Category(Generic[R]):
             raise DeclarationError(
                 f"Category name {self.name!r} is invalid. Use only letters, digits, '.', '_' and '-', at most {MAX_NAME}."
             )
+        if self.name in _OF_KAFKA:
+            raise DeclarationError(
+                f"{self.name} is a topic of Kafka itself, which no program may write. Name another topic."
+            )
         if self.buckets < 1:
             raise DeclarationError(f"Category {self.name}: `buckets={self.buckets}` must be at least 1.")
         if self.codec not in ("json", "avro") and not is_codec_spec(self.codec):
             raise DeclarationError(
                 f"Category {self.name}: codec {as_code(self.codec)} is unknown. Use 'json' or 'avro', or an object of penstock.codecs, such as "
-                "penstock.codecs.MessagePack()."
+                f"penstock.codecs.MessagePack().{suggestion(CodecSpec, self.codec) or did_you_mean(str(self.codec), ('json', 'avro'))}"
             )
         self._check_fields()
 

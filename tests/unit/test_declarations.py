@@ -130,7 +130,9 @@ def lookup(**attributes: Any) -> Any:
         (lambda: category(key=Event.key), 'Did you mean `key="key"`'),
         (lambda: category(key=lambda event, bucket: event.key), "key=lambda … has the wrong type"),
         (lambda: category(event_time=ps.EventTime), "has the wrong type. Declare the name of a field"),
-        (lambda: category(codec=ps.codecs.Csv), "codec Csv is unknown"),
+        (lambda: category(codec=ps.codecs.Csv), "Did you mean an object, `Csv(…)`"),
+        (lambda: category(codec="JSON"), "Did you mean `json`"),
+        (lambda: category("__consumer_offsets"), "a topic of Kafka itself"),
         (lambda: category(Event, "events"), "Category Event: name=Event has the wrong type"),
         (lambda: aggregator(monoid=sum).check(), "`monoid = <built-in function sum>`, which is no monoid"),
         (
