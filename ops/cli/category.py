@@ -182,7 +182,8 @@ def tail(
     """
     from ...processors.sql.conditions import JsonCondition  # noqa: PLC0415 - an SQL parser is slow to import
 
-    condition = None if where is None else JsonCondition("--where", where)
+    with nothing_to_start():
+        condition = None if where is None else JsonCondition("--where", where)
     bus = connect_to(cluster, kafka, folder)
     schemas = Schemas(bus)
     count = read = 0

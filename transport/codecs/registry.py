@@ -377,11 +377,14 @@ class RegistryClient:
 
     def _remedy(self, error: Exception) -> str:
         if getattr(error, "http_status_code", None) == 401:
-            return "Declare `user` and `password` of the SchemaRegistry as the registry knows them, then start again."
+            return (
+                "Declare `user` and `password` of the SchemaRegistry as the registry knows them, or correct --registry-user and "
+                "PENSTOCK_REGISTRY_PASSWORD, then start again."
+            )
         if getattr(error, "http_status_code", None) == 403:
             return "Permit it in the registry, or declare another user, then start again."
         if "CERTIFICATE_VERIFY_FAILED" in str(error):
-            return "The registry's certificate is not trusted: declare the certificates of its authority as `ca` of the SchemaRegistry."
+            return "The registry's certificate is not trusted: declare the certificates of its authority as `ca` of the SchemaRegistry, or with --registry-ca."
         return "Check the address and the credentials, then start again."
 
     @staticmethod
