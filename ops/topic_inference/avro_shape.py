@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import reduce
 from typing import Any
 
-from .shape import Shape
+from .shape import Shape, merged
 
 _TYPES = {
     "null": "null",
@@ -62,11 +64,8 @@ def _shape(schema: Any, named: dict[str, Any], around: tuple[str, ...]) -> Shape
 
 
 def _union(members: Sequence[Shape]) -> Shape:
-    shape = Shape(count=1)
-    for member in members:
-        shape.kinds |= member.kinds
-        shape.items, shape.fields = member.items or shape.items, member.fields or shape.fields
-    return shape
+    """Return the shape of values of any of these shapes. A field that one of several records lacks is optional."""
+    return replace(reduce(merged, members, Shape()), count=1)
 
 
 def _record(schema: Any, named: dict[str, Any], around: tuple[str, ...]) -> Shape:

@@ -48,6 +48,7 @@ _OF_UNIONS = {"", "ps.codecs.MessagePack()"}
 _ID = re.compile(r"(^|[_.-])(id|ID|Id|key|uuid|guid)$|[a-z](Id|ID|Key|Uuid|UUID)$")
 """The ends of the names of fields that identify something."""
 _KEY_FIELD, _TIME_FIELD = "message_key", "message_time"
+_MIXED = {"list": "its lists are empty, or of mixed types", "map": "its maps have values of mixed types"}
 _RESERVED = {*_SCALARS.values(), *_IMPORTS, "list", "dict", "str", "ps", "msgspec"}
 """Names that the other lines of a class need: a field of this name would hide them."""
 
@@ -412,12 +413,11 @@ def _mixture(shape: Shape) -> str:
         return "it is always null"
     if RECURSIVE in shape.kinds:
         return "it contains itself"
-    if shape.not_null == {"list"}:
-        return "its lists are empty, or of mixed types"
     if "big" in shape.not_null:
         return "a record has no type for integers beyond 64 bits"
     if len(shape.not_null) == 1:
-        return f"a record has no type for {next(iter(shape.not_null))}"
+        [kind] = shape.not_null
+        return _MIXED.get(kind, f"a record has no type for {kind}")
     shares = ", ".join(f"{kind} in {number:,}" for kind, number in sorted(shape.kinds.items(), key=lambda one: -one[1]))
     return f"its values have several types ({shares})"
 

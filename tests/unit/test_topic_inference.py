@@ -792,6 +792,33 @@ CART: dict[str, Any] = {
 }
 
 
+def test_a_field_of_several_avro_records_has_the_fields_of_all() -> None:
+    """Each is optional unless all of the records have it. Maps with values of several types are left out."""
+    records: list[Any] = [
+        {"type": "record", "name": kind, "fields": [{"name": "n", "type": "int"}, {"name": kind, "type": "string"}]}
+        for kind in "ab"
+    ]
+    fields: list[Any] = [{"name": "body", "type": ["null", *records]}]
+    fields += [{"name": "mixed", "type": {"type": "map", "values": ["int", "string"]}}]
+    schema: dict[str, Any] = {"type": "record", "name": "V", "fields": [*AVRO_ORDER_ID, *fields]}
+    registry, schema_id = registered("t-value", schema, "AVRO", "infer-several-records")
+    bodies: list[Any] = [None, ("a", {"n": 1, "a": "x"}), ("b", {"n": 2, "b": "y"})]
+    messages = [
+        avro_message(schema, schema_id, {"id": "i", "at": ARRIVED_MS, "body": body, "mixed": {"k": 1}})
+        for body in bodies
+    ]
+    events = events_of(inferred(messages, registry=registry), messages)
+    code = declaration_of(TopicSample(SPEC, messages), registry)
+
+    assert [one.body and (one.body.n, one.body.a, one.body.b) for one in events] == [
+        None,
+        (1, "x", None),
+        (2, None, "y"),
+    ]
+    assert "    n: int\n    a: str | None = None" in code
+    assert "mixed is left out: its maps have values of mixed types" in code
+
+
 def test_a_json_schema_determines_at_every_depth_which_fields_may_be_missing() -> None:
     """In items of lists, and in schemas that it refers to or combines."""
     registry, _ = registered("line.json", LINE, "JSON", "infer-cart")
