@@ -181,7 +181,8 @@ def _add_hint(error: Any, group: Any, words: list[str]) -> None:
     names = {" ".join(words) for words, _ in _commands(group, group.commands)} if hasattr(group, "commands") else ()
     arguments = [param.name for param in group.params if param.param_type_name == "argument"]
     hint = hint_of(text, words, arguments)
-    error.message = command_named(text, names) or (error.message + hint if error.message else hint.strip())
+    message = (error.message or "").removeprefix("Value error, ")  # a term of the library that parses values
+    error.message = command_named(text, names) or (message + hint).strip()
 
 
 def _located(error: typer.BadParameter, configuration: Configuration) -> ConfigRefused | None:

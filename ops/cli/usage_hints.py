@@ -6,10 +6,13 @@ import re
 from collections.abc import Collection, Sequence
 
 from ...processors.apps.app_modules import names_app
+from ...processors.validation import did_you_mean
 
 _EXTRA = re.compile(r"Got unexpected extra arguments? \((.*)\)|Got unexpected extra argument\(s\) \((.*)\)")
 _MISSING = re.compile(r"Missing option '(--[a-z-]+)'")
 _UNKNOWN_COMMAND = re.compile(r"No such command '([^']*)'\.")
+_UNKNOWN_LETTER = re.compile(r"No such option: (-[a-zA-Z])$")
+_CHOICE = re.compile(r".*'([^']*)' is not one of (.*)", re.DOTALL)
 _UNKNOWN_OPTION = re.compile(r"No such option: --([a-z-]+)")
 _UNITS = ("second", "minute", "hour", "day", "week")
 _SYNONYMS = {
@@ -39,6 +42,13 @@ def hint_of(message: str, words: Sequence[str], arguments: Collection[str] = ())
     unknown = _UNKNOWN_OPTION.match(message)
     if unknown and unknown[1] in arguments:
         return f". The {unknown[1]} is an argument: write it without `--{unknown[1]}`."
+    letter = _UNKNOWN_LETTER.match(message)
+    long = next((word for word in words if letter and word.startswith(letter[1]) and len(word) > len("-x")), None)
+    if long:
+        return f". Did you mean `-{long}`?"
+    choice = _CHOICE.match(message)
+    if choice:
+        return did_you_mean(choice[1], re.findall(r"'([^']*)'", choice[2]))
     missing = _MISSING.match(message)
     if missing and words and words[-1].isdecimal():
         return f" Did you mean `{missing[1]} {words[-1]}`?"
