@@ -44,7 +44,26 @@ from .single import FieldsCodec
 
 
 @dataclass(frozen=True)
-class ConfluentAvro:
+class _ConfluentFormat:
+    """What the formats declare in common. Their docstrings describe it."""
+
+    registry: SchemaRegistry
+    subjects: SubjectStrategy = SubjectStrategy.TOPIC
+    name: str | None = None
+    register: bool = True
+    latest: bool = False
+    other_types: OtherTypes = "read"
+
+    def __post_init__(self) -> None:
+        expect_registry(self, self.registry)
+        expect_other_types(self, self.other_types)
+
+    def _key_subject(self, category: str, default: str) -> str:
+        """Return the subject of the keys of a category, whose schema has a default name."""
+        return self.subjects.subject(category, self.name or default, "key")
+
+
+class ConfluentAvro(_ConfluentFormat):
     """Avro with a schema registry, as Confluent's AvroSerializer and AvroDeserializer write and read it.
 
     Each message is read with the schema that its id names; then the record type applies, as with Avro's schema resolution: fields that the
@@ -64,37 +83,25 @@ class ConfluentAvro:
             fields fit, `"reject"` it as undecodable, or `"skip"` it.
     """
 
-    registry: SchemaRegistry
-    subjects: SubjectStrategy = SubjectStrategy.TOPIC
-    name: str | None = None
-    register: bool = True
-    latest: bool = False
-    other_types: OtherTypes = "read"
-
-    def __post_init__(self) -> None:
-        expect_registry(self, self.registry)
-        expect_other_types(self, self.other_types)
-
     def open(self, payload: Payload) -> Codec:
         """Return the codec."""
         return _ConfluentAvroCodec(payload, self, RegistryClient(self.registry, AVRO))
 
     def open_keys(self, category: str, *, is_number: bool) -> KeyConverter:
         """Return the converter of the keys of a category."""
-        subject = self.subjects.subject(category, self.name or ("long" if is_number else "string"), "key")
-        client = RegistryClient(self.registry, AVRO)
+        client, subject = (
+            RegistryClient(self.registry, AVRO),
+            self._key_subject(category, "long" if is_number else "string"),
+        )
         return AvroKeys(client, subject, register=self.register, is_number=is_number)
 
     def open_composite_keys(self, category: str, parts: tuple[KeyPart, ...]) -> KeyConverter:
         """Return the converter of the keys of a category, which have several fields."""
-        name = self.name or KEY_RECORD
-        client = RegistryClient(self.registry, AVRO)
-        subject = self.subjects.subject(category, name, "key")
-        return CompositeAvroKeys(client, subject, register=self.register, name=name, parts=parts)
+        client, subject = RegistryClient(self.registry, AVRO), self._key_subject(category, KEY_RECORD)
+        return CompositeAvroKeys(client, subject, register=self.register, name=self.name or KEY_RECORD, parts=parts)
 
 
-@dataclass(frozen=True)
-class ConfluentJson:
+class ConfluentJson(_ConfluentFormat):
     """JSON with a schema registry, as Confluent's JSONSerializer and JSONDeserializer write and read it.
 
     The record type checks each message, not the JSON Schema of its id. Before the first record is written, the registry checks the schema
@@ -113,33 +120,22 @@ class ConfluentJson:
             fields fit, `"reject"` it as undecodable, or `"skip"` it.
     """
 
-    registry: SchemaRegistry
-    subjects: SubjectStrategy = SubjectStrategy.TOPIC
-    name: str | None = None
-    register: bool = True
-    latest: bool = False
-    other_types: OtherTypes = "read"
-
-    def __post_init__(self) -> None:
-        expect_registry(self, self.registry)
-        expect_other_types(self, self.other_types)
-
     def open(self, payload: Payload) -> Codec:
         """Return the codec."""
         return _ConfluentJsonCodec(payload, self, RegistryClient(self.registry, JSON))
 
     def open_keys(self, category: str, *, is_number: bool) -> KeyConverter:
         """Return the converter of the keys of a category."""
-        subject = self.subjects.subject(category, self.name or ("integer" if is_number else "string"), "key")
-        client = RegistryClient(self.registry, JSON)
+        client, subject = (
+            RegistryClient(self.registry, JSON),
+            self._key_subject(category, "integer" if is_number else "string"),
+        )
         return JsonKeys(client, subject, register=self.register, is_number=is_number)
 
     def open_composite_keys(self, category: str, parts: tuple[KeyPart, ...]) -> KeyConverter:
         """Return the converter of the keys of a category, which have several fields."""
-        name = self.name or KEY_RECORD
-        client = RegistryClient(self.registry, JSON)
-        subject = self.subjects.subject(category, name, "key")
-        return CompositeObjectKeys(client, subject, register=self.register, name=name, parts=parts)
+        client, subject = RegistryClient(self.registry, JSON), self._key_subject(category, KEY_RECORD)
+        return CompositeObjectKeys(client, subject, register=self.register, name=self.name or KEY_RECORD, parts=parts)
 
 
 class AvroValues:
