@@ -23,7 +23,7 @@ CASTS = {
     (_I, _T): "str({0})",
     (_I, SqlType.BOOLEAN): "({0} != 0)",
     (_D, _I): "double_to_bigint({0})",
-    (_D, _N): "Decimal(repr({0}))",
+    (_D, _N): "text_to_numeric(repr({0}))",
     (_D, _T): "double_to_text({0})",
     (_N, _I): "numeric_to_bigint({0})",
     (_N, _D): "float({0})",
@@ -37,13 +37,20 @@ CASTS = {
     (SqlType.DATE, SqlType.TIMESTAMP): "date_to_timestamp({0})",
     (SqlType.DATE, _T): "{0}.isoformat()",
     (SqlType.UUID, _T): "str({0})",
-    (SqlType.JSON, _T): "json_text({0})",
+    (SqlType.JSON, _T): "json_document({0})",
     (SqlType.JSON, _I): "numeric_to_bigint(json_number({0}))",
     (SqlType.JSON, _D): "float(json_number({0}))",
     (SqlType.JSON, _N): "json_number({0})",
     (SqlType.JSON, SqlType.BOOLEAN): "json_boolean({0})",
 }
 """The code of conversions, by the types from and to."""
+CONVERTING_CALLS = {
+    (_I, SqlType.TIMESTAMP): "Write to_timestamp_ms(…) for milliseconds since 1970, and to_timestamp(…) for seconds.",
+    (SqlType.TIMESTAMP, _I): "Write epoch_ms(…) for the milliseconds since 1970.",
+    (SqlType.INTERVAL, _D): "Write extract(epoch FROM …) for its seconds.",
+    (SqlType.INTERVAL, _I): "Write cast(extract(epoch FROM …) AS bigint) for its seconds.",
+}
+"""What to write for a conversion without a cast, by the types from and to."""
 CANONICAL = {_D: "({0} + 0.0)", _N: "shortest_numeric({0})"}
 """The code of the one form of equal values, by type, where equal values have several: 1.5 and 1.50, 0 and -0."""
 IMPLICIT = frozenset({(_I, _D), (_I, _N), (_N, _D), (SqlType.DATE, SqlType.TIMESTAMP)})

@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
+from decimal import Decimal
 from typing import Any
 
 from ..monoids import Monoid
-
-_EXACT = Context(prec=10_000, Emax=MAX_EMAX, Emin=MIN_EMIN)
-"""Adds without rounding, in more digits than numbers in messages have."""
-
-
-_DIVIDING = Context(prec=60, Emax=MAX_EMAX, Emin=MIN_EMIN)
-"""Divides in more digits than records accept."""
-_PLACES = 18
-"""The most digits after the point that records accept."""
+from .values import EXACT, divide_numeric
 
 
 class DecimalSum(Monoid[Decimal]):
@@ -34,7 +26,7 @@ class DecimalSum(Monoid[Decimal]):
 
     def combine(self, left: Decimal, right: Decimal) -> Decimal:
         """Return the sum."""
-        return _EXACT.add(left, right)
+        return EXACT.add(left, right)
 
     def dump(self, value: Decimal) -> str:
         """Return the digits."""
@@ -66,15 +58,12 @@ class DecimalMean(Monoid[tuple[Decimal, int]]):
 
     def combine(self, left: tuple[Decimal, int], right: tuple[Decimal, int]) -> tuple[Decimal, int]:
         """Return the sums."""
-        return _EXACT.add(left[0], right[0]), left[1] + right[1]
+        return EXACT.add(left[0], right[0]), left[1] + right[1]
 
     def value(self, partial: tuple[Decimal, int]) -> Decimal | None:
         """Return the mean; None without observations."""
         total, count = partial
-        if not count:
-            return None
-        mean = _DIVIDING.divide(total, Decimal(count))
-        return mean if int(mean.as_tuple().exponent) >= -_PLACES else _EXACT.quantize(mean, Decimal(1).scaleb(-_PLACES))
+        return divide_numeric(total, Decimal(count)) if count else None
 
     def dump(self, value: tuple[Decimal, int]) -> Any:
         """Return the digits of the sum, and the number."""

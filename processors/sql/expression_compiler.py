@@ -20,7 +20,7 @@ from sqlglot import exp
 
 from . import values
 from .columns import ARROW_TYPES, KERNELS, Columns, Kernel, computed, constant_column, or_row_by_row, row_by_row
-from .conversions import CASTS, FROM_TEXT, IMPLICIT
+from .conversions import CASTS, CONVERTING_CALLS, FROM_TEXT, IMPLICIT
 from .errors import SqlDataError, SqlRefused, SqlText
 from .python_calls import PythonFunction
 from .types import SqlType, common_type
@@ -67,6 +67,8 @@ class ExpressionCompiler:
 
     handlers: ClassVar[Mapping[type[exp.Expr], Handler]] = {}
     """The handlers of a kind of expression. An expression without one is refused."""
+    advice: ClassVar[Mapping[type[exp.Expr], str]] = {}
+    """What to write instead of a kind of expression."""
 
     def __init__(self, text: SqlText, scope: Scope) -> None:
         self.text = text
@@ -87,11 +89,17 @@ class ExpressionCompiler:
         """
         handler = self.handlers.get(type(node))
         if handler is None:
-            raise self.refused(node, f"{described(node)} is not supported here.")
+            advice = next((text for kind, text in self.advice.items() if isinstance(node, kind)), "")
+            raise self.refused(node, f"{self._written(node)} is not supported here.", advice)
         for name, value in node.args.items():
             if value not in (None, False, []) and name not in handler.arguments:
                 raise self.refused(node, f"{described(node)} does not support {name.replace('_', ' ')!r} here.")
         return self.in_columns(node, handler.compile(self, node), is_lazy=handler.is_lazy)
+
+    def _written(self, node: exp.Expr) -> str:
+        """Return the name of a function as it is written, and the text of another expression."""
+        name = self.text.text[node.meta["start"] : node.meta["end"] + 1] if "end" in node.meta else ""
+        return f"The function {name}" if isinstance(node, exp.Func) and name.isidentifier() else described(node)
 
     def in_columns(self, node: exp.Expr, compiled: Compiled, *, is_lazy: bool = False) -> Compiled:
         """Return the code of an expression with its columns, if it can have them: row by row where no kernel computes it.
@@ -191,7 +199,7 @@ class ExpressionCompiler:
             raise self.refused(
                 node,
                 f"This is of type {compiled.type.value}, and {wanted.value} is required.",
-                f"Convert it: cast(… as {wanted.value}).",
+                CONVERTING_CALLS.get((compiled.type, wanted), f"Convert it: cast(… as {wanted.value})."),
             )
         return self.in_columns(node, converted)
 
@@ -201,10 +209,11 @@ class ExpressionCompiler:
             return compiled
         if compiled.type is SqlType.NULL:
             return replace(compiled, type=wanted, columns=constant_column(None, wanted))
-        if isinstance(compiled.literal, str) and wanted in FROM_TEXT:
+        if _is_quoted(compiled) and wanted in FROM_TEXT:
             with suppress(SqlDataError):
                 value = getattr(values, FROM_TEXT[wanted])(compiled.literal)
-                return Compiled(self.constant(value), wanted, literal=value, columns=constant_column(value, wanted))
+                columns = constant_column(value, wanted)
+                return Compiled(self.constant(value), wanted, value is None, literal=value, columns=columns)
             return None
         if (compiled.type, wanted) in IMPLICIT:
             return self.strict(CASTS[compiled.type, wanted], [compiled], wanted)
@@ -236,13 +245,15 @@ class ExpressionCompiler:
         """
         compiled = [self.compile(node) for node in nodes]
         # A quoted literal has no type of its own: it takes the type of the others.
-        typed = [each.type for each in compiled if not isinstance(each.literal, str)]
+        typed = [each.type for each in compiled if not _is_quoted(each)]
         kind = common_type(typed) if typed else SqlType.TEXT
         if kind is SqlType.NULL and len(typed) < len(compiled):
             kind = SqlType.TEXT
         converted = []
         for node, each in zip(nodes, compiled, strict=True):
             value = None if kind is None else self.converted(each, kind)
+            if value is None and kind in FROM_TEXT and _is_quoted(each):
+                raise self.refused(node, f"{each.literal!r} is not a valid {kind.value}.")
             if value is None:
                 others = ", ".join(dict.fromkeys(other.type.value for other in compiled))
                 raise self.refused(
@@ -250,6 +261,11 @@ class ExpressionCompiler:
                 )
             converted.append(value)
         return converted
+
+
+def _is_quoted(compiled: Compiled) -> bool:
+    """Return whether an expression is a text in quotes."""
+    return compiled.type is SqlType.TEXT and isinstance(compiled.literal, str)
 
 
 @dataclass(frozen=True)

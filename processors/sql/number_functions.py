@@ -50,7 +50,7 @@ NUMBER_FUNCTIONS: dict[type[exp.Expr], Handler] = {
     exp.Round: Handler(_round, frozenset({"this", "decimals"})),
     exp.Trunc: Handler(_trunc, frozenset({"this", "decimals"})),
     exp.Log: Handler(_log),
-    exp.Abs: Handler(by_type({_I: ("bigint(abs({0}))", _I), _D: ("abs({0})", _D), _N: ("abs({0})", _N)}, _D)),
+    exp.Abs: Handler(by_type({_I: ("bigint(abs({0}))", _I), _D: ("abs({0})", _D), _N: ("{0}.copy_abs()", _N)}, _D)),
     exp.Floor: Handler(by_type({_D: ("float(floor({0}))", _D), _N: ("Decimal(floor({0}))", _N)}, _D)),
     exp.Ceil: Handler(by_type({_D: ("float(ceil({0}))", _D), _N: ("Decimal(ceil({0}))", _N)}, _D)),
     exp.Sign: Handler(by_type({_D: ("float(({0} > 0) - ({0} < 0))", _D)}, _D)),

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from decimal import Decimal
+from math import isinf
 from typing import Any
 
 from sqlglot import exp
 
 from ..validation import did_you_mean
 from .columns import CONNECTIVES, FIRST_VALUE, chosen, computed, constant_column, is_member, is_null, is_value, null_if
-from .conversions import CASTS, FROM_TEXT
+from .conversions import CASTS, CONVERTING_CALLS, FROM_TEXT
 from .expression_compiler import Compiled, ExpressionCompiler, Handler, described
-from .types import SqlType, declared_type
+from .types import PYTHON_TYPES, SqlType, declared_type
 
 
 def _column(program: ExpressionCompiler, node: exp.Column) -> Compiled:
@@ -22,9 +23,16 @@ def _column(program: ExpressionCompiler, node: exp.Column) -> Compiled:
         raise program.refused(
             node,
             f"There is no column {node.sql()!r}. The columns are: {', '.join(names)}.",
-            did_you_mean(node.name, names).strip() or _text_advice(node),
+            _field_advice(program, node) or did_you_mean(node.name, names).strip() or _text_advice(node),
         )
     return found
+
+
+def _field_advice(program: ExpressionCompiler, node: exp.Column) -> str:
+    """Return advice if the field of a JSON value may be meant."""
+    document = program.scope.column(None, node.table) if node.table else None
+    is_json = document is not None and document.type is SqlType.JSON
+    return f"Write {node.table} ->> '{node.name}' for a field of {node.table}." if is_json else ""
 
 
 def _text_advice(node: exp.Column) -> str:
@@ -40,9 +48,14 @@ def _literal(program: ExpressionCompiler, node: exp.Literal) -> Compiled:
     if node.this.isdigit():
         value = int(node.this)
         if value > 2**63 - 1:
-            raise program.refused(node, f"{value} is too large for bigint.")
+            raise program.refused(
+                node, f"{value} is too large for bigint.", f"Write a number in quotes: cast('{value}' AS numeric)."
+            )
         return _constant(str(value), SqlType.BIGINT, value)
-    return _constant(repr(float(node.this)), SqlType.DOUBLE, float(node.this))
+    number = float(node.this)
+    if isinf(number):
+        raise program.refused(node, f"{node.this} is too large for double precision.")
+    return _constant(repr(number), SqlType.DOUBLE, number)
 
 
 def _constant(code: str, kind: SqlType, value: Any) -> Compiled:
@@ -62,12 +75,20 @@ def _parentheses(program: ExpressionCompiler, node: exp.Paren) -> Compiled:
 
 
 _ARITHMETIC: dict[type[exp.Expr], dict[SqlType, str]] = {
-    exp.Add: {SqlType.BIGINT: "bigint({0} + {1})", SqlType.DOUBLE: "double({0} + {1})", SqlType.NUMERIC: "({0} + {1})"},
-    exp.Sub: {SqlType.BIGINT: "bigint({0} - {1})", SqlType.DOUBLE: "double({0} - {1})", SqlType.NUMERIC: "({0} - {1})"},
+    exp.Add: {
+        SqlType.BIGINT: "bigint({0} + {1})",
+        SqlType.DOUBLE: "double({0} + {1})",
+        SqlType.NUMERIC: "add_numeric({0}, {1})",
+    },
+    exp.Sub: {
+        SqlType.BIGINT: "bigint({0} - {1})",
+        SqlType.DOUBLE: "double({0} - {1})",
+        SqlType.NUMERIC: "subtract_numeric({0}, {1})",
+    },
     exp.Mul: {
         SqlType.BIGINT: "bigint({0} * {1})",
         SqlType.DOUBLE: "double({0} * {1})",
-        SqlType.NUMERIC: "({0} * {1} + 0)",
+        SqlType.NUMERIC: "multiply_numeric({0}, {1})",
     },
     exp.Div: {
         SqlType.BIGINT: "divide_bigint({0}, {1})",
@@ -85,6 +106,12 @@ _TIME_ARITHMETIC = {
     (exp.Sub, SqlType.LOCAL, SqlType.INTERVAL): ("add_interval({0}, -{1})", SqlType.LOCAL),
     (exp.Sub, SqlType.LOCAL, SqlType.LOCAL): ("({0} - {1})", SqlType.INTERVAL),
     (exp.Sub, SqlType.DATE, SqlType.DATE): ("({0} - {1}).days", SqlType.BIGINT),
+    (exp.Add, SqlType.DATE, SqlType.BIGINT): ("add_days({0}, {1})", SqlType.DATE),
+    (exp.Add, SqlType.BIGINT, SqlType.DATE): ("add_days({1}, {0})", SqlType.DATE),
+    (exp.Sub, SqlType.DATE, SqlType.BIGINT): ("add_days({0}, -{1})", SqlType.DATE),
+    (exp.Add, SqlType.DATE, SqlType.INTERVAL): ("add_interval(date_to_timestamp({0}), {1})", SqlType.LOCAL),
+    (exp.Add, SqlType.INTERVAL, SqlType.DATE): ("add_interval(date_to_timestamp({1}), {0})", SqlType.LOCAL),
+    (exp.Sub, SqlType.DATE, SqlType.INTERVAL): ("add_interval(date_to_timestamp({0}), -{1})", SqlType.LOCAL),
 }
 
 
@@ -102,13 +129,17 @@ def _arithmetic(program: ExpressionCompiler, node: exp.Binary) -> Compiled:
     return program.strict(template, [left, right], left.type)
 
 
+_NEGATIONS = {SqlType.BIGINT: "bigint(-{0})", SqlType.DOUBLE: "(-{0})", SqlType.NUMERIC: "negate_numeric({0})"}
+
+
 def _negative(program: ExpressionCompiler, node: exp.Neg) -> Compiled:
     operand = program.compile(node.this)
     if not operand.type.is_number:
         raise program.refused(node, f"A minus sign is not defined for {operand.type.value}.")
-    template = "bigint(-{0})" if operand.type is SqlType.BIGINT else "(-{0})"
-    negated = program.strict(template, [operand], operand.type)
-    return negated if operand.literal is None else _constant(f"(-{operand.code})", operand.type, -operand.literal)
+    negated = program.strict(_NEGATIONS[operand.type], [operand], operand.type)
+    if operand.literal is None or operand.type is SqlType.NUMERIC:
+        return negated
+    return _constant(f"(-{operand.code})", operand.type, -operand.literal)
 
 
 def _comparison(operator: str) -> Callable[[ExpressionCompiler, exp.Binary], Compiled]:
@@ -165,6 +196,8 @@ def _is(program: ExpressionCompiler, node: exp.Is) -> Compiled:
 
 
 def _in(program: ExpressionCompiler, node: exp.In) -> Compiled:
+    if not node.expressions:
+        raise program.refused(node, "IN () has no values.", "Write the values: IN (1, 2).")
     operand, *members = program.compared([node.this, *node.expressions], "IN")
     if all(member.literal is not None for member in members):
         values = frozenset(member.literal for member in members)
@@ -216,11 +249,15 @@ def _cast(program: ExpressionCompiler, node: exp.Cast) -> Compiled:
     implicit = program.converted(operand, wanted)
     if implicit is not None:
         return _scaled(program, node, implicit)
-    if isinstance(operand.literal, str) and wanted in FROM_TEXT:
+    if operand.type is SqlType.TEXT and isinstance(operand.literal, str) and wanted in FROM_TEXT:
         raise program.refused(node, f"{operand.literal!r} is not a valid {wanted.value}.")
     template = CASTS.get((operand.type, wanted))
     if template is None:
-        raise program.refused(node, f"A value of type {operand.type.value} cannot become {wanted.value}.")
+        raise program.refused(
+            node,
+            f"A value of type {operand.type.value} cannot become {wanted.value}.",
+            CONVERTING_CALLS.get((operand.type, wanted), ""),
+        )
     return _scaled(program, node, program.strict(template, [operand], wanted))
 
 
@@ -237,7 +274,7 @@ def _scaled(program: ExpressionCompiler, node: exp.Cast, value: Compiled) -> Com
 
 
 def _types() -> str:
-    return ", ".join(kind.value for kind in SqlType if kind is not SqlType.NULL)
+    return ", ".join(kind.value for kind in PYTHON_TYPES)
 
 
 def _coalesce(program: ExpressionCompiler, node: exp.Coalesce) -> Compiled:

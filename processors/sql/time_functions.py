@@ -41,13 +41,12 @@ def interval_of(text: SqlText, node: exp.Interval) -> timedelta:
     total, pairs = timedelta(), list(zip(words[::2], words[1::2], strict=False))
     for number, unit in pairs:
         length = _UNITS.get(unit.rstrip("s"))
-        try:
-            amount = float(number)
-        except ValueError:
-            length = None
         if length is None:
             break
-        total += length * amount
+        try:
+            total += length * float(number)
+        except (OverflowError, ValueError):
+            break
     else:
         if pairs and len(words) == 2 * len(pairs):
             return total
@@ -78,6 +77,13 @@ def _extract(program: ExpressionCompiler, node: exp.Extract) -> Compiled:
     part = node.this.name.lower()
     if part not in values.PARTS:
         raise program.refused(node, f"extract does not know {part!r}.", f"It knows {', '.join(values.PARTS)}.")
+    source = program.compile(node.expression)
+    if source.type is SqlType.INTERVAL:
+        if part != "epoch":
+            raise program.refused(
+                node, f"extract does not know {part!r} of an interval.", "Write extract(epoch FROM …): its seconds."
+            )
+        return program.strict("seconds_of({0})", [source], SqlType.DOUBLE)
     return program.strict(f"time_part({part!r}, {{0}})", [_moment(program, node.expression)], SqlType.DOUBLE)
 
 
@@ -90,6 +96,13 @@ def _moment(program: ExpressionCompiler, node: exp.Expr) -> Compiled:
 def _at_time_zone(program: ExpressionCompiler, node: exp.AtTimeZone) -> Compiled:
     """Compile the local time of a moment, or the moment of a local time."""
     moment, zone = _moment(program, node.this), _zone(program, node.args["zone"])
+    written = node.this.unnest()
+    if isinstance(written, exp.Cast) and written.to.this is exp.DataType.Type.TIMESTAMP:
+        raise program.refused(
+            node,
+            "A timestamp always has a time zone here, so AT TIME ZONE returns its local time. PostgreSQL would read a timestamp without time zone as a local time.",
+            "Write timestamptz instead of timestamp. For the moment of a local time, write it with its offset: timestamptz '2026-03-29 10:00:00+02'.",
+        )
     if moment.type is SqlType.LOCAL:
         return program.strict(f"moment_of_local({{0}}, {zone})", [moment], SqlType.TIMESTAMP)
     return program.strict(f"local_time({{0}}, {zone})", [moment], SqlType.LOCAL)
@@ -132,18 +145,21 @@ def _date_trunc(program: ExpressionCompiler, node: exp.Expr) -> Compiled:
         raise program.refused(node, f"date_trunc does not know {unit!r}.", f"It knows {', '.join(values.TRUNCATIONS)}.")
     if node.args.get("zone") is not None:
         zone = _zone(program, node.args["zone"])
-        template = f"moment_of_local(truncate_time({unit!r}, local_time({{0}}, {zone})), {zone})"
-        return program.strict(template, [program.expect(node.this, SqlType.TIMESTAMP)], SqlType.TIMESTAMP)
+        moment = program.expect(node.this, SqlType.TIMESTAMP)
+        return program.strict(f"truncate_local({unit!r}, {{0}}, {zone})", [moment], SqlType.TIMESTAMP)
     moment = _moment(program, node.this)
     return program.strict(f"truncate_time({unit!r}, {{0}})", [moment], moment.type)
 
 
 TIME_FUNCTIONS: dict[type[exp.Expr], Handler] = {
-    exp.Interval: Handler(_interval, frozenset({"this", "unit"})),
+    exp.Interval: Handler(_interval, frozenset({"this", "unit", "fraction_in_string"})),
     exp.Extract: Handler(_extract),
     exp.TimestampTrunc: Handler(_date_trunc, frozenset({"this", "unit", "zone"})),
     exp.AtTimeZone: Handler(_at_time_zone, frozenset({"this", "zone"})),
     exp.DateBin: Handler(_date_bin, frozenset({"this", "expression", "unit"})),
-    **dict.fromkeys((exp.CurrentTimestamp, exp.CurrentDate, exp.CurrentTime, exp.Rand), Handler(_not_repeatable)),
+    **dict.fromkeys(
+        (exp.CurrentTimestamp, exp.CurrentDate, exp.CurrentTime, exp.Localtimestamp, exp.Localtime, exp.Rand, exp.Uuid),
+        Handler(_not_repeatable, frozenset({"this", "expression", "is_string"})),
+    ),
     exp.UnixToTime: fixed(Signature("seconds_to_timestamp({*})", (SqlType.DOUBLE,), SqlType.TIMESTAMP), "this"),
 }

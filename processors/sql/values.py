@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from datetime import date, datetime, time, timedelta, timezone, tzinfo
-from decimal import ROUND_DOWN, ROUND_HALF_UP, Decimal, InvalidOperation
+from decimal import MAX_EMAX, MIN_EMIN, ROUND_DOWN, ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from functools import lru_cache
 from typing import Any
 from uuid import UUID
@@ -22,6 +22,11 @@ from .errors import SqlDataError
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _LOWEST, _HIGHEST = -(2**63), 2**63 - 1
 _LONGEST_TEXT = 1_000_000
+_LARGEST_EXPONENT = 4_000
+EXACT = Context(prec=10_000, Emax=MAX_EMAX, Emin=MIN_EMIN)
+"""Computes without rounding, in more digits than numbers in messages have."""
+_PLACES = 18
+"""The most digits after the point that records accept."""
 
 
 def bigint(value: int) -> int:
@@ -61,18 +66,47 @@ def divide_double(left: float, right: float) -> float:
     return double(left / right)
 
 
+def add_numeric(left: Decimal, right: Decimal) -> Decimal:
+    """Return the exact sum."""
+    return EXACT.add(left, right)
+
+
+def subtract_numeric(left: Decimal, right: Decimal) -> Decimal:
+    """Return the exact difference."""
+    return EXACT.subtract(left, right)
+
+
+def multiply_numeric(left: Decimal, right: Decimal) -> Decimal:
+    """Return the exact product, without a negative zero."""
+    return EXACT.plus(EXACT.multiply(left, right))
+
+
+def negate_numeric(value: Decimal) -> Decimal:
+    """Return the negative number, without a negative zero."""
+    return EXACT.minus(value)
+
+
 def divide_numeric(left: Decimal, right: Decimal) -> Decimal:
-    """Return the quotient, with 28 significant digits."""
+    """Return the quotient, with at most 18 digits after the point."""
     if right == 0:
         raise SqlDataError("division by zero")
-    return left / right
+    return limited_numeric(_DIVIDING.divide(left, right))
+
+
+_DIVIDING = Context(prec=60, Emax=MAX_EMAX, Emin=MIN_EMIN)
+"""Divides in more digits than records accept."""
+
+
+def limited_numeric(value: Decimal) -> Decimal:
+    """Return a quotient in the digits after the point that records accept."""
+    return value if int(value.as_tuple().exponent) >= -_PLACES else round_numeric(value, _PLACES)
 
 
 def remainder_numeric(left: Decimal, right: Decimal) -> Decimal:
     """Return the remainder, with the sign of the dividend."""
     if right == 0:
         raise SqlDataError("division by zero")
-    return left % right
+    return EXACT.remainder(left, right)
 
 
 def power(base: float, exponent: float) -> float:
@@ -121,7 +155,7 @@ def round_double(value: float) -> float:
 
 def round_numeric(value: Decimal, digits: int = 0) -> Decimal:
     """Return the value with a number of digits after the point; halves go away from zero."""
-    return value.quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP) + 0  # without a negative zero
+    return _quantized(value, digits, ROUND_HALF_UP)
 
 
 def truncate_double(value: float) -> float:
@@ -131,7 +165,13 @@ def truncate_double(value: float) -> float:
 
 def truncate_numeric(value: Decimal, digits: int) -> Decimal:
     """Return the value without further digits after the point."""
-    return value.quantize(Decimal(1).scaleb(-digits), ROUND_DOWN) + 0  # without a negative zero
+    return _quantized(value, digits, ROUND_DOWN)
+
+
+def _quantized(value: Decimal, digits: int, rounding: str) -> Decimal:
+    if abs(digits) > _LARGEST_EXPONENT:
+        raise SqlDataError(f"{digits} digits after the point are out of range")
+    return EXACT.plus(value.quantize(Decimal(1).scaleb(-digits), rounding, EXACT))  # without a negative zero
 
 
 def double_to_bigint(value: float) -> int:
@@ -162,11 +202,14 @@ def text_to_double(value: str) -> float:
 
 
 def text_to_numeric(value: str) -> Decimal:
-    """Return the number that a text denotes, exactly."""
+    """Return the number that a text denotes, exactly. It is finite, as in records."""
     try:
-        return Decimal(_number(value))
+        number = Decimal(_number(value))
     except (InvalidOperation, ValueError):
         raise SqlDataError(f"invalid input syntax for type numeric: {value!r}") from None
+    if not number.is_finite() or abs(number.adjusted()) > _LARGEST_EXPONENT:
+        raise SqlDataError(f"numeric out of range: {value!r}")
+    return number
 
 
 def _number(text: str) -> str:
@@ -187,9 +230,12 @@ def text_to_boolean(value: str) -> bool:
 
 def text_to_timestamp(value: str) -> datetime:
     """Return the time that a text in ISO-8601 denotes; without an offset, in UTC."""
+    text, more = value.strip().replace("Z", "+00:00"), timedelta()
+    if nanoseconds := re.fullmatch(r"(.*\.[0-9]{6})([0-9])[0-9]*(.*)", text):
+        text, more = nanoseconds[1] + nanoseconds[3], timedelta(microseconds=nanoseconds[2] >= "5")
     try:
-        parsed = datetime.fromisoformat(value.strip().replace("Z", "+00:00"))
-    except ValueError:
+        parsed = datetime.fromisoformat(text) + more
+    except (OverflowError, ValueError):
         raise SqlDataError(f"invalid input syntax for type timestamp with time zone: {value!r}") from None
     return parsed.replace(tzinfo=timezone.utc) if parsed.tzinfo is None else parsed.astimezone(timezone.utc)
 
@@ -213,7 +259,10 @@ def text_to_uuid(value: str) -> UUID:
 def double_to_text(value: float) -> str:
     """Return the shortest text that denotes the double."""
     if math.isfinite(value):
-        return f"{value:.0f}" if value == int(value) and abs(value) < 1e15 else repr(value)
+        if value == int(value) and abs(value) < 1e15:
+            return f"{value:.0f}"
+        # Python begins with an exponent at 1e16, and PostgreSQL at 1e15.
+        return f"{Decimal(repr(value)).normalize():e}" if 1e15 <= abs(value) < 1e16 else repr(value)
     return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
 
 
@@ -253,6 +302,14 @@ def seconds_to_timestamp(value: float) -> datetime:
         raise SqlDataError(f"timestamp out of range: {value!r}") from None
 
 
+def add_days(day: date, days: int) -> date:
+    """Return a later date."""
+    try:
+        return day + timedelta(days=days)
+    except OverflowError:
+        raise SqlDataError("date out of range") from None
+
+
 def add_interval(moment: datetime, interval: timedelta) -> datetime:
     """Return a later time."""
     try:
@@ -281,6 +338,16 @@ def local_to_text(local: datetime) -> str:
     return f"{whole}{point}{fraction.rstrip('0')}"
 
 
+def truncate_local(unit: str, moment: datetime, zone: tzinfo) -> datetime:
+    """Return the start of the unit in the local time of a zone. Of the two hours when clocks go back, each has its own start."""
+    local = local_time(moment, zone)
+    start = truncate_time(unit, local)
+    return add_interval(moment, start - local) if unit in _WITHIN_HOURS else moment_of_local(start, zone)
+
+
+_WITHIN_HOURS = frozenset({"second", "minute", "hour"})
+
+
 def bin_time(length: timedelta, moment: datetime, origin: datetime) -> datetime:
     """Return the start of the interval that contains a time; one of the intervals starts at the origin."""
     return add_interval(origin, (moment - origin) // length * length)
@@ -289,6 +356,11 @@ def bin_time(length: timedelta, moment: datetime, origin: datetime) -> datetime:
 def truncate_time(unit: str, moment: datetime) -> datetime:
     """Return the start of the unit in UTC that contains the time."""
     return _TRUNCATIONS[unit](moment)
+
+
+def seconds_of(length: timedelta) -> float:
+    """Return the length of an interval."""
+    return length / timedelta(seconds=1)
 
 
 def time_part(part: str, moment: datetime) -> float:
@@ -347,9 +419,24 @@ def right(text: str, length: int) -> str:
     return text[-length:] if length else ""
 
 
+def upper(text: str) -> str:
+    """Return a text in upper case, letter by letter: a letter whose upper case is several letters stays."""
+    return text.upper() if text.isascii() else "".join(up if len(up := each.upper()) == 1 else each for each in text)
+
+
+def lower(text: str) -> str:
+    """Return a text in lower case, letter by letter."""
+    return text.lower() if text.isascii() else "".join(each.lower()[0] for each in text)
+
+
 def initcap(text: str) -> str:
     """Return a text with the first letter of each word in upper case, and the others in lower case."""
-    return re.sub(r"[^\W_]+", lambda word: word[0][:1].upper() + word[0][1:].lower(), text)
+    return re.sub(r"[^\W_]+", lambda word: upper(word[0][:1]) + lower(word[0][1:]), text)
+
+
+def replace(text: str, old: str, new: str) -> str:
+    """Return a text with all occurrences of another text replaced; an empty text has none."""
+    return text.replace(old, new) if old else text
 
 
 def repeat(text: str, times: int) -> str:
@@ -442,12 +529,19 @@ def matches(text: str, pattern: str, flags: str = "") -> bool:
 
 def regexp_replace(text: str, pattern: str, replacement: str, flags: str = "") -> str:
     r"""Return a text with the first match replaced, or all with the flag g; `\1` and `\&` stand for groups and the match."""
+    if not set(flags) <= set("gi"):
+        raise SqlDataError(f"invalid regular expression option: {flags!r}. The options are g and i")
     compiled = _pattern(pattern, flags)
+
+    def group(match: re.Match[str], number: int) -> str:
+        return (match[number] or "") if number <= compiled.groups else ""
 
     def expanded(match: re.Match[str]) -> str:
         return re.sub(
             r"\\([0-9&\\])",
-            lambda escape: "\\" if escape[1] == "\\" else match[0] if escape[1] == "&" else match[int(escape[1])] or "",
+            lambda escape: (
+                "\\" if escape[1] == "\\" else match[0] if escape[1] == "&" else group(match, int(escape[1]))
+            ),
             replacement,
         )
 
@@ -522,7 +616,12 @@ def bounded_numeric(value: Decimal, scale: int, limit: Decimal) -> Decimal:
 
 def json_text(value: Any) -> str:
     """Return a JSON value as text; strings without quotes."""
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return value if isinstance(value, str) else json_document(value)
+
+
+def json_document(value: Any) -> str:
+    """Return a JSON value as text; strings with quotes."""
+    return msgspec.json.encode(value).decode()
 
 
 def epoch_ms(moment: datetime) -> int:

@@ -51,3 +51,21 @@ SELECT seen, id, cast('2026-01-31' AS date) AS day, timestamptz '2026-01-31 10:0
 SELECT seen, id, cast(born AS text) AS born, cast(happened AS text) AS happened FROM views
 -- case: text to UUID and back
 SELECT seen, id, cast('a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11' AS uuid)::text AS uuid FROM views WHERE id < 3
+-- case: CASE of a value that is compared with NULL never matches
+SELECT seen, id, CASE weight WHEN NULL THEN 'null' WHEN 3 THEN 'three' ELSE 'other' END AS label FROM views
+-- case: CASE with a condition that is NULL takes the next branch
+SELECT seen, id, CASE WHEN weight > 2 THEN 'heavy' WHEN NOT (weight > 2) THEN 'light' ELSE 'unknown' END AS label FROM views
+-- case: CASE whose first branch is NULL
+SELECT seen, id, CASE WHEN active THEN NULL ELSE weight END AS weight, coalesce(CASE WHEN active THEN page END, 'none') AS page FROM views
+-- case: CASE in WHERE
+SELECT seen, id FROM views WHERE CASE WHEN active IS NULL THEN weight > 0 ELSE active END
+-- case: coalesce of conditions
+SELECT seen, id, coalesce(weight > 2, active, false) AS chosen FROM views
+-- case: nullif with NULL on each side
+SELECT seen, id, nullif(weight, NULL) AS kept, nullif(NULL::bigint, weight) AS nothing, nullif(page, customer) AS page FROM views
+-- case: CASE of texts and numbers that are written as text
+SELECT seen, id, CASE WHEN active THEN 1 ELSE '2' END AS number FROM views
+-- case: division guarded by nullif
+SELECT seen, id, 12 / nullif(weight, 0) AS share, milliseconds / nullif(milliseconds, 0) AS one FROM views
+-- oracle
+SELECT seen, id, CASE WHEN weight <> 0 THEN trunc(12.0 / weight)::bigint END AS share, CASE WHEN milliseconds <> 0 THEN 1.0 END AS one FROM views

@@ -47,3 +47,31 @@ SELECT seen, id, cast(price::decimal(12, 2) AS text) AS shown, CASE WHEN weight 
 -- postgres: DuckDB has the formats of C instead
 -- to_char(-1234.5, 'FM9G999D00') => -1,234.50
 -- to_char(12345, '9999') =>  ####
+-- case: a quotient of decimals that does not end
+SELECT seen, id, round(price / 3::numeric, 9) AS third, round(price / 7, 9) AS seventh FROM views
+-- oracle
+SELECT seen, id, round(price::double / 3, 9) AS third, round(price::double / 7, 9) AS seventh FROM views
+-- case: the quotient of a sum and a count
+SELECT customer, round(sum(price) / count(price), 9) AS mean, max(seen) AS seen FROM views GROUP BY customer
+-- oracle
+SELECT customer, round(sum(price)::double / count(price), 9) AS mean, max(seen) AS seen FROM views GROUP BY customer
+-- case: decimals of more than 28 digits
+SELECT seen, id, round(abs('-12345678901234567890.1234567890'::numeric) + price - price, 9) AS sum, '12345678901234567890.123456789'::numeric % 7 AS rest FROM views
+-- oracle
+SELECT seen, id, CASE WHEN price IS NOT NULL THEN 12345678901234567890.123456789::decimal(38, 9) END AS sum, 1.123456789::decimal(38, 9) AS rest FROM views
+-- case: decimals and doubles in one aggregate
+SELECT customer, sum(price + milliseconds) AS doubles, sum(price * weight) AS decimals, max(seen) AS seen FROM views GROUP BY customer
+-- oracle
+SELECT customer, sum(price::double + milliseconds) AS doubles, sum(price * weight) AS decimals, max(seen) AS seen FROM views GROUP BY customer
+-- case: arithmetic of many digits
+SELECT seen, id, price + 0::numeric AS same FROM views
+-- postgres: sums, products and remainders are exact
+-- cast('12345678901234567890' AS numeric) * cast('12345678901234567890' AS numeric) => 152415787532388367501905199875019052100
+-- cast('1234567890123456789012345678901234567890' AS numeric) + cast('0.01' AS numeric) => 1234567890123456789012345678901234567890.01
+-- -cast('123456789012345678901234567890.126' AS numeric) => -123456789012345678901234567890.126
+-- abs(cast('-123456789012345678901234567890.126' AS numeric)) => 123456789012345678901234567890.126
+-- cast('123456789012345678901234567890.126' AS numeric) % cast('7' AS numeric) => 0.126
+-- round(cast('123456789012345678901234567890.126' AS numeric), 2) => 123456789012345678901234567890.13
+-- round(cast('0.5' AS numeric), 40) => 0.5000000000000000000000000000000000000000
+-- cast(1e15 AS double precision) => 1e+15
+-- cast(-1234567890123456 AS double precision) => -1.234567890123456e+15

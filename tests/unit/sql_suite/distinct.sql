@@ -38,3 +38,9 @@ SELECT DISTINCT customer, weight % 2 AS odd, window_start FROM tumbled('views', 
 SELECT DISTINCT price, abs(milliseconds) * -1 AS below FROM views WHERE milliseconds < 3
 -- oracle
 SELECT price, abs(milliseconds) * -1 AS below, first(seen ORDER BY rowid) AS seen FROM views WHERE milliseconds < 3 GROUP BY ALL
+-- case: rows with NULL and CASE
+SELECT DISTINCT seen, CASE WHEN active THEN page END AS page, active FROM views
+-- case: rows of UNION ALL
+SELECT DISTINCT seen, customer FROM (SELECT seen, customer FROM orders UNION ALL SELECT seen, customer FROM orders UNION ALL SELECT seen, customer FROM payments) AS both
+-- oracle
+SELECT DISTINCT seen, customer FROM (SELECT seen, customer FROM orders UNION ALL SELECT seen, customer FROM payments) AS joined

@@ -39,3 +39,26 @@ SELECT seen, id, json_array_length(payload -> 'tags') AS tags FROM views
 SELECT seen, id, cast('{"a": [1, 2]}' AS json) -> 'a' -> 1 AS two FROM views
 -- case: an aggregate of a field
 SELECT payload ->> 'kind' AS kind, count(*) AS events, sum((payload -> 'amount')::bigint) AS amount, max(seen) AS seen FROM views GROUP BY payload ->> 'kind'
+-- case: an element from the end
+SELECT seen, id, payload -> 'tags' ->> -1 AS last_tag, payload #>> '{tags,0}' AS first_tag FROM views
+-- oracle
+SELECT seen, id, payload ->> '$.tags[#-1]' AS last_tag, payload ->> '$.tags[0]' AS first_tag FROM views
+-- case: an element beyond the end is NULL
+SELECT seen, id, payload -> 'tags' ->> 9 AS none, payload #>> '{inner,n,x}' AS deeper FROM views
+-- oracle
+SELECT seen, id, NULL AS none, NULL AS deeper FROM views
+-- case: a text as text has quotes
+SELECT seen, id, cast(payload -> 'kind' AS text) AS quoted, payload ->> 'kind' AS plain, cast(payload -> 'ok' AS text) AS ok FROM views
+-- case: NULL of a missing document
+SELECT seen, id, coalesce(payload ->> 'kind', 'none') AS kind, (payload -> 'amount') IS NULL AS missing FROM views
+-- case: an aggregate with a condition on a field
+SELECT customer, count(*) FILTER (WHERE payload ->> 'kind' = 'click') AS clicks, sum((payload ->> 'amount')::bigint) AS amount, max(seen) AS seen FROM views GROUP BY customer
+-- case: by a field
+SELECT payload ->> 'kind' AS kind, (payload #>> '{inner,n}')::bigint AS n, count(*) AS views, max(seen) AS seen FROM views GROUP BY 1, 2
+-- oracle
+SELECT payload ->> 'kind' AS kind, (payload ->> '$.inner.n')::bigint AS n, count(*) AS views, max(seen) AS seen FROM views GROUP BY 1, 2
+-- case: the number of a text in a document
+SELECT seen, id, (payload ->> 'amount')::bigint + 1 AS more FROM views
+-- postgres: a text in a document is no number, and has quotes
+-- cast('"text"' AS jsonb) => "text"
+-- cast('{"a": "b"}' AS jsonb) -> 'a' => "b"

@@ -88,3 +88,32 @@ SELECT seen, id, NOT (page = '/a') AS other, (NOT active) IS NULL AS unknown FRO
 SELECT seen, id, weight BETWEEN NULL AND 2 AS within FROM views WHERE (weight BETWEEN NULL AND 2) IS NOT TRUE
 -- case: IS DISTINCT FROM of two columns
 SELECT seen, id, weight IS DISTINCT FROM id AS other, page IS NOT DISTINCT FROM customer AS same FROM views
+-- case: three-valued OR and NOT over two columns
+SELECT seen, id FROM views WHERE NOT (active OR weight > 2)
+-- case: three-valued AND as a value
+SELECT seen, id, active AND weight > 2 AS both, active OR weight > 2 AS either, NOT active AS opposite FROM views
+-- case: conditions about conditions
+SELECT seen, id, (active AND weight > 2) IS NULL AS unknown, (active = (weight > 2)) IS NOT TRUE AS differs FROM views
+-- case: XOR by inequality
+SELECT seen, id FROM views WHERE active <> (weight > 2)
+-- case: NOT BETWEEN with NULL as a bound
+SELECT seen, id FROM views WHERE weight NOT BETWEEN 2 AND NULL
+-- case: NOT IN with columns that can be NULL
+SELECT seen, id FROM views WHERE 3 NOT IN (weight, id)
+-- case: IN of expressions
+SELECT seen, id FROM views WHERE upper(page) IN ('/A', '/AB') OR weight + 1 IN (1, 2)
+-- case: LIKE of a column
+SELECT seen, id FROM views WHERE page LIKE customer || '%' OR page LIKE '%' || 'b'
+-- case: LIKE of percent and underscore as characters
+SELECT seen, id FROM views WHERE page LIKE '%5!%%' ESCAPE '!' OR page LIKE '_\__'
+-- case: a comparison with an empty text
+SELECT seen, id FROM views WHERE page > '' AND page <> ' '
+-- case: an operator that is written otherwise
+SELECT seen, id FROM views WHERE weight != 3 AND NOT page = '/'
+-- case: comments within a query
+SELECT seen, -- the time; not a statement
+    id /* a comment /* in a comment */ ; still */, page
+FROM views -- WHERE id = 1
+WHERE id > 10 AND page <> '--' AND page <> '/* */'
+-- oracle
+SELECT seen, id, page FROM views WHERE id > 10 AND page <> '--' AND page <> '/* */'

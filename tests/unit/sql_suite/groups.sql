@@ -105,3 +105,37 @@ SELECT page, count(*) AS views, max(seen) AS seen FROM views GROUP BY page HAVIN
 SELECT max(seen) AS seen, count(*) AS views, customer FROM views GROUP BY customer
 -- case: the sum of doubles and of an empty filter
 SELECT page, sum(milliseconds) AS total, sum(milliseconds) FILTER (WHERE false) AS none, max(seen) AS seen FROM views GROUP BY page
+-- case: HAVING without an aggregate in SELECT
+SELECT page, customer, max(seen) AS seen FROM views GROUP BY page, customer HAVING count(*) > 1 AND min(weight) < 5
+-- case: HAVING without GROUP BY
+SELECT max(seen) AS seen, sum(weight) AS weight FROM views HAVING count(*) > 3
+-- case: HAVING that is NULL
+SELECT page, max(seen) AS seen FROM views GROUP BY page HAVING sum(weight) FILTER (WHERE weight > 7) > 0
+-- case: GROUP BY a source column under an alias of another column
+SELECT page AS customer, customer AS who, count(*) AS views, max(seen) AS seen FROM views GROUP BY page, customer
+-- case: an alias that shadows the grouped column
+SELECT coalesce(page, 'none') AS page, page AS source, count(*) AS views, max(seen) AS seen FROM views GROUP BY page
+-- case: GROUP BY numbers of columns in another order
+SELECT count(*) AS views, customer, active, max(seen) AS seen FROM views GROUP BY 3, 2
+-- case: GROUP BY the same column twice
+SELECT page AS p, count(*) AS views, max(seen) AS seen FROM views GROUP BY page, 1, p
+-- case: GROUP BY a list in parentheses
+SELECT customer, (id % 2) AS odd, count(*) AS views, max(seen) AS seen, min(page) AS page FROM views GROUP BY (customer, id % 2)
+-- case: CASE around aggregates, and aggregates of CASE
+SELECT page, CASE WHEN count(weight) = 0 THEN NULL ELSE sum(weight) END AS total, sum(CASE WHEN active THEN weight WHEN NOT active THEN -weight END) AS signed, max(seen) AS seen FROM views GROUP BY page
+-- case: integer division of sums
+SELECT customer, sum(weight) / 4 AS quarter, sum(weight) % 4 AS rest, -sum(weight) / 4 AS negative, max(seen) AS seen FROM views GROUP BY customer
+-- oracle
+SELECT customer, trunc(sum(weight) / 4.0)::bigint AS quarter, sum(weight) % 4 AS rest, trunc(-sum(weight) / 4.0)::bigint AS negative, max(seen) AS seen FROM views GROUP BY customer
+-- case: FILTER with IS NULL, IN and LIKE
+SELECT customer, count(*) FILTER (WHERE page IS NULL OR page LIKE '/a%') AS some, sum(weight) FILTER (WHERE id IN (1, 2, 3, 5, 8, 13, 21, 34)) AS few, bool_or(active) FILTER (WHERE weight > 0) AS ever, max(seen) AS seen FROM views GROUP BY customer
+-- case: quoted names of results
+SELECT customer AS "Customer Name", count(*) AS "count(*)", max(seen) AS seen FROM views GROUP BY "customer"
+-- case: an aggregate of a constant, and a constant result
+SELECT customer, sum(1) AS ones, max('x') AS letter, 'all' AS kind, max(seen) AS seen FROM views GROUP BY customer
+-- case: the mean and the sum of an empty filter beside a count
+SELECT page, avg(weight) FILTER (WHERE weight > 100) AS mean, count(weight) FILTER (WHERE weight > 100) AS none, coalesce(sum(weight) FILTER (WHERE weight > 100), 0) AS zero, max(seen) AS seen FROM views GROUP BY page
+-- case: div of sums
+SELECT customer, div(sum(weight), 4) AS quarter, max(seen) AS seen FROM views GROUP BY customer
+-- oracle
+SELECT customer, trunc(sum(weight) / 4.0)::bigint AS quarter, max(seen) AS seen FROM views GROUP BY customer

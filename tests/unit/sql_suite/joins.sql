@@ -87,3 +87,23 @@ SELECT o.seen, o.customer, o.item FROM orders o ASOF JOIN items i ON o.item = i.
 SELECT seen, customer, item FROM orders o WHERE NOT EXISTS (SELECT 1 FROM items FOR SYSTEM_TIME AS OF o.seen AS i WHERE i.item = o.item AND i.price > 2)
 -- oracle
 SELECT o.seen, o.customer, o.item FROM orders o ASOF LEFT JOIN items i ON o.item = i.item AND o.seen >= i.seen WHERE i.price IS NULL OR i.price <= 2
+-- case: equal bounds
+SELECT o.seen, o.customer, o.cents, p.paid FROM orders o JOIN payments p ON p.customer = o.customer AND p.seen BETWEEN o.seen AND o.seen
+-- case: bounds that differ by an excluded end
+SELECT o.seen, o.customer, p.paid FROM orders o JOIN payments p ON p.customer = o.customer AND p.seen >= o.seen + interval '20 seconds' AND p.seen < o.seen + interval '30 seconds'
+-- oracle
+SELECT o.seen, o.customer, p.paid FROM orders o JOIN payments p ON p.customer = o.customer AND p.seen >= o.seen + 20000 AND p.seen < o.seen + 30000
+-- case: both bounds at the distance of an event
+SELECT o.seen, p.seen AS paid_at, o.customer FROM orders o JOIN payments p ON p.customer = o.customer AND p.seen BETWEEN o.seen + interval '20 seconds' AND o.seen + interval '30 seconds'
+-- oracle
+SELECT o.seen, p.seen AS paid_at, o.customer FROM orders o JOIN payments p ON p.customer = o.customer AND p.seen BETWEEN o.seen + 20000 AND o.seen + 30000
+-- case: a key that can be NULL matches nothing
+SELECT o.seen, o.item, p.item AS paid_item FROM orders o LEFT JOIN payments p ON p.item = o.item AND p.seen BETWEEN o.seen AND o.seen + interval '1 minute'
+-- oracle
+SELECT o.seen, o.item, p.item AS paid_item FROM orders o LEFT JOIN payments p ON p.item = o.item AND p.seen BETWEEN o.seen AND o.seen + 60000
+-- case: a join in an aggregate with HAVING and FILTER
+SELECT o.customer, count(*) AS pairs, count(*) FILTER (WHERE p.paid >= o.cents) AS enough, max(o.seen) AS seen FROM orders o JOIN payments p ON p.customer = o.customer AND p.seen BETWEEN o.seen AND o.seen + interval '1 minute' GROUP BY o.customer HAVING count(*) > 2
+-- oracle
+SELECT o.customer, count(*) AS pairs, count(*) FILTER (WHERE p.paid >= o.cents) AS enough, max(o.seen) AS seen FROM orders o JOIN payments p ON p.customer = o.customer AND p.seen BETWEEN o.seen AND o.seen + 60000 GROUP BY o.customer HAVING count(*) > 2
+-- case: columns of both tables with the same name
+SELECT o.seen, o.item AS "item", p.item AS "Item", p.seen AS at FROM orders o JOIN payments p ON p.customer = o.customer AND p.seen = o.seen

@@ -47,3 +47,29 @@ SELECT customer, count(*) AS visits, sum(views) AS views, max(window_end) AS win
 -- oracle
 WITH visits AS (SELECT customer, window_end, count(*) AS views FROM sessions('views', 'customer', 10000) GROUP BY customer, window_start, window_end)
 SELECT customer, count(*) AS visits, sum(views) AS views, max(window_end) AS window_end FROM visits GROUP BY customer
+-- case: UNION ALL with columns in another order takes them by place
+SELECT seen, customer, item FROM orders UNION ALL SELECT seen, item, customer FROM payments
+-- oracle
+SELECT seen, customer, item FROM orders UNION ALL SELECT seen, item, customer FROM payments
+-- case: named queries that shadow each other's columns
+WITH a AS (SELECT seen, id, weight AS w, page FROM views WHERE weight > 0), b AS (SELECT seen, id, w + 1 AS w FROM a WHERE page IS NOT NULL), c AS (SELECT seen, id, w * 2 AS w FROM b) SELECT seen, id, w FROM c WHERE w > 6
+-- case: a named query with the name of a column
+WITH page AS (SELECT seen, id, page FROM views) SELECT seen, id, page.page FROM page
+-- case: a named query within a query in FROM
+SELECT seen, n FROM (WITH inside AS (SELECT seen, id + 1 AS n FROM views) SELECT seen, n FROM inside WHERE n > 5) AS outside WHERE n < 30
+-- case: UNION ALL of a named query with itself and with a window
+WITH both AS (SELECT seen, customer FROM orders UNION ALL SELECT seen, customer FROM orders UNION ALL SELECT seen, customer FROM payments WHERE paid > 2)
+SELECT customer, window_start, count(*) AS events FROM both GROUP BY customer, tumble(seen, interval '1 minute')
+-- oracle
+WITH joined AS (SELECT seen, customer FROM orders UNION ALL SELECT seen, customer FROM orders UNION ALL SELECT seen, customer FROM payments WHERE paid > 2)
+SELECT customer, seen // 60000 * 60000 AS window_start, count(*) AS events FROM joined GROUP BY customer, 2
+-- case: windows of windows
+WITH minutes AS (SELECT customer, window_start, count(*) AS views, max(weight) AS weight FROM views GROUP BY customer, tumble(seen, interval '30 seconds'))
+SELECT window_start, sum(views) AS views, count(*) AS groups, max(weight) AS weight FROM minutes GROUP BY tumble(window_start, interval '2 minutes')
+-- oracle
+WITH minutes AS (SELECT customer, seen // 30000 * 30000 AS begun, count(*) AS views, max(weight) AS weight FROM views GROUP BY customer, 2)
+SELECT begun // 120000 * 120000 AS window_start, sum(views) AS views, count(*) AS groups, max(weight) AS weight FROM minutes GROUP BY 1
+-- case: a filter above HAVING
+SELECT window_start, page, n FROM (SELECT page, window_start, count(*) AS n FROM views GROUP BY page, tumble(seen, interval '1 minute') HAVING count(*) < 4) AS counted WHERE n > 1
+-- oracle
+SELECT window_start, page, count(*) AS n FROM tumbled('views', 60000) GROUP BY page, window_start HAVING n < 4 AND n > 1

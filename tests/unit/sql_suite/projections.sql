@@ -58,3 +58,25 @@ SELECT v.* FROM views AS v
 SELECT *, weight + 1 AS more FROM views
 -- case: NULL tests of constants
 SELECT seen, id, 1 IS NULL AS never, 'a' IS NOT NULL AS always, NULL IS NULL AS unknown FROM views
+-- case: quoted names that are reserved or contain spaces
+SELECT seen, id, page AS "order", weight AS "group by", customer AS "from", active AS "class", born AS "a.b" FROM views
+-- case: names in another case are other names
+SELECT seen, id, page AS "Page", upper(page) AS page FROM views
+-- case: an alias with the name of another column
+SELECT seen, id, weight AS milliseconds, milliseconds AS weight FROM views WHERE weight > 2
+-- case: an alias does not change what WHERE names
+SELECT seen, id, weight + 100 AS weight FROM views WHERE weight < 5
+-- case: overflow is avoided by a wider type
+SELECT seen, id, 9223372036854775807::numeric + weight AS wide FROM views
+-- oracle
+SELECT seen, id, 9223372036854775807::decimal(20, 0) + weight AS wide FROM views
+-- case: integers, decimals and doubles in one expression
+SELECT seen, id, weight + price AS decimals, weight * milliseconds AS doubles, price + milliseconds AS mixed, weight / 2 + price AS halves FROM views
+-- oracle
+SELECT seen, id, weight + price AS decimals, weight * milliseconds AS doubles, price::double + milliseconds AS mixed, trunc(weight / 2.0)::bigint + price AS halves FROM views
+-- case: remainders and signs
+SELECT seen, id, weight % -4 AS rest, -weight % 4 AS other, mod(weight, 3) AS third, - - weight AS same FROM views
+-- case: precedence of operators
+SELECT seen, id, 2 + weight * 3 - 4 % 3 AS number, -2 ^ 2 AS power, NOT weight = 2 AND id > 1 AS flag, weight + 1 > 2 = active AS compared FROM views
+-- oracle
+SELECT seen, id, 2 + weight * 3 - 4 % 3 AS number, 4.0 AS power, (NOT weight = 2) AND id > 1 AS flag, (weight + 1 > 2) = active AS compared FROM views

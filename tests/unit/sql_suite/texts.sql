@@ -80,3 +80,33 @@ SELECT seen, id, 'n' || id || ' ' || active AS words FROM views
 SELECT seen, id, lpad(page, 4) AS before, rpad(page, 1) AS after FROM views
 -- oracle
 SELECT seen, id, lpad(page, 4, ' ') AS before, rpad(page, 1, ' ') AS after FROM views
+-- case: replace of an empty text
+SELECT seen, id, replace(page, '', 'x') AS same, replace(page, '/', '') AS without FROM views
+-- case: parts beyond the end, and from the end
+SELECT seen, id, split_part(page, '/', 5) AS none, split_part(page, '/', -1) AS last_one FROM views
+-- case: negative lengths
+SELECT seen, id, left(page, -1) AS most, right(page, -1) AS rest, left(page, -9) AS none FROM views
+-- case: pads that cut
+SELECT seen, id, lpad(page, 2, 'x') AS two, rpad(page, 0, 'x') AS none, lpad(page, 4, 'xyz') AS four FROM views
+-- case: booleans in concat
+SELECT seen, id, concat(active, '-', weight) AS joined, concat_ws(',', active, page) AS listed, active || '!' AS operator FROM views
+-- oracle
+SELECT seen, id, concat(CASE WHEN active THEN 't' WHEN NOT active THEN 'f' END, '-', weight) AS joined,
+    concat_ws(',', CASE WHEN active THEN 't' WHEN NOT active THEN 'f' END, page) AS listed, CASE WHEN active THEN 'true!' WHEN NOT active THEN 'false!' END AS operator FROM views
+-- postgres: concat shows a boolean as one character, and || as a word
+-- concat(true, '-') => t-
+-- true || '-' => true-
+-- case: letters whose other case is another number of letters
+SELECT seen, id, upper(page || 'straße') AS capital, lower('İΑΣ' || page) AS small FROM views
+-- oracle
+SELECT seen, id, upper(page) || 'STRAßE' AS capital, 'iασ' || lower(page) AS small FROM views
+-- postgres: one letter becomes one letter
+-- upper('straße') => STRAßE
+-- lower('İΑΣ') => iασ
+-- case: a group that the pattern does not have
+SELECT seen, id, regexp_replace(page, '/', '<\&>') AS marked FROM views
+-- oracle
+SELECT seen, id, regexp_replace(page, '/', '</>') AS marked FROM views
+-- postgres: it is empty
+-- regexp_replace('foobarbaz', 'b(..)', 'X\2Y', 'g') => fooXYXY
+-- regexp_replace('foobarbaz', 'b..', '[\1]') => foo[]baz

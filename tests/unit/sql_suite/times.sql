@@ -65,3 +65,43 @@ SELECT seen, id, to_char(happened, 'YYYY-MM-DD HH24:MI:SS.MS') AS shown, to_char
 SELECT seen, id, strftime(happened, '%Y-%m-%d %H:%M:%S.%g') AS shown, strftime(happened AT TIME ZONE 'Europe/Berlin', '%d %b %I %p') AS berlin FROM views
 -- postgres: DuckDB has the formats of C instead
 -- to_char(timestamptz '2026-03-09 14:05:07.25+00', 'FMDay, FMDD. FMMonth "in" YYYY, MS') => Monday, 9. March in 2026, 250
+-- case: the hours of the night in which clocks go forward
+SELECT seen, id, extract(hour FROM happened AT TIME ZONE 'Europe/Berlin') AS hour, date_trunc('day', happened, 'Europe/Berlin') AS midnight FROM views
+-- oracle
+SELECT seen, id, extract(hour FROM happened AT TIME ZONE 'Europe/Berlin')::double AS hour, date_trunc('day', happened AT TIME ZONE 'Europe/Berlin') AT TIME ZONE 'Europe/Berlin' AS midnight FROM views
+-- case: truncated within the hour that occurs twice
+SELECT seen, id, date_trunc('hour', happened + interval '30 weeks', 'Europe/Berlin') AS hour, date_trunc('minute', happened + interval '30 weeks', 'Europe/Berlin') AS minute FROM views
+-- oracle
+SELECT seen, id, date_trunc('hour', happened + interval '210 days') AS hour, date_trunc('minute', happened + interval '210 days') AS minute FROM views
+-- postgres: the first of both hours remains the first
+-- date_trunc('hour', '2026-10-25 00:30:00+00'::timestamptz, 'Europe/Berlin') => 2026-10-25 00:00:00+00
+-- date_trunc('hour', '2026-10-25 01:30:00+00'::timestamptz, 'Europe/Berlin') => 2026-10-25 01:00:00+00
+-- case: dates of zones on both sides of the date line
+SELECT seen, id, (happened AT TIME ZONE 'Pacific/Kiritimati')::date AS east, (happened AT TIME ZONE 'Pacific/Pago_Pago')::date AS west FROM views
+-- case: truncated to half hours of a zone
+SELECT seen, id, date_trunc('hour', happened, 'Asia/Kolkata') AS hour FROM views
+-- oracle
+SELECT seen, id, date_trunc('hour', happened AT TIME ZONE 'Asia/Kolkata') AT TIME ZONE 'Asia/Kolkata' AS hour FROM views
+-- case: days before and after a date
+SELECT seen, id, born + 30 AS later, born - 1 AS before, 7 + born AS week FROM views
+-- case: a date and an interval
+SELECT seen, id, cast(born + interval '36 hours' AS text) AS later, (born - interval '1 hour')::date AS before FROM views
+-- oracle
+SELECT seen, id, cast(born + interval '36 hours' AS text) AS later, (born - interval '1 hour')::date AS before FROM views
+-- case: seconds between two times
+SELECT seen, id, extract(epoch FROM happened - '2026-03-29 00:00:00+00'::timestamptz) AS seconds FROM views
+-- oracle
+SELECT seen, id, epoch(happened - '2026-03-29 00:00:00+00'::timestamptz) AS seconds FROM views
+-- case: comparison of dates with times
+SELECT seen, id, born < happened AS earlier, born = date_trunc('day', happened)::date AS same FROM views
+-- case: leap days
+SELECT seen, id, extract(doy FROM born) AS day, extract(week FROM born) AS week, extract(isodow FROM born + 1) AS dow FROM views
+-- oracle
+SELECT seen, id, extract(doy FROM born)::double AS day, extract(week FROM born)::double AS week, extract(isodow FROM born + 1)::double AS dow FROM views
+-- case: nanoseconds are rounded
+SELECT seen, id, happened + interval '1.5 hours' AS later FROM views
+-- oracle
+SELECT seen, id, happened + interval '90 minutes' AS later FROM views
+-- postgres: to microseconds
+-- cast('2026-01-01 10:00:00.1234567+00' AS timestamptz) => 2026-01-01 10:00:00.123457+00
+-- cast('2026-01-01 10:00:00.999999999+00' AS timestamptz) => 2026-01-01 10:00:01+00

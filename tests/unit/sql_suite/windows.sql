@@ -124,3 +124,58 @@ SELECT customer, count(*) AS wins, max(window_start) AS window_start FROM (
     SELECT window_start, customer, count(*) AS views FROM tumbled('views', 60000) GROUP BY customer, window_start
     QUALIFY row_number() OVER (PARTITION BY window_start ORDER BY count(*) DESC, customer) = 1
 ) GROUP BY customer
+-- case: overlapping windows whose step does not divide their size
+SELECT customer, window_start, window_end, count(*) AS views, sum(weight) AS weight FROM views GROUP BY customer, hop(seen, interval '40 seconds', interval '100 seconds')
+-- oracle
+SELECT customer, window_start, window_end, count(*) AS views, sum(weight) AS weight FROM
+(SELECT *, unnest(range(seen // 40000 * 40000 - 120000, seen + 1, 40000)) AS window_start, window_start + 100000 AS window_end FROM views)
+WHERE seen >= window_start AND seen < window_end GROUP BY customer, window_start, window_end
+-- case: overlapping windows whose step is their size
+SELECT page, window_start, count(*) AS views FROM views GROUP BY page, hop(seen, interval '1 minute', interval '1 minute')
+-- oracle
+SELECT page, window_start, count(*) AS views FROM tumbled('views', 60000) GROUP BY page, window_start
+-- case: sessions whose gaps equal the interval
+SELECT customer, window_start, window_end, count(*) AS views FROM views GROUP BY customer, session(seen, interval '500 milliseconds')
+-- oracle
+SELECT customer, window_start, window_end, count(*) AS views FROM sessions('views', 'customer', 500) GROUP BY customer, window_start, window_end
+-- case: sessions of the smallest gap
+SELECT page, window_end, count(*) AS views, count(DISTINCT customer) AS customers FROM views GROUP BY page, session(seen, interval '1 millisecond')
+-- oracle
+SELECT page, window_end, count(*) AS views, count(DISTINCT customer) AS customers FROM sessions('views', 'page', 1) GROUP BY page, window_end
+-- case: HAVING without an aggregate in the result of a window
+SELECT page, window_start FROM views GROUP BY page, tumble(seen, interval '1 minute') HAVING count(*) > 1 EMIT ON WINDOW CLOSE
+-- oracle
+SELECT page, window_start FROM tumbled('views', 60000) GROUP BY page, window_start HAVING count(*) > 1
+-- case: distinct values with FILTER
+SELECT customer, count(DISTINCT page) FILTER (WHERE active) AS pages, count(DISTINCT coalesce(page, 'none')) AS with_none FROM views GROUP BY customer, tumble(seen, interval '2 minutes')
+-- oracle
+SELECT customer, count(DISTINCT page) FILTER (WHERE active) AS pages, count(DISTINCT coalesce(page, 'none')) AS with_none, window_start FROM tumbled('views', 120000) GROUP BY customer, window_start
+-- case: distinct decimals and doubles of a window
+SELECT customer, count(DISTINCT price) AS prices, count(DISTINCT milliseconds) AS times, count(DISTINCT price * 0::numeric) AS zero FROM views GROUP BY customer, tumble(seen, interval '2 minutes')
+-- oracle
+SELECT customer, count(DISTINCT price) AS prices, count(DISTINCT milliseconds + 0.0) AS times, count(DISTINCT price * 0) AS zero, window_start FROM tumbled('views', 120000) GROUP BY customer, window_start
+-- case: windows of an odd length
+SELECT window_start, window_end, count(*) AS views FROM views GROUP BY tumble(seen, interval '7 seconds 1 millisecond')
+-- oracle
+SELECT window_start, window_end, count(*) AS views FROM tumbled('views', 7001) GROUP BY window_start, window_end
+-- case: windows of half a minute, as a fraction
+SELECT window_start, count(*) AS views FROM views GROUP BY tumble(seen, interval '0.5 minutes')
+-- oracle
+SELECT window_start, count(*) AS views FROM tumbled('views', 30000) GROUP BY window_start
+-- case: a window by an alias and the number of a column
+SELECT upper(page) AS capital, active, window_start AS began, count(*) AS views FROM views GROUP BY capital, 2, tumble(seen, interval '1 minute')
+-- oracle
+SELECT upper(page) AS capital, active, window_start AS began, count(*) AS views FROM tumbled('views', 60000) GROUP BY 1, 2, 3
+-- case: a window by a column that is not selected, at its close
+SELECT window_start, count(*) AS views FROM views GROUP BY page, tumble(seen, interval '1 minute') EMIT ON WINDOW CLOSE
+-- oracle
+SELECT window_start, count(*) AS views FROM tumbled('views', 60000) GROUP BY page, window_start
+-- case: a comparison of a sum
+SELECT page, sum(weight) AS total, sum(weight) = 0 AS is_zero FROM views GROUP BY page, tumble(seen, interval '3 minutes') HAVING sum(weight) IS NOT NULL EMIT ON WINDOW CLOSE
+-- oracle
+SELECT page, sum(weight) AS total, sum(weight) = 0 AS is_zero, window_start FROM tumbled('views', 180000) GROUP BY page, window_start HAVING sum(weight) IS NOT NULL
+-- case: the first rows by two orders, one of them NULL last
+SELECT customer, window_start, count(*) AS views, sum(weight) AS weight FROM views GROUP BY customer, page, tumble(seen, interval '2 minutes') ORDER BY weight DESC NULLS LAST, views, customer LIMIT 2
+-- oracle
+SELECT customer, window_start, views, weight FROM (SELECT *, row_number() OVER (PARTITION BY window_start ORDER BY weight DESC NULLS LAST, views, customer) AS n FROM
+(SELECT customer, window_start, count(*) AS views, sum(weight) AS weight FROM tumbled('views', 120000) GROUP BY customer, page, window_start)) WHERE n <= 2
