@@ -221,7 +221,7 @@ def compile_aggregate(program: Program, node: exp.Expr) -> Aggregate:
 
 
 def _known(call: exp.Expr) -> str:
-    if isinstance(call, (exp.PercentileCont, exp.PercentileDisc)):
+    if call.find(exp.Median, exp.PercentileCont, exp.PercentileDisc) is not None:
         return "Write approx_quantile(delay, 0.9)."
     return f"The aggregates are {', '.join(_KNOWN)}.{did_you_mean(_name(call), _KNOWN)}"
 
@@ -239,7 +239,9 @@ def _count(program: Program, call: exp.Count) -> Aggregate:
     _expect_arguments(program, call, {"this", "big_int"})
     if isinstance(call.this, exp.Distinct):
         return _count_distinct(program, call.this)
-    if call.this is None or isinstance(call.this, exp.Star):
+    if call.this is None:
+        raise program.refused(call, "count has no argument.", "Write count(*).")
+    if isinstance(call.this, exp.Star):
         each = Compiled("True", SqlType.BOOLEAN, columns=constant_column(True, SqlType.BOOLEAN))
         return Aggregate(OfValues(Count()), each, "({0} or 0)", SqlType.BIGINT, nullable=False)
     counted = program.compile(call.this)
@@ -409,7 +411,11 @@ def _python_aggregate(program: Program, call: PythonAggregate) -> Aggregate:
 def _expect_arguments(program: Program, call: exp.Expr, used: set[str]) -> None:
     for name, value in call.args.items():
         if value not in (None, False, []) and name not in used:
-            raise program.refused(call, f"{call.sql(dialect='postgres')}: {name.replace('_', ' ')!r} is not supported.")
+            written = (
+                program.text.text[call.meta["start"] : call.meta["end"] + 1] if "end" in call.meta else _name(call)
+            )
+            what = "has one argument" if name == "expressions" else f"does not support {name.replace('_', ' ')!r}"
+            raise program.refused(call, f"The aggregate {written.lower()} {what}.")
 
 
 _HANDLERS: dict[type[exp.Expr], Callable[[Program, Any], Aggregate]] = {

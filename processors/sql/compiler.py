@@ -34,7 +34,7 @@ from .phases import could_have_phases, expect_one_phase
 from .python_calls import Definition
 from .queries import Query, fold_names, table_of
 from .ranking import is_topk, ranked
-from .refused_expressions import expect_supported
+from .refused_expressions import expect_clauses, expect_supported
 from .relations import Relation
 from .semi_joins import add_semi_joins
 from .statements import (
@@ -136,6 +136,7 @@ class _Compiler:
     def _add_query(self, statement: CreateTable) -> None:
         columns = [table.columns for table in self.relations.values()]
         columns += [table.columns for table in self.lookups.values()]
+        expect_clauses(self._text, statement.query)
         fold_names(statement.query, frozenset().union(*columns))
         with_functions(statement.query, self._functions)
         first = len(self.processors)

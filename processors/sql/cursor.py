@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -35,11 +36,20 @@ def statements_of(text: SqlText) -> Iterator[Cursor]:
     try:
         tokens = _DIALECT.tokenize(text.text)
     except TokenError as error:
-        raise text.refusal(
-            len(text.text), f"The text cannot be split into words: {error}.", "Close all quotes and comments."
-        ) from error
+        raise text.refusal(_open_quote(text.text), "This quote or comment has no end.", "Close it.") from error
     for statement in _split(tokens):
         yield Cursor(text, statement)
+
+
+_CLOSED = re.compile(r"'[^']*'|\"[^\"]*\"|--[^\n]*|/\*.*?\*/|[^'\"/-]+|[/-](?!\*)", re.DOTALL)
+
+
+def _open_quote(text: str) -> int:
+    """Return the offset of the first quote or comment without an end."""
+    end = 0
+    while (part := _CLOSED.match(text, end)) is not None:
+        end = part.end()
+    return end
 
 
 def _split(tokens: Sequence[Token]) -> Iterator[list[Token]]:

@@ -15,20 +15,26 @@ from .json_functions import JSON_FUNCTIONS
 from .number_functions import NUMBER_FUNCTIONS
 from .operators import OPERATORS
 from .python_calls import DEFINITION, Definition, PythonFunction
+from .refused_expressions import EXPRESSION_ADVICE, FUNCTION_ADVICE
 from .text_functions import TEXT_FUNCTIONS
 from .time_functions import TIME_FUNCTIONS
 from .types import SqlType
 
 
+def is_known_function(node: exp.Anonymous) -> bool:
+    """Return whether there is a function that only Penstock knows."""
+    return node.name.lower() in (*_NAMED, "to_char")
+
+
 def _anonymous(program: ExpressionCompiler, node: exp.Anonymous) -> Compiled:
     name = node.name.lower()
+    if not is_known_function(node):
+        known = [*_NAMED, "to_char", *_WELL_KNOWN]
+        advice = FUNCTION_ADVICE.get(name) or did_you_mean(name, known).strip()
+        raise program.refused(node, f"There is no function {node.name}.", advice)
     if name == "to_char":
         return to_char(program, node)
-    signature = _NAMED.get(name)
-    if signature is None:
-        known = [*_NAMED, "to_char", *_WELL_KNOWN]
-        raise program.refused(node, f"There is no function {node.name}.", did_you_mean(name, known).strip())
-    return apply_signature(program, node, signature, node.expressions)
+    return apply_signature(program, node, _NAMED[name], node.expressions)
 
 
 def _python_function(program: ExpressionCompiler, node: PythonFunction) -> Compiled:
@@ -122,3 +128,4 @@ class Program(ExpressionCompiler):
         exp.Anonymous: Handler(_anonymous, frozenset({"this", "expressions"})),
         PythonFunction: Handler(_python_function, frozenset({"this", "expressions"})),
     }
+    advice: ClassVar[Mapping[type[exp.Expr], str]] = EXPRESSION_ADVICE

@@ -7,7 +7,7 @@ The processor before it is left out if the group is the key of the source, or wi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,7 @@ from .aggregates import Aggregate, compile_aggregate, is_aggregate
 from .columns import key_column, observed, unless_no_value
 from .conversions import CANONICAL
 from .expression_compiler import Compiled, described, position_of
-from .expressions import Program
+from .expressions import Program, is_known_function
 from .phases import GROUP_KEY, encoder_of_keys, expect_commutative, is_two_phase, phases_of
 from .queries import Query, column_named, constructor
 from .relations import Relation, TableDeclaration
@@ -57,12 +57,15 @@ def grouped(query: Query) -> tuple[list[type[Processor]], Relation]:
     columns = {name: aggregates.replaced(node) for name, node in query.columns}
     having = query.select.args.get("having")
     condition = None if having is None else aggregates.replaced(having.this)
+    for node in (*columns.values(), *([] if condition is None else [condition])):
+        _expect_grouped(query, _Results.of(query, group, keys, aggregates.found), node)
     time = _time_of_results(query, group, aggregates, columns)
     results = Program(query.text, _Results.of(query, group, keys, aggregates.found))
-    for node in (*columns.values(), *([] if condition is None else [condition])):
-        _expect_grouped(query, results, node)
     compiled = {name: results.compile(node) for name, node in columns.items()}
     group_columns = [name for name, node in columns.items() if node.name.startswith("$key")]
+    timing = _timing(query, group)
+    if not _is_final(timing):
+        _expect_group(query, group, columns)
     output = query.output(compiled, time, _key_of_results(columns, compiled, keys), group_columns)
     decode = results.constant(_key_decoder(keys, of_source=group.is_key_of_source))
     written = constructor(results, output, compiled)
@@ -77,24 +80,45 @@ def grouped(query: Query) -> tuple[list[type[Processor]], Relation]:
         "result": results.function("result", "self, key, window, value", [f"keys = {decode}(key)", body]),
         "monoid": TupleOf(*(aggregate.monoid for aggregate in aggregates.found)),
         "window": group.window,
-        **_timing(query, group),
+        **timing,
         **inputs.phases,
     }
     return [*query.before, *inputs.before, query.processor(Aggregator, inputs.source, output, members)], output
 
 
-def _expect_grouped(query: Query, results: Program, node: exp.Expr) -> None:
+def _expect_grouped(query: Query, results: _Results, node: exp.Expr) -> None:
     """Raise SqlRefused for a column of the source outside of aggregates and GROUP BY: a group has many values of it."""
+    for call in node.find_all(exp.Anonymous):
+        if not is_known_function(call):
+            Program(query.text, results).compile(call)  # which refuses it: it may be meant as an aggregate
     for column in node.find_all(exp.Column):
-        scope = results.scope
-        if scope.column(column.table or None, column.name) is None and query.source.column(
+        if results.column(column.table or None, column.name) is None and query.source.column(
             column.table or None, column.name
         ):
-            raise results.refused(
-                column,
+            raise query.text.refusal(
+                position_of(column),
                 f"{column.sql()} is neither in GROUP BY nor in an aggregate, and a group has many values of it.",
                 f"Add it to GROUP BY, or write an aggregate such as max({column.sql()}).",
             )
+
+
+def _is_final(timing: Mapping[str, Any]) -> bool:
+    """Return whether each result is written once."""
+    return isinstance(timing["emit"], AtWatermark) and timing["emit"].early is None and timing["late"] is OnLate.DROP
+
+
+def _expect_group(query: Query, group: Group, columns: Mapping[str, exp.Expr]) -> None:
+    """Raise SqlRefused unless the results contain what the query groups by: an update replaces the result of the same group."""
+    selected = {node.name for node in columns.values()}
+    for number, key in enumerate(group.keys):
+        if key in group.keys[:number] or f"$key{number}" in selected or key.find(exp.Column) is None:
+            continue
+        raise query.text.refusal(
+            position_of(key),
+            f"The result does not contain {described(key)}, by which the query groups: updates of different groups would replace each other.",
+            "Select it, or group by an expression that is selected"
+            + ("." if isinstance(group.window, GlobalWindow) else "; or write each window once: EMIT ON WINDOW CLOSE."),
+        )
 
 
 def group_key(program: Program, node: exp.Expr, clause: str) -> Compiled:
@@ -139,7 +163,7 @@ class Group:
         clause = query.select.args.get("group")
         keys: list[exp.Expr] = []
         windows: list[WindowAssigner] = [] if query.statement.window is None else [Tumbling(query.statement.window)]
-        for node in () if clause is None else clause.expressions:
+        for node in () if clause is None else _listed(clause.expressions):
             resolved = _resolved(query, node)
             if isinstance(resolved, exp.Anonymous) and resolved.name.lower() in _WINDOW_FUNCTIONS:
                 windows.append(_window(query, resolved))
@@ -163,16 +187,41 @@ def _delay(query: Query) -> timedelta:
     return emit.interval if emit is not None and emit.at_end else timedelta()
 
 
+def _listed(nodes: Sequence[exp.Expr]) -> Iterator[exp.Expr]:
+    """Yield the expressions of GROUP BY, without parentheses."""
+    for node in nodes:
+        plain = node.unnest()
+        if isinstance(plain, exp.Tuple):
+            yield from _listed(plain.expressions)
+        else:
+            yield plain
+
+
 def _resolved(query: Query, node: exp.Expr) -> exp.Expr:
-    """Return the expression that GROUP BY names by number or by alias."""
-    if isinstance(node, exp.Literal) and not node.is_string:
-        index = int(node.this) - 1
-        if not 0 <= index < len(query.columns):
-            raise query.text.refusal(position_of(node), f"The result has no column {node.this}.")
-        return query.columns[index][1]
-    if isinstance(node, exp.Column) and not node.table and node.name not in query.source.columns:
-        return next((each for name, each in query.columns if name == node.name), node)
-    return node
+    """Return the expression that GROUP BY names by number or by alias.
+
+    Raises:
+        SqlRefused: it is another constant, or an aggregate.
+    """
+    resolved = node
+    if isinstance(node, (exp.Literal, exp.Neg, exp.Null, exp.Boolean)) and node.find(exp.Column) is None:
+        number = node.this if isinstance(node, exp.Literal) and not node.is_string else ""
+        if not (number.isdigit() and 0 < int(number) <= len(query.columns)):
+            raise query.text.refusal(
+                position_of(node),
+                f"The result has no column {node.sql(dialect='postgres')}.",
+                f"A constant in GROUP BY is the number of a column, from 1 to {len(query.columns)}.",
+            )
+        resolved = query.columns[int(number) - 1][1]
+    elif isinstance(node, exp.Column) and not node.table and node.name not in query.source.columns:
+        resolved = next((each for name, each in query.columns if name == node.name), node)
+    if any(is_aggregate(each) for each in resolved.walk()):
+        raise query.text.refusal(
+            position_of(node),
+            "GROUP BY cannot contain aggregates: their values are known for a group only.",
+            "Group by columns and their expressions. For groups of results, name the query first: WITH name AS (SELECT …).",
+        )
+    return resolved
 
 
 def _window(query: Query, node: exp.Anonymous) -> WindowAssigner:
@@ -230,7 +279,7 @@ class _Aggregates:
     def replaced(self, node: exp.Expr) -> exp.Expr:
         """Return an expression over results: keys and aggregates are replaced by columns such as `$key0` and `$value0`."""
         for index, key in enumerate(self._keys):
-            if node == key:
+            if node.unnest() == key:
                 return _named(f"$key{index}", node)
         if is_aggregate(node) or (isinstance(node, exp.Filter) and is_aggregate(node.this)):
             return _named(self.reference(node), node)

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _PROCESSOR_SETTINGS = ("semantics", "late", "out_of_orderness", "two_phase")
+_STORED = {SqlType.INTERVAL: "Write its seconds: extract(epoch FROM …)."}
+"""What to write for a type that results do not have."""
 _CLAUSES = frozenset({"expressions", "distinct", "from_", "joins", "where", "group", "having"})
 
 
@@ -93,7 +95,7 @@ class Query:
     @property
     def is_grouped(self) -> bool:
         """Whether it aggregates."""
-        return self.select.args.get("group") is not None or any(
+        return any(self.select.args.get(clause) is not None for clause in ("group", "having")) or any(
             is_aggregate(each) for _, node in self.columns for each in node.walk()
         )
 
@@ -132,7 +134,7 @@ class Query:
                 raise self.text.refusal(
                     position_of(nodes.get(name, self.select)),
                     f"Column {name} is of type {kind.type.value}, which categories do not have.",
-                    "Add a cast.",
+                    _STORED.get(kind.type, f"Add a cast: cast(… as {SqlType.TEXT.value})."),
                 )
         settings = {name: value for name, value in self.statement.settings.items() if name not in _PROCESSOR_SETTINGS}
         for name, value in settings.items():

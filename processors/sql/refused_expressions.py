@@ -1,4 +1,4 @@
-"""Expressions that SQL has, and streams cannot compute: their refusals say what to write instead."""
+"""Expressions and clauses that SQL has, and streams cannot compute: their refusals say what to write instead."""
 
 from __future__ import annotations
 
@@ -24,6 +24,86 @@ _AGGREGATE_ADVICE = (
     "Group by windows, which may overlap: GROUP BY customer, hop(at, interval '1 minute', interval '5 minutes'). For the events before each event, declare "
     "a penstock.Aggregator with penstock.windows.Sliding, in Python."
 )
+
+
+_TEXT_ADVICE = "Write a text in single quotes: 'it''s'."
+_CASE_ADVICE = "Write CASE WHEN … THEN … ELSE … END."
+EXPRESSION_ADVICE: dict[type[exp.Expr], str] = {
+    exp.AggFunc: "An aggregate of aggregates reads a query of its own: WITH name AS (SELECT … GROUP BY …) SELECT …. WHERE comes before all aggregates, "
+    "and HAVING after them.",
+    exp.Any: "Write IN (1, 2).",
+    exp.Bracket: "Write payload -> 'a'.",
+    exp.ByteString: _TEXT_ADVICE,
+    exp.Collate: 'Leave it out: texts compare by code point, as with COLLATE "C".',
+    exp.DecodeCase: _CASE_ADVICE,
+    exp.Distinct: "Only count has DISTINCT; min and max are the same without it.",
+    exp.If: _CASE_ADVICE,
+    exp.JSONBContains: "Write (payload -> 'a') IS NOT NULL.",
+    exp.Order: "Aggregates take events as they arrive. For the rows with the largest values, write ORDER BY … LIMIT 10 after GROUP BY.",
+    exp.RawString: _TEXT_ADVICE,
+    exp.SimilarTo: "Write a regular expression: page ~ '^/a.*'.",
+    exp.TryCast: "Write CASE WHEN page ~ '^[0-9]+$' THEN cast(page AS bigint) END.",
+    exp.Tuple: "Compare one value at a time: a = 1 AND b = 2.",
+    exp.UnicodeString: _TEXT_ADVICE,
+}
+"""What to write instead of a kind of expression."""
+_WINDOW_ADVICE = "Windows are in GROUP BY: GROUP BY page, tumble(seen, interval '5 minutes'). Their bounds are the columns window_start and window_end."
+FUNCTION_ADVICE = {
+    **dict.fromkeys(("tumble", "hop", "session", "tumbling", "hopping", "time_bucket"), _WINDOW_ADVICE),
+    **dict.fromkeys(("clock_timestamp", "statement_timestamp", "transaction_timestamp"), "Use the event time."),
+    "age": "Subtract the times: extract(epoch FROM b - a) is the number of seconds between them.",
+    "every": "Write bool_and(…).",
+    "isnull": "Write … IS NULL.",
+    "regexp_match": "Write regexp_substr(page, 'a.').",
+    "timezone": "Write at AT TIME ZONE 'Europe/Berlin'.",
+}
+"""What to write instead of the functions of other systems, by name."""
+_NAMED_COLUMNS = "Name the columns in the query: SELECT page AS other_name."
+_SEVERAL_GROUPS = (
+    "A query has one list of groups.",
+    "Write one table for each: GROUP BY page, and GROUP BY page, customer.",
+)
+_CLAUSE_PARTS: dict[type[exp.Expr], frozenset[str]] = {
+    exp.Star: frozenset(),
+    exp.Table: frozenset({"this", "alias", "version", "joins"}),
+    exp.TableAlias: frozenset({"this"}),
+    exp.Group: frozenset({"expressions"}),
+    exp.Union: frozenset({"this", "expression", "distinct", "with_", "limit", "order", "offset"}),
+}
+"""The parts of clauses that queries use, by the kind of clause."""
+_REFUSED_PARTS = {
+    "except_": ("* without some columns is not supported.", "List the columns."),
+    "replace": ("* with replaced columns is not supported.", "List the columns."),
+    "rename": ("* with renamed columns is not supported.", "List the columns."),
+    "db": ("The name of a table has no schema.", "Write the name alone: FROM views."),
+    "sample": (
+        "TABLESAMPLE is not supported: each run would choose other rows.",
+        "Write a condition: WHERE id % 10 = 0.",
+    ),
+    "columns": ("Names of columns after a table are not supported.", _NAMED_COLUMNS),
+    "all": ("GROUP BY ALL is not supported.", "List the columns."),
+    "by_name": (
+        "UNION ALL takes columns by their places, and not by their names.",
+        "Write the columns in the same order.",
+    ),
+    **dict.fromkeys(("rollup", "cube", "grouping_sets"), _SEVERAL_GROUPS),
+}
+"""The refusals of other parts."""
+
+
+def expect_clauses(text: SqlText, query: exp.Query) -> None:
+    """Raise SqlRefused for a part of a clause that would be ignored."""
+    for groups in query.find_all(exp.Rollup, exp.Cube, exp.GroupingSets):
+        raise text.refusal(position_of(groups), *_SEVERAL_GROUPS)
+    for clause in query.find_all(*_CLAUSE_PARTS):
+        for name, value in clause.args.items():
+            if value not in (None, False, []) and name not in _CLAUSE_PARTS[type(clause)]:
+                part = value[0] if isinstance(value, list) else value
+                written = name.strip("_").replace("_", " ").upper()
+                raise text.refusal(
+                    position_of(part if isinstance(part, exp.Expr) else clause),
+                    *_REFUSED_PARTS.get(name, (f"{written} is not supported.",)),
+                )
 
 
 def expect_supported(text: SqlText, select: exp.Select) -> None:

@@ -245,12 +245,15 @@ def duration(text: SqlText, setting: Setting) -> timedelta:
     """Return the value of a setting such as '7 days'.
 
     Raises:
-        SqlRefused: it is no interval.
+        SqlRefused: it is no interval, or a negative one.
     """
     amount, _, unit = str(setting.value).partition(" ")
     node = exp.Interval(this=exp.Literal.string(amount), unit=exp.Var(this=unit))
     node.meta["start"] = setting.position
-    return interval_of(text, node)
+    length = interval_of(text, node)
+    if length < timedelta():
+        raise text.refusal(setting.position, f"The length {setting.value!r} is negative.", "Write '5 seconds'.")
+    return length
 
 
 def _value(settings: Settings, name: str) -> str | int | bool | None:

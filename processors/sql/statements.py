@@ -21,7 +21,7 @@ from .cursor import Cursor, keyword, parsed_sql, statements_of
 from .errors import SqlText
 from .expression_compiler import position_of
 from .time_functions import interval_of, window_length
-from .types import SqlType, declared_type
+from .types import PYTHON_TYPES, SqlType, declared_type
 
 _STATEMENTS = "CREATE APPLICATION, CREATE CATEGORY, CREATE INPUT TABLE, CREATE LOOKUP TABLE, CREATE FUNCTION and CREATE TABLE … AS SELECT"
 
@@ -299,7 +299,7 @@ def _column(text: SqlText, column: exp.Expr, example: str) -> ColumnDefinition:
         raise text.refusal(
             position_of(column),
             f"Column {column.name} has the type {column.args['kind'].sql(dialect='postgres')}, which is not supported.",
-            f"The types are {', '.join(each.value for each in SqlType if each not in (SqlType.NULL, SqlType.INTERVAL))}.",
+            f"The types are {', '.join(each.value for each in PYTHON_TYPES)}.",
         )
     nullable = True
     for constraint in column.args.get("constraints") or ():
@@ -367,7 +367,7 @@ def _without_emit(text: SqlText, tokens: list[Token]) -> tuple[list[Token], Emit
     rest, interval = cursor.tokens[cursor.index :], timedelta()
     if emit is Emit.EVERY or (emit is Emit.AFTER_WATERMARK and cursor.accepts("WITH", "DELAY")):
         interval, rest = interval_from(cursor), []
-    if emit is None or rest or (emit is Emit.EVERY and interval <= timedelta()):
+    if emit is None or rest or interval < timedelta() or (emit is Emit.EVERY and not interval):
         clause = " ".join(token.text for token in tokens[places[-1] :])
         raise text.refusal(
             tokens[places[-1]].start,
