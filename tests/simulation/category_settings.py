@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from support.kinds import Hourly, other_key
+from support.kinds import other_key
 from support.subjects import BUCKETS
 
 import penstock as ps
@@ -39,7 +39,7 @@ class CategorySettings:
     def category(self, name: str, record: type[ps.Record]) -> ps.Category[ps.Record]:
         """Return the declaration of a category."""
         key: str | Callable[[Any], str] = other_key if name in self.other_keyed else "key"
-        time = "hour" if record is Hourly else "at"
+        time = "hour" if "hour" in record.__struct_fields__ else "at"
         codec = "avro" if name in self.avro else "json"
         cluster = SECOND_CLUSTER if name in self.elsewhere else None
         buckets = self.buckets_of(name)

@@ -22,6 +22,9 @@ from .shapes import (
     repartitioned,
     retried,
     single,
+    sql_join,
+    sql_two_phases,
+    sql_windows,
     table,
     tiers,
     two_inputs,
@@ -327,6 +330,13 @@ PROFILES = {
             most_faults=10,
             pauses_s=(10.0, 70.0),
             workers=(1, 2, 3),
+        ),
+        Profile(
+            "sql",
+            (sql_windows, sql_windows, sql_join, sql_two_phases),
+            _ALL,
+            buckets=(1, 2, 2, 3),
+            avro=0.15,
         ),
     )
 }

@@ -155,10 +155,26 @@ def looped(rng: random.Random, choice: Choice) -> tuple[Node, ...]:
     return replace(first, kind="looping", uses_upstream_watermarks=True), last
 
 
-def two_phases(rng: random.Random, choice: Choice) -> tuple[Node, ...]:
+def two_phases(rng: random.Random, choice: Choice, prefix: str = "") -> tuple[Node, ...]:
     """Return the two phases of an aggregator."""
-    first = Node("first", "partials", EXACT, EXACT, ("left",), rng.choice(choice.workers), rng.random() < 0.5)
-    return first, _last(rng, choice, ("combining",), "first.out", uses_upstream_watermarks=True)
+    workers = rng.choice(choice.workers)
+    first = Node("first", f"{prefix}partials", EXACT, EXACT, ("left",), workers, rng.random() < 0.5)
+    return first, _last(rng, choice, (f"{prefix}combining",), "first.out", uses_upstream_watermarks=True)
+
+
+def sql_windows(rng: random.Random, choice: Choice) -> tuple[Node, ...]:
+    """Return a query with windows, with or without upstream watermarks."""
+    return (_last(rng, choice, ("sql windows",), "left", uses_upstream_watermarks=rng.random() < 0.5),)
+
+
+def sql_join(rng: random.Random, choice: Choice) -> tuple[Node, ...]:
+    """Return a query that joins two categories."""
+    return (_last(rng, choice, ("sql join",), "left", "right", uses_upstream_watermarks=rng.random() < 0.3),)
+
+
+def sql_two_phases(rng: random.Random, choice: Choice) -> tuple[Node, ...]:
+    """Return the two phases of a query."""
+    return two_phases(rng, choice, "sql ")
 
 
 def diamond(rng: random.Random, choice: Choice) -> tuple[Node, ...]:

@@ -18,7 +18,7 @@ from penstock.processors.declare.partitioner import bucket_of
 from . import evidence
 from .category_settings import CategorySettings
 from .inputs import END_MS, is_deletion
-from .nodes import BEAT, LATE, TABLES, TIERS, Node
+from .nodes import BEAT, LATE, PHASES, TABLES, TIERS, Node
 from .truth_of_events import (
     Inputs,
     Outputs,
@@ -121,7 +121,7 @@ def _expect_outputs(
         expect_firings(subject, [output for output in outputs if output["key"].startswith(BEAT)])
         of_events = [output for output in outputs if not output["key"].startswith(BEAT)]
         expect_one_each(subject, of_events, inputs, watermarks_ms)
-    elif node.kind == "partials":
+    elif PHASES.get(node.kind) == 0:
         expect_partials(subject, outputs, node.pass_on(inputs[0]))
     elif node.kind in BY_EVENT:
         expect_one_each(subject, outputs, inputs, watermarks_ms)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 from support.by_event import expect_flow
 from support.by_time import complete_hours, is_match, left_end_ms, right_end_ms, sessions_of, slides
 from support.kinds import HOUR_MS, Event
@@ -40,10 +41,42 @@ def expect_windows(subject: Subject, outputs: Outputs, inputs: Inputs, watermark
             expect_complete(outputs, slides(events, watermarks_ms), subject.state, subject.output)
         case "sessions":
             expect_complete(outputs, sessions_of(events, watermarks_ms), subject.state, subject.output)
-        case "joining":
+        case "sql windows" | "sql combining":
+            hours = _hours_of_query if subject.kind == "sql windows" else _hours_of_groups
+            expect_complete(outputs, hours(events, watermarks_ms), subject.state, subject.output)
+        case "joining" | "sql join":
             _expect_joined(subject, outputs, inputs[0], inputs[1], watermarks_ms)
         case _:
             expect_complete(outputs, complete_hours(events, watermarks_ms), subject.state, subject.output)
+
+
+def _hours_of_query(
+    events: Sequence[Event], watermarks_ms: Mapping[str, int]
+) -> dict[tuple[str, int], tuple[int, int, int, int]]:
+    """Return the complete hours of "sql windows": with a WHERE, a FILTER and a HAVING."""
+    numbers: dict[tuple[str, int], list[int]] = {}
+    for event in events:
+        hour = event.at // HOUR_MS * HOUR_MS
+        if event.number % 7 and hour + HOUR_MS <= watermarks_ms[event.key]:
+            numbers.setdefault((event.key, hour), []).append(event.number)
+    return {
+        slot: (len(found), sum(n for n in found if n % 3), min(found), max(found))
+        for slot, found in numbers.items()
+        if len(found) % 3
+    }
+
+
+def _hours_of_groups(
+    events: Sequence[Event], watermarks_ms: Mapping[str, int]
+) -> dict[tuple[str, int], tuple[int, int, int, int]]:
+    """Return the complete hours of "sql combining", whose groups are the first values of the JSON in the keys of partials."""
+    named = [replace(event, key=msgspec.json.decode(event.key)[0]) for event in events]
+    return complete_hours(named, {msgspec.json.decode(key)[0]: end_ms for key, end_ms in watermarks_ms.items()})
+
+
+def _bytes(partial: str | bytes) -> bytes:
+    """Return the bytes of a partial: in JSON, they are base64."""
+    return b64decode(partial) if isinstance(partial, str) else partial
 
 
 def expect_partials(subject: Subject, outputs: Outputs, events: Sequence[Event]) -> None:
@@ -51,7 +84,7 @@ def expect_partials(subject: Subject, outputs: Outputs, events: Sequence[Event])
     found = [
         {"key": output["key"], "hour": output["at"] + 1 - HOUR_MS, "count": count, "total": total}
         for output in outputs
-        for count, total, *_ in [msgspec.msgpack.decode(b64decode(output["partial"]))]
+        for count, total, *_ in [msgspec.msgpack.decode(_bytes(output["partial"]))]
     ]
     expect_flow(subject, found, by_hour(events))
 
@@ -102,10 +135,11 @@ def _expect_joined(
         for event in left
         if event.number not in joined and left_end_ms(event) <= watermarks_ms[event.key]
     }
+    is_outer = subject.kind == "joining"
     unmatched |= {
         (None, event.number)
         for event in right
-        if event.number not in joined and right_end_ms(event) <= watermarks_ms[event.key]
+        if is_outer and event.number not in joined and right_end_ms(event) <= watermarks_ms[event.key]
     }
     found = [(output["number"], output["answer"]) for output in outputs]
     complete = {pair for pair in found if None not in pair}
