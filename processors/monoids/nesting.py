@@ -10,7 +10,7 @@ from heapq import nsmallest
 from typing import Any, TypeVar
 
 from .base import Monoid
-from .counting import Sum
+from .counting import Count, Sum
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -282,3 +282,18 @@ class OfValues(Monoid[Any]):
     def within_error(self, left: Any, right: Any, /) -> bool | None:
         """Return the inner monoid's answer."""
         return self.inner.within_error(left, right)
+
+
+class DistinctValues(OfValues):
+    """The distinct observations that are not None, with the number of each."""
+
+    def __init__(self) -> None:
+        super().__init__(MapOf(Count()))
+
+    def lift(self, observation: Any) -> Any:
+        """Return the partial of one value."""
+        return super().lift(None if observation is None else {observation: None})
+
+    def fold(self, accumulator: Any, observation: Any) -> Any:
+        """Add a value."""
+        return super().fold(accumulator, None if observation is None else {observation: None})

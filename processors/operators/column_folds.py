@@ -14,7 +14,7 @@ import numpy.typing as npt
 from ..declare.column_events import KeyGroups
 from ..errors import USER_CODE_ERRORS
 from ..monoids import Count, Max, Mean, Min, Monoid, Sum, TupleOf
-from ..monoids.nesting import OfValues
+from ..monoids.nesting import DistinctValues, OfValues
 from ..time.windows import WindowAssignment
 
 if TYPE_CHECKING:
@@ -198,6 +198,37 @@ def _of_values(
     return partials
 
 
+def _distinct(
+    monoid: Monoid[Any],  # noqa: ARG001 - as above
+    observations: pa.Array[Any],
+    groups: Groups,
+    before: Sequence[Any],
+) -> list[Any] | None:
+    """Count the distinct values of each group, in the order of their first observations."""
+    if sum(len(earlier) for earlier in before if isinstance(earlier, dict)) > _MOST_COPIED * len(observations):
+        return None  # a copy of the partials would take longer than the observations
+    if observations.null_count:
+        groups, observations = groups[observations.is_valid().to_numpy(zero_copy_only=False)], observations.drop_null()
+    encoded = observations.dictionary_encode()
+    values = encoded.dictionary.to_pylist()
+    if any(value != value for value in values):  # noqa: PLR0124 - NaN, which equals no key of a dict
+        return None
+    pairs, first, counts = np.unique(
+        groups * len(values) + encoded.indices.to_numpy(), return_index=True, return_counts=True
+    )
+    partials = [dict(earlier) if isinstance(earlier, dict) else None for earlier in before]
+    order = np.argsort(first)
+    for pair, count in zip(pairs[order].tolist(), counts[order].tolist(), strict=True):
+        group, code = divmod(pair, len(values))
+        partial = partials[group] = {} if partials[group] is None else partials[group]
+        partial[values[code]] = partial.get(values[code], 0) + count
+    return partials
+
+
+_MOST_COPIED = 20
+"""How many values of partials are copied for each observation."""
+
+
 def _parts(before: Sequence[Any], at: int) -> list[Any]:
     return [MISSING if earlier is MISSING else earlier[at] for earlier in before]
 
@@ -214,4 +245,5 @@ _FOLDS: dict[type, Callable[[Any, Any, Groups, Sequence[Any]], list[Any] | None]
     Max: _max,
     TupleOf: _tuple,
     OfValues: _of_values,
+    DistinctValues: _distinct,
 }

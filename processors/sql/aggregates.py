@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 from sqlglot import exp
 
-from ..monoids import Count, Distinct, First, Last, MapOf, Max, Mean, Min, Monoid, Quantiles, Sum, TopKeys, Variance
-from ..monoids.nesting import OfValues
+from ..monoids import Count, Distinct, First, Last, Max, Mean, Min, Monoid, Quantiles, Sum, TopKeys, Variance
+from ..monoids.nesting import DistinctValues, OfValues
 from ..validation import did_you_mean
 from .columns import computed, constant_column, is_counted, only_where
 from .decimals import ChosenDecimal, DecimalMean, DecimalSum
@@ -49,7 +49,8 @@ class Aggregate:
     @property
     def combines_columns(self) -> bool:
         """Whether partials of columns take less time than one observation after the other."""
-        return type(self.monoid) is OfValues and type(self.monoid.inner) in _COMBINED
+        monoid = self.monoid
+        return type(monoid) is DistinctValues or (type(monoid) is OfValues and type(monoid.inner) in _COMBINED)
 
 
 _COMBINED = (Count, Sum, Mean, Min, Max, First, Last)
@@ -70,18 +71,6 @@ STORED = {
 
 _AS_NUMBERS = {SqlType.TIMESTAMP: SqlType.BIGINT, SqlType.DATE: SqlType.BIGINT}
 """The types of partials that are of another type than their values."""
-
-
-class DistinctValues(OfValues):
-    """The distinct observations, as the keys of a dict."""
-
-    def lift(self, observation: Any) -> Any:
-        """Return the partial of one value."""
-        return super().lift(None if observation is None else {observation: None})
-
-    def fold(self, accumulator: Any, observation: Any) -> Any:
-        """Add a value."""
-        return super().fold(accumulator, None if observation is None else {observation: None})
 
 
 class Ranked(exp.Expression, exp.AggFunc):
@@ -268,7 +257,7 @@ def _count_distinct(program: Program, distinct: exp.Distinct) -> Aggregate:
     else:
         stored = _AS_NUMBERS.get(counted.type, counted.type)
         observation = program.strict(STORED[counted.type][0], [counted], stored)
-    values = DistinctValues(MapOf(Count()))
+    values = DistinctValues()
     return Aggregate(values, observation, "len({0} or ())", SqlType.BIGINT, nullable=False, grows=True)
 
 

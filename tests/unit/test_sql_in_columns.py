@@ -288,6 +288,13 @@ AGGREGATES = st.sampled_from(
         "last(s)",
     ]
 )
+DISTINCT = st.sampled_from(
+    [
+        f"count(DISTINCT {value}){condition}"
+        for value in ("a", "b % 5", "x", "y", "s", "t", "f", "100 / a")
+        for condition in ("", " FILTER (WHERE f)")
+    ]
+)
 CALLS = st.builds(
     "{}{}".format, AGGREGATES, st.sampled_from(["", "", " FILTER (WHERE f)", " FILTER (WHERE a <> 0 AND t > 'a')"])
 )
@@ -297,16 +304,23 @@ WINDOWS = ["tumble(at, interval '10 seconds')", "hop(at, interval '4 seconds', i
 @STREAMS
 @given(
     calls=st.lists(CALLS, min_size=1, max_size=4, unique=True),
+    distinct=st.lists(DISTINCT, max_size=2, unique=True),
     condition=st.just("true") | of_flat_columns(booleans(1)),
     window=st.sampled_from([None, *WINDOWS]),
     emit=st.sampled_from(["", " EMIT ON WINDOW CLOSE"]),
     chunks=CHUNKS,
 )
 def test_aggregates_in_columns_equal_aggregates_event_by_event(
-    calls: list[str], condition: str, window: str | None, emit: str, chunks: list[list[bytes]]
+    calls: list[str],
+    distinct: list[str],
+    condition: str,
+    window: str | None,
+    emit: str,
+    chunks: list[list[bytes]],
 ) -> None:
     """Results, states, dead letters and counts, byte for byte: several aggregates, windows, NULL, FILTER and WHERE."""
-    selected = ", ".join(f"{call} AS v{number}" for number, call in enumerate(calls))
+    chosen = [*calls, *([] if window is None else distinct)]
+    selected = ", ".join(f"{call} AS v{number}" for number, call in enumerate(chosen))
     groups = "k" if window is None else f"k, {window}"
     query = f"SELECT k, {selected} FROM readings WHERE {condition} GROUP BY {groups}{emit if window else ''}"
     [processor] = compiled(query).processors
