@@ -138,6 +138,13 @@ def _print_result(place: Path, result: ExampleResult) -> None:
             soft_wrap=True,
             markup=False,
         )
+        if each.waits and each.missing and not each.unexpected:
+            out.print(
+                "    A window is complete when an event after its end has arrived: insert one. Write WITH (out_of_orderness = '0 seconds'), or insert at "
+                "least 8 events for each bucket, from which their delay is estimated otherwise.",
+                soft_wrap=True,
+                markup=False,
+            )
         marked = [*(("-", row) for row in each.missing), *(("+", row) for row in each.unexpected)]
         out.print(
             Padding(table_of(("", *each.columns), [(mark, *map(_shown, row)) for mark, row in marked]), (0, 0, 0, 4))

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ...processors.apps.app_modules import sql_app
+from ...processors.declare.categories import AnyCategory
+from ...processors.declare.emission import AtWatermark
 from ...processors.errors import AppFileError
 from ...processors.lookups import LookupJoin, MemoryTable
 from ...processors.sql.compiler import SqlApp
@@ -37,6 +39,7 @@ class Difference:
         missing: the expected rows that were not written.
         unexpected: the written rows that were not expected.
         equal: the number of rows that were expected and written.
+        waits: whether its rows are written when windows are complete.
     """
 
     table: str
@@ -45,6 +48,7 @@ class Difference:
     missing: tuple[tuple[Any, ...], ...]
     unexpected: tuple[tuple[Any, ...], ...]
     equal: int
+    waits: bool = False
 
 
 @dataclass(frozen=True)
@@ -103,7 +107,18 @@ def _run(app: SqlApp, test: ExampleTest) -> Iterator[Difference]:
                 written = Counter(driver.read(rows.table.category))
                 new = written - seen.get(rows.table.name, Counter())
                 seen[rows.table.name] = written
-                yield from _difference(rows, list(new.elements()))
+                waits = _waits_for_windows(app, rows.table.category)
+                yield from (replace(each, waits=waits) for each in _difference(rows, list(new.elements())))
+
+
+def _waits_for_windows(app: SqlApp, category: AnyCategory) -> bool:
+    """Return whether a category contains results that are written when their window is complete."""
+    return any(
+        isinstance(getattr(writer, "emit", None), AtWatermark)
+        or any(_waits_for_windows(app, read) for read in writer.inputs())
+        for writer in app.processors
+        if category in writer.outputs()
+    )
 
 
 class _LookupRows:

@@ -23,7 +23,7 @@ from ..validation import did_you_mean
 from ..wording import counted
 from .compiler import SqlApp
 from .cursor import Cursor, keyword, parsed_sql, statements_of
-from .errors import SqlText
+from .errors import SqlDataError, SqlText
 from .expressions import Program
 from .lookup_tables import LookupTable
 from .relations import Relation
@@ -131,7 +131,10 @@ def _step(cursor: Cursor, app: SqlApp) -> Step:
             return InsertLookup(_complete_rows(cursor, app.lookups))
         return _insert(cursor, app)
     if cursor.accepts("ADVANCE"):
-        return Advance(interval_from(cursor))
+        position, time = cursor.position, interval_from(cursor)
+        if time <= timedelta():
+            raise cursor.text.refusal(position, "Time passes only forward.", f"Write: {_ADVANCE}")
+        return Advance(time)
     if cursor.accepts("EXPECT"):
         return Expect(_expected(cursor, app.relations))
     raise cursor.refused(f"There is no statement {cursor.word()} in a test file.", _EXAMPLES)
@@ -243,7 +246,10 @@ def _value(program: Program, node: exp.Expr, column: str, kind: ColumnType) -> A
             named, f"{named.sql()} is a name, and values are constant.", "Write texts in single quotes: 'text'."
         )
     compiled = program.expect(node, kind.type)
-    value = program.function("value", "", [f"return {compiled.code}"])()
+    try:
+        value = program.function("value", "", [f"return {compiled.code}"])()
+    except SqlDataError as error:
+        raise program.refused(node, f"This expression has no value: {error}.") from error
     if value is None and not kind.nullable:
         raise program.refused(node, f"Column {column} cannot be NULL.")
     return value

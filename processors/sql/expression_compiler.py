@@ -195,6 +195,8 @@ class ExpressionCompiler:
         """
         compiled = self.compile(node)
         converted = self.converted(compiled, wanted)
+        if converted is None and _is_quoted(compiled) and wanted in FROM_TEXT:
+            raise self.refused(node, f"{compiled.literal!r} is not a valid {wanted.value}.")
         if converted is None:
             raise self.refused(
                 node,

@@ -20,7 +20,7 @@ from ..declare.emission import AtCheckpoint, AtWatermark, OnLate
 from ..declare.processor import Processor
 from ..monoids import TupleOf
 from ..time.windows import GlobalWindow, Hopping, Session, Tumbling, WindowAssigner
-from .aggregates import Aggregate, compile_aggregate, is_aggregate
+from .aggregates import Aggregate, FirstRows, Ranked, compile_aggregate, is_aggregate
 from .columns import key_column, observed, unless_no_value
 from .conversions import CANONICAL
 from .expression_compiler import Compiled, described, position_of
@@ -463,6 +463,8 @@ def _observing(
 def _name(program: Program, node: exp.Expr) -> str:
     """Return the name of an aggregate as it is written."""
     call = node.this if isinstance(node, exp.Filter) else node
+    if isinstance(call, (Ranked, FirstRows)):
+        return "topk" if isinstance(call, Ranked) else "ORDER BY … LIMIT"
     written = program.text.text[call.meta["start"] : call.meta["end"] + 1].lower() if "end" in call.meta else ""
     return written or described(call)
 

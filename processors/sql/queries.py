@@ -214,8 +214,10 @@ class Query:
         for name in self.needed_columns():
             if self.source.columns[name].type not in ARROW_TYPES:
                 return f"{name} is of type {self.source.columns[name].type.value}"
-        call = next(self.select.find_all(PythonFunction, PythonAggregate), self.select)
-        return f"{described(call)} is computed in Python"
+        call = next(self.select.find_all(PythonFunction, PythonAggregate), None)
+        return (
+            "one of its values is computed row by row" if call is None else f"{described(call)} is computed in Python"
+        )
 
     def row_processor(
         self, program: Program, source: Relation, output: Relation, body: Sequence[str], **options: Any

@@ -98,6 +98,18 @@ def test_people_see_missing_and_unexpected_rows(file: Path) -> None:
     assert ["+", "0", "'ann'"] in lines
 
 
+def test_a_window_that_is_not_complete_is_explained(file: Path) -> None:
+    """The first test of a window at its close lacks the later event."""
+    file.with_name("shop_test.sql").write_text(
+        "INSERT INTO views VALUES (0, 'ann', '/', 1, NULL); EXPECT shares (share) VALUES (1); EXPECT home (seen) VALUES (0), (1);"
+    )
+    done = CliRunner().invoke(app, ["sql", "test", str(file)])
+    of_shares, of_home = done.output.split("in home")
+
+    assert "A window is complete when an event after its end has arrived: insert one." in of_shares
+    assert "A window is complete" not in of_home
+
+
 @pytest.mark.parametrize(
     ("text", "place", "message"),
     [
@@ -107,9 +119,11 @@ def test_people_see_missing_and_unexpected_rows(file: Path) -> None:
         ("INSERT INTO home VALUES (1, 'a');", "line 1, column 13", "A query writes home"),
         ("EXPECT home VALUES (1, 'a', 2);", "line 1, column 20", "3 values for 2 columns"),
         ("EXPECT home VALUES (1, a);", "line 1, column 24", "Write texts in single quotes"),
-        ("EXPECT home VALUES\n('x', 'a');", "line 2, column 2", "bigint is required"),
+        ("EXPECT home VALUES\n('x', 'a');", "line 2, column 2", "'x' is not a valid bigint"),
+        ("EXPECT home VALUES (1 / 0, 'a');", "line 1, column 21", "This expression has no value: division by zero"),
         ("EXPECT home VALUES (NULL, 'a');", "line 1, column 20", "Column seen cannot be NULL"),
         ("EXPECT NO ROWS home;", "line 1, column 16", "IN is expected here"),
+        ("ADVANCE interval '-1 minute';", "line 1, column 9", "Time passes only forward"),
         ("ADVANCE 5;", "line 1, column 9", "An interval is expected"),
         ("DELETE FROM home;", "line 1, column 1", "There is no statement DELETE"),
         ("TEST late;", "line 1, column 6", "A text in quotes is expected"),
