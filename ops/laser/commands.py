@@ -21,6 +21,9 @@ MOST_CURSORS = 1_024
 """The number of unfinished scans that a server remembers; older ones start again."""
 _OPEN_COMMANDS = frozenset({b"AUTH", b"HELLO", b"QUIT"})
 """Commands that need no token."""
+_TRANSACTIONS = frozenset({b"MULTI", b"EXEC", b"DISCARD", b"WATCH", b"UNWATCH"})
+_MOST_DIGITS = 19
+"""The digits of the largest number of 64 bits."""
 
 Arguments = Sequence[bytes]
 
@@ -86,8 +89,12 @@ class Session:
             b"MGET": (self._mget, 1, None),
             b"EXISTS": (self._exists, 1, None),
             b"TTL": (self._ttl, 1, 1),
+            b"PTTL": (self._pttl, 1, 1),
+            b"TYPE": (self._type, 1, 1),
             b"SCAN": (self._scan, 1, None),
             b"PING": (self._ping, 0, 1),
+            b"ECHO": (self._ping, 1, 1),
+            b"CLIENT": (self._client, 1, None),
             b"AUTH": (self._auth, 1, 2),
             b"HELLO": (self._hello, 0, None),
             b"SELECT": (self._select, 1, 1),
@@ -109,6 +116,10 @@ class Session:
             return _loading(error)
 
     def _run(self, name: bytes, arguments: Arguments) -> Reply:
+        if name in _TRANSACTIONS:
+            return Failure(
+                "ERR Laser has no transactions; send a pipeline without one, in redis-py pipeline(transaction=False)"
+            )
         if name not in self._commands:
             return Failure(f"ERR unknown command {_shown(name)}; Laser only reads: {self._names()}")
         command, least, most = self._commands[name]
@@ -130,30 +141,35 @@ class Session:
         return sum(pair is not None for pair in self._pairs.fetch(arguments))
 
     def _ttl(self, arguments: Arguments) -> int:
+        remaining_ms = self._pttl(arguments)
+        return remaining_ms if remaining_ms < 0 else (remaining_ms + 500) // 1000
+
+    def _pttl(self, arguments: Arguments) -> int:
         [pair] = self._pairs.fetch(arguments)
         if pair is None:
             return -2
         remaining_ms = self._pairs.remaining_ms(pair)
-        return -1 if remaining_ms is None else (remaining_ms + 500) // 1000
+        return -1 if remaining_ms is None else max(0, remaining_ms)
+
+    def _type(self, arguments: Arguments) -> Status:
+        return Status("string" if self._exists(arguments) else "none")
 
     def _scan(self, arguments: Arguments) -> Reply:
         options = {name.upper(): value for name, value in zip(arguments[1::2], arguments[2::2], strict=False)}
-        limit = options.get(b"COUNT", b"10")
-        if (
-            len(arguments) % 2 == 0
-            or not options.keys() <= {b"COUNT", b"MATCH"}
-            or not limit.isdigit()
-            or limit == b"0"
-        ):
-            return Failure("ERR syntax error; write SCAN cursor [MATCH pattern] [COUNT number]")
-        place = self._services.cursors.place(int(arguments[0])) if arguments[0].isdigit() else None
+        limit = _number(options.get(b"COUNT", b"10"))
+        if len(arguments) % 2 == 0 or not options.keys() <= {b"COUNT", b"MATCH", b"TYPE"} or not limit:
+            return Failure("ERR syntax error; write SCAN cursor [MATCH pattern] [COUNT number] [TYPE type]")
+        cursor = _number(arguments[0])
+        place = None if cursor is None else self._services.cursors.place(cursor)
         if place is None:
             return Failure("ERR invalid cursor; start again at 0")
-        keys, following = self._pairs.scan(*place, min(int(limit), MOST_SCANNED))
-        pattern = re.compile(translate(options.get(b"MATCH", b"*").decode(errors="replace").replace("[^", "[!")))
+        keys, following = self._pairs.scan(*place, min(limit, MOST_SCANNED))
+        if options.get(b"TYPE", b"string").lower() != b"string":
+            keys = []  # values have no other type
+        pattern = _glob(options.get(b"MATCH", b"*"))
         found = [key for key in keys if pattern.match(key.decode())]
-        cursor = 0 if following is None else self._services.cursors.add(following)
-        return [str(cursor).encode(), found]
+        following_cursor = 0 if following is None else self._services.cursors.add(following)
+        return [str(following_cursor).encode(), found]
 
     def _ping(self, arguments: Arguments) -> Reply:
         return arguments[0] if arguments else Status("PONG")
@@ -166,15 +182,27 @@ class Session:
         self._is_authenticated = True
         return Status("OK")
 
+    def _client(self, arguments: Arguments) -> Reply:
+        # Clients introduce themselves, and some of them end a connection on which they cannot.
+        return (
+            Status("OK")
+            if arguments[0].upper() in {b"SETNAME", b"SETINFO"}
+            else Failure("ERR CLIENT has SETNAME and SETINFO")
+        )
+
     def _hello(self, arguments: Arguments) -> Reply:
         version = arguments[0] if arguments else str(self.version).encode()
         if version not in {b"2", b"3"}:
             return Failure("NOPROTO unsupported protocol version")
-        options = [word.upper() for word in arguments[1:]]
-        if b"AUTH" in options:
-            reply = self._auth(arguments[options.index(b"AUTH") + 2 :][:2] or [b""])
+        rest = arguments[1:]
+        while rest:
+            option, words = rest[0].upper(), {b"AUTH": 2, b"SETNAME": 1}.get(rest[0].upper(), len(rest))
+            if len(rest) <= words:
+                return Failure("ERR syntax error; write HELLO [version [AUTH username password] [SETNAME name]]")
+            reply = self._auth(rest[1:3]) if option == b"AUTH" else None
             if isinstance(reply, Failure):
                 return reply
+            rest = rest[1 + words :]
         if not self._is_authenticated:
             return Failure("NOAUTH HELLO must be called with the client already authenticated, or with AUTH")
         self.version = OLDEST if version == b"2" else NEWEST
@@ -222,3 +250,19 @@ def _loading(error: NotServed) -> Failure:
 
 def _shown(name: bytes) -> str:
     return repr(name[:40].decode(errors="replace"))
+
+
+def _number(word: bytes) -> int | None:
+    """Return a number of up to 64 bits; None for other words. Python would refuse to parse thousands of digits with an error."""
+    return int(word) if word.isdigit() and len(word) <= _MOST_DIGITS else None
+
+
+def _glob(pattern: bytes) -> re.Pattern[str]:
+    r"""Return the expression of a Redis pattern, in which a backslash escapes and `[^a]` excludes."""
+    text = re.sub(
+        r"\\(.)",
+        lambda match: f"[{match[1]}]" if match[1] in "*?[" else match[1],
+        pattern.decode(errors="replace"),
+        flags=re.DOTALL,
+    )
+    return re.compile(translate(text.replace("[^", "[!")))

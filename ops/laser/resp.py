@@ -1,6 +1,7 @@
-"""The Redis protocol, versions 2 and 3: requests, which are arrays of bulk strings, and replies.
+"""The Redis protocol, versions 2 and 3: requests, which are arrays of bulk strings or lines of words, and replies.
 
-A request:  *2 CR LF $3 CR LF GET CR LF $2 CR LF UA CR LF
+A request:           *2 CR LF $3 CR LF GET CR LF $2 CR LF UA CR LF
+The same as a line:  GET UA CR LF
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from ...processors.errors import PenstockError
 _END = b"\r\n"
 _MIN_WORD_BYTES = len(b"$0") + 2 * len(_END)
 _MAX_DIGITS = 10
+_HTTP_WORDS = frozenset({b"POST", b"HOST:"})
+"""First words of lines that a browser sends to another site's port, and no Redis client."""
 
 
 class ProtocolError(PenstockError):
@@ -72,6 +75,8 @@ class RequestReader:
 
     def _any(self) -> Sequence[bytes] | None:
         """Return the next request; None if it is empty or incomplete."""
+        if self._rest[:1].isalpha() or self._rest[:1] in b"\r\n":
+            return self._inline()
         rest, at, words = self._rest, 0, list[bytes]()
         _expect(b"*", rest[:1])
         head = self._line(at)
@@ -89,6 +94,19 @@ class RequestReader:
             words.append(rest[start : at - len(_END)])
             _expect(_END, rest[at - len(_END) : at])
         self._rest = rest[at:]
+        return words or None
+
+    def _inline(self) -> Sequence[bytes] | None:
+        """Return the request of a line, as people and health checks send it; None if it is empty or incomplete."""
+        line, end, rest = self._rest.partition(_END[1:])
+        if not end:
+            return None
+        words = line.split()
+        if words and words[0].upper() in _HTTP_WORDS:
+            raise ProtocolError("expected the Redis protocol, and received HTTP")
+        if b'"' in line or b"'" in line:
+            raise ProtocolError("a request as a line has no quotes; send an array of bulk strings")
+        self._rest = rest
         return words or None
 
     def _line(self, at: int) -> bytes | None:

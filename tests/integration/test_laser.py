@@ -281,7 +281,7 @@ def test_a_pipeline_and_bad_requests(laser: Laser, port: int, wait_until: WaitUn
         with pytest.raises(redis.ResponseError, match="Laser only reads"):
             client.set("UA", "x")
 
-        assert b"Protocol error" in exchanged(port, b"GET / HTTP/1.1\r\n\r\n")
+        assert b"Protocol error" in exchanged(port, b"POST / HTTP/1.1\r\n\r\n")
         assert b"more than 1048576 bytes" in exchanged(port, b"*2\r\n$3\r\nGET\r\n$9000000\r\n" + b"x" * 1_100_000)
         assert client.get("UA") == "LAX"
         with (

@@ -8,8 +8,8 @@ import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -54,7 +54,9 @@ def test_requests_are_parsed_in_any_pieces(requests: list[list[bytes]], cuts: li
 @pytest.mark.parametrize(
     "sent",
     [
-        b"GET k1\r\n",
+        b"POST /v1/values HTTP/1.1\r\n",
+        b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n",
+        b'GET "a b"\r\n',
         b"\x16\x03\x01\x02",
         b"*1\r\n*1\r\n$4\r\nPING\r\n",
         b"*1\r\n$x\r\nPING\r\n",
@@ -71,6 +73,15 @@ def test_other_bytes_are_refused(sent: bytes) -> None:
         list(RequestReader(1 << 20).feed(sent))
 
 
+def test_a_request_may_be_a_line() -> None:
+    """People with netcat and health checks send lines; empty ones are skipped."""
+    reader = RequestReader(1 << 20)
+    found = list(reader.feed(b"PING\r\n\r\n\nGET  k1\n*1\r\n$4\r\nQUIT\r\nGE"))
+
+    assert found == [[b"PING"], [b"GET", b"k1"], [b"QUIT"]]
+    assert list(reader.feed(b"T k2\r\n")) == [[b"GET", b"k2"]]
+
+
 def daily_pairs(folder: Path, values: dict[str, str]) -> DailyPairs:
     """Return the started pairs of a day."""
     day = folder / "w" / "ds=2026-11-01"
@@ -81,6 +92,17 @@ def daily_pairs(folder: Path, values: dict[str, str]) -> DailyPairs:
     pairs.start()
     wait_for(lambda: pairs.is_complete)
     return pairs
+
+
+@contextmanager
+def client_of(folder: Path, values: dict[str, str], **options: Any) -> Iterator[redis.Redis]:
+    """Serve a day; yield a client of it."""
+    with (
+        closing(daily_pairs(folder, values)) as pairs,
+        redis_server("t", pairs) as port,
+        closing(redis.Redis("127.0.0.1", port, decode_responses=True, **options)) as client,
+    ):
+        yield client
 
 
 def test_strangers_and_crowds_disturb_no_client(tmp_path: Path) -> None:
@@ -129,6 +151,65 @@ def test_a_pipeline_is_answered_in_its_order(tmp_path: Path, has_tls: bool) -> N
     value = b"$300000\r\n%b\r\n" % big
     one = b"$1\r\nv\r\n" + value * 20 + b":0\r\n*2\r\n$1\r\nv\r\n$-1\r\n"
     assert found == one * 3 + b"-ERR Protocol error: expected a number of bytes or words\r\n"
+
+
+def test_clients_introduce_themselves_and_ask_for_types(tmp_path: Path) -> None:
+    """Clients with a name, requests for the type and lifetime of a key, and scans of a type."""
+    with client_of(tmp_path, {"k": "v"}, client_name="shop") as client:
+        assert (client.get("k"), client.type("k"), client.type("none")) == ("v", "string", "none")
+        assert (client.pttl("k"), client.pttl("none"), client.echo("x")) == (-1, -2, "x")
+        assert (list(client.scan_iter(_type="string")), list(client.scan_iter(_type="hash"))) == (["k"], [])
+        transaction = client.pipeline()
+        transaction.get("k")
+        with pytest.raises(redis.ResponseError, match="transaction=False"):
+            transaction.execute()
+
+        assert client.get("k") == "v"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "found"),
+    [
+        ("*", ["EWR:UA", "a*b", r"a\:b:c", "axb"]),
+        (r"a\\:*", [r"a\:b:c"]),
+        (r"a\*b", ["a*b"]),
+        (r"E\WR:??", ["EWR:UA"]),
+        ("[^Ea]*", []),
+        ("a[^*]b", ["axb"]),
+    ],
+)
+def test_patterns_are_those_of_redis(tmp_path: Path, pattern: str, found: list[str]) -> None:
+    """A backslash escapes, as keys of several columns need it."""
+    keys = dict.fromkeys(["EWR:UA", "a*b", r"a\:b:c", "axb"], "v")
+    with client_of(tmp_path, keys) as client:
+        assert sorted(client.scan_iter(match=pattern, count=100)) == found
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        ["SCAN", "1" * 5_000],
+        ["SCAN", "0", "COUNT", "1" * 5_000],
+        ["SCAN", "0", "COUNT", "0"],
+        ["HELLO", "3", "AUTH", "only-one-word"],
+        ["HELLO", "3", "SETNAME"],
+        ["HELLO", "2", "OTHER", "x"],
+        ["CLIENT", "KILL", "x"],
+        ["ECHO"],
+    ],
+)
+def test_a_bad_request_ends_no_connection(tmp_path: Path, request_: list[str]) -> None:
+    """It is answered with an error, and the next one as usual."""
+    with closing(daily_pairs(tmp_path, {"k": "v"})) as pairs, ExitStack() as stack:
+        port = stack.enter_context(redis_server("t", pairs))
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as client:
+            client.sendall(encoded([word.encode() for word in request_]) + encoded([b"GET", b"k"]) + encoded([b"QUIT"]))
+            found = bytearray()
+            while received := client.recv(1 << 16):
+                found += received
+
+    assert found.startswith(b"-ERR ")
+    assert found.endswith(b"\r\n$1\r\nv\r\n+OK\r\n")
 
 
 class _Counting:
