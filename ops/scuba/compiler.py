@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import date, datetime, timezone
 from typing import Any
 
 from ...backfill.warehouse.columns import DAY_COLUMN
@@ -102,7 +103,7 @@ class QueryCompiler:
         Raises:
             BadQuery: the interval is invalid.
         """
-        every_ms = parse_span_ms(query.every or "")
+        every_ms = parse_span_ms(query.every or "", "every")
         if every_ms == 0:
             raise BadQuery("every=0s is no interval. Pass a longer one, such as 1m.")
         # The intervals of an earlier time range begin where those of the later one do.
@@ -265,9 +266,11 @@ class QueryCompiler:
             return Sql(f"{function}(CAST({column} AS VARCHAR), ?)", [str(condition.value)])
         return Sql(f"{column} {condition.op} ?", [self._value(condition.column, condition.value)])
 
-    def _value(self, column: str, value: Scalar) -> Scalar:
+    def _value(self, column: str, value: Scalar) -> Scalar | date:
         """Return a value in the type of a column. Forms of web pages and commands pass texts."""
         kind = kind_of(self._columns[column])
+        if kind == "time":
+            return _time(column, str(value), is_date=self._columns[column] == "DATE")
         if kind == "number":
             return _number(column, value)
         if kind == "boolean":
@@ -348,8 +351,22 @@ def _number(column: str, value: Scalar) -> int | float:
     return number
 
 
+def _time(column: str, text: str, *, is_date: bool) -> date:
+    """Return the date or the time (UTC) that a text is. DuckDB itself would ignore an offset."""
+    try:
+        if is_date:
+            return date.fromisoformat(text)
+        found = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError:
+        wanted = "dates, such as 2026-01-31" if is_date else "times, such as 2026-01-31T10:00 (UTC)"
+        raise BadQuery(f"{column} contains {wanted}, and {text!r} is none. Correct the filter.") from None
+    return found.astimezone(timezone.utc).replace(tzinfo=None) if found.tzinfo else found
+
+
 def _parsed(text: str) -> int | float | None:
     """Return the number that a text is; None for another text."""
+    if "_" in text:
+        return None  # only Python reads 1_000
     for kind in (int, float):
         with suppress(ValueError):
             return kind(text)

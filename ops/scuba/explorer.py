@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from decimal import Decimal
 from itertools import pairwise
 from threading import BoundedSemaphore, Timer
 from typing import Any, cast
@@ -312,13 +313,20 @@ def _points(rows: Sequence[Sequence[Any]]) -> list[Point]:
 
 
 def _estimates(values: Sequence[Any]) -> list[Estimate]:
-    plain = plain_row(values)
+    # Charts need numbers. Decimals of SQL keep their digits.
+    plain = plain_row([float(value) if isinstance(value, Decimal) else value for value in values])
     return [Estimate(value, margin) for value, margin in zip(plain[::2], plain[1::2], strict=True)]
 
 
 def plain_row(row: Sequence[Any]) -> list[Any]:
-    """Return values that JSON has. Whole numbers beyond 64 bits become approximate."""
-    return [float(value) if isinstance(value, int) and not -_WIDEST <= value < _WIDEST else value for value in row]
+    """Return values that JSON has. Whole numbers beyond 64 bits become approximate, and decimals are texts without the zeros at their end."""
+    return [_plain(value) for value in row]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, int) and not -_WIDEST <= value < _WIDEST:
+        return float(value)
+    return f"{value.normalize():f}" if isinstance(value, Decimal) else value
 
 
 def _since_ms(began_s: float) -> float:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from datetime import timedelta
 from enum import Enum
+from itertools import count
 from typing import Any
 
 import msgspec
@@ -12,6 +14,7 @@ import pyarrow as pa
 import pyarrow.csv as pc
 import pyarrow.parquet as pq
 
+from ..serving.parameters import BadQuery
 from .answers import Exploration
 
 _to_json = msgspec.json.Encoder(enc_hook=str).encode
@@ -30,19 +33,41 @@ class FileFormat(str, Enum):
 
 
 def file_of(rows: pa.Table, form: FileFormat) -> bytes:
-    """Return rows as a file. In CSV, lists and structs are JSON."""
-    content = io.BytesIO()
-    if form is FileFormat.PARQUET:
-        pq.write_table(rows, content)
-    else:
-        pc.write_csv(pa.table({name: _flat(rows.column(name)) for name in rows.column_names}), content)
+    """Return rows as a file. In CSV, lists and structs are JSON. A second column of a name gets a number.
+
+    Raises:
+        BadQuery: the file cannot contain a column of this type.
+    """
+    names, is_csv, content = _distinct(rows.column_names), form is FileFormat.CSV, io.BytesIO()
+    columns = [_flat(column, is_csv=is_csv) for column in rows.columns]
+    try:
+        (pc.write_csv if is_csv else pq.write_table)(pa.table(columns, names), content)
+    except pa.ArrowException as error:
+        raise BadQuery(
+            f"The answer cannot be a {form.value} file: {error}. Cast the column to a text in the SELECT."
+        ) from error
     return content.getvalue()
 
 
-def _flat(column: Any) -> Any:
-    if not pa.types.is_nested(column.type):
+def _distinct(names: Sequence[str]) -> list[str]:
+    found: list[str] = []
+    for name in names:
+        numbered = (f"{name}_{at}" for at in count(1))
+        found.append(name if name not in found else next(each for each in numbered if each not in (*found, *names)))
+    return found
+
+
+def _flat(column: Any, *, is_csv: bool) -> Any:
+    """Return a column with texts in place of what the file cannot contain: intervals of time, in CSV also lists and structs."""
+    if not (pa.types.is_interval(column.type) or (is_csv and pa.types.is_nested(column.type))):
         return column
-    return pa.array([None if value is None else _to_json(value).decode() for value in column.to_pylist()], pa.string())
+    return pa.array([None if value is None else _to_text(value) for value in column.to_pylist()], pa.string())
+
+
+def _to_text(value: Any) -> str:
+    if isinstance(value, pa.MonthDayNano):
+        return f"{value.months} months {value.days} days {timedelta(microseconds=value.nanoseconds // 1_000)}"
+    return _to_json(value).decode()
 
 
 def exploration_table(found: Exploration) -> pa.Table:

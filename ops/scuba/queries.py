@@ -113,7 +113,7 @@ class ExploreQuery(RowsQuery, frozen=True, forbid_unknown_fields=True, kw_only=T
         """
         if self.compare is None:
             return None
-        shift_ms = parse_span_ms(self.compare)
+        shift_ms = parse_span_ms(self.compare, "compare")
         if self.span(now_ms) is None or shift_ms <= 0:
             raise BadQuery(
                 "compare needs a time range, and a time above zero. Pass last=1h and compare=1d, for example."

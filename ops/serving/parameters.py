@@ -134,16 +134,20 @@ def parse_time_ms(name: str, text: str, now_ms: int) -> int:
         ) from None
 
 
-def parse_span_ms(text: str) -> int:
+def parse_span_ms(text: str, name: str = "last") -> int:
     """Parse a duration such as 30s, 5m, 2h, 7d, in milliseconds.
+
+    Args:
+        text: the duration.
+        name: its parameter, for messages.
 
     Raises:
         BadQuery: it is no duration.
     """
     match = _SPAN.fullmatch(text.strip())
     if match is None:
-        raise BadQuery(f"last={text!r} is no duration. Pass 30s, 5m, 2h or 7d.")
+        raise BadQuery(f"{name}={text!r} is no duration. Pass 30s, 5m, 2h or 7d.")
     try:
         return timedelta(**{_UNITS[match[2]]: int(match[1])}) // MILLISECOND
     except OverflowError:
-        raise BadQuery(f"last={text!r} is too long. Pass a shorter duration, such as 7d.") from None
+        raise BadQuery(f"{name}={text!r} is too long. Pass a shorter duration, such as 7d.") from None

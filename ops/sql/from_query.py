@@ -261,7 +261,7 @@ class _Writer:
 
 def _interval(text: str) -> str:
     """Return a span such as 5m as an interval: 5 minutes."""
-    span_ms = parse_span_ms(text)
+    span_ms = parse_span_ms(text, "every")
     unit, size_ms = next((unit, size_ms) for unit, size_ms in _UNITS if span_ms % size_ms == 0)
     return counted(span_ms // size_ms, unit).replace(",", "")
 

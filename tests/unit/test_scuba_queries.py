@@ -6,7 +6,8 @@ import io
 import math
 import random
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
 from threading import Event, Thread
@@ -28,7 +29,7 @@ from penstock.ops.dashboard.access import Access
 from penstock.ops.scuba.answers import Estimate, Exploration, SqlRows, Tables
 from penstock.ops.scuba.explorer import Busy, QueryLimits
 from penstock.ops.scuba.guarded import SCUBA
-from penstock.ops.scuba.queries import Aggregate, ExploreQuery, Filter, HistogramQuery, SampleQuery
+from penstock.ops.scuba.queries import Aggregate, ExploreQuery, Filter, HistogramQuery, SampleQuery, SqlQuery
 from penstock.ops.scuba.safe_sql import checked_select
 from penstock.ops.scuba.site import create_site
 from penstock.ops.serving.parameters import BadQuery
@@ -309,6 +310,86 @@ def test_the_average_of_a_truth_value_is_its_share(rate: float) -> None:
             opened.explorer.explore(ExploreQuery(table=flights.name, aggregates=[Aggregate("p95", "late")]))
 
 
+class Booking(ps.Record, frozen=True):
+    """A record with dates, times and decimals."""
+
+    flight: str
+    at: ps.EventTime
+    day: date
+    boarding: datetime
+    price: Decimal
+
+
+bookings = ps.Category("shop.bookings", Booking, key="flight", event_time="at", buckets=1)
+
+
+@pytest.fixture(scope="module")
+def booked() -> Iterator[Scuba]:
+    """Two bookings."""
+    clock = SteeredClock(START_MS)
+    bus = new_bus(clock)
+    bus.catalog.create(CategorySpec.of(bookings))
+    for hour, price in ((10, "1.10"), (12, "2.25")):
+        boarding = datetime(2026, 11, 20, hour, tzinfo=timezone.utc)
+        booking = Booking("UA", START_MS, boarding.date(), boarding, Decimal(price))
+        bus.append(bookings.name, Outgoing(b"UA", msgspec.json.encode(booking), 0))
+    with scuba_on(bus, clock, categories=(bookings,)) as opened:
+        opened.read()
+        yield opened
+
+
+@pytest.mark.parametrize(
+    ("column", "op", "value", "found"),
+    [
+        ("boarding", "=", "2026-11-20T10:00", 1),
+        ("boarding", "=", "2026-11-20T10:00:00Z", 1),
+        ("boarding", "=", "2026-11-20T11:00:00+01:00", 1),
+        ("boarding", "in", ["2026-11-20T10:00", "2026-11-20T07:00-05:00"], 2),
+        ("boarding", "<", "2026-11-21", 2),
+        ("day", "=", "2026-11-20", 2),
+        ("day", ">", "2026-11-20", 0),
+        ("price", "=", "1.1", 1),
+    ],
+)
+def test_filters_of_times_are_in_utc(booked: Scuba, column: str, op: Any, value: Any, found: int) -> None:
+    """An offset of a time counts."""
+    query = ExploreQuery(table=bookings.name, filters=[Filter(column, op, value)])
+
+    assert booked.explorer.explore(query).matched == found
+
+
+@pytest.mark.parametrize(("column", "value"), [("boarding", "soon"), ("day", "20 November"), ("day", 5)])
+def test_a_filter_without_a_time_is_refused(booked: Scuba, column: str, value: Any) -> None:
+    """In words, not with the SQL of the server."""
+    query = ExploreQuery(table=bookings.name, filters=[Filter(column, "=", value)])
+
+    with pytest.raises(BadQuery, match=rf"{column} contains (dates|times), such as 2026-01-31.* is none"):
+        booked.explorer.explore(query)
+
+
+def test_decimals_are_numbers_in_charts_and_short_texts_in_groups(booked: Scuba) -> None:
+    """Not the eighteen digits of their column."""
+    wanted = [Aggregate("sum", "price"), Aggregate("min", "price")]
+    found = booked.explorer.explore(ExploreQuery(table=bookings.name, aggregates=wanted, group_by=["price"]))
+
+    assert [(row.group, [each.value for each in row.values]) for row in found.rows] == [
+        (["2.25"], [2.25, 2.25]),
+        (["1.1"], [1.1, 1.1]),
+    ]
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_answers_with_unusual_columns_are_exported(scuba: Scuba, form: str) -> None:
+    """Several columns of a name, and types that files do not have."""
+    sql = f"SELECT page AS a, g0 AS a, ms AS a_1, INTERVAL 90 MINUTE AS waited FROM \"{TABLE}\" WHERE page = '/none'"
+    content = io.BytesIO(scuba.explorer.exported(SqlQuery(sql), form))
+    found = pl.read_csv(content) if form == "csv" else pl.read_parquet(content)
+
+    assert found.columns == ["a", "a_2", "a_1", "waited"]
+    waited = scuba.explorer.exported(SqlQuery("SELECT INTERVAL 90 MINUTE AS waited"), form)
+    assert form == "parquet" or waited == b'"waited"\n"0 months 0 days 1:30:00"\n'
+
+
 @pytest.mark.parametrize("form", ["csv", "parquet"])
 def test_answers_are_exported(scuba: Scuba, form: str) -> None:
     """All rows of a SELECT beyond an answer's limit, groups, time series and rows; an unknown format is refused."""
@@ -415,8 +496,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"filters": [{"column": "ms", "op": ">"}]}, "needs a value"),
     ({"filters": [{"column": "ms", "op": "in", "value": []}]}, "1 to 1,000 values"),
     ({"filters": [{"column": "ms", "op": "=", "value": [1, 2]}]}, "use `in`"),
+    ({"filters": [{"column": "g0", "op": "=", "value": "1_0"}]}, "'1_0' is none"),
     ({"every": "0s"}, "no interval"),
-    ({"every": "1 fortnight"}, "no duration"),
+    ({"every": "1 fortnight"}, "every='1 fortnight' is no duration"),
+    ({"last": "10m", "compare": "x"}, "compare='x' is no duration"),
     ({"last": "10m", "from": 3}, "excludes"),
     ({"from": 5, "to": 3}, "not before"),
 ]
