@@ -34,6 +34,7 @@ _FILTER = re.compile(
 )
 _NO_HURRY = timedelta(hours=1)
 """The time limit of a query that only this terminal waits for."""
+_SHARE = re.compile(r"share\((.+)\)", re.DOTALL)
 _AGGREGATE = re.compile(r"(\w+)(?:\((.+)\)|:(.+))?")
 
 
@@ -83,7 +84,7 @@ class _Question(OptionGroup):
             "--aggregate",
             "-a",
             metavar="FUNCTION[(COLUMN)]",
-            help="count, or sum, avg, min, max, p50, p95, p99 or distinct of a column. Repeatable; the first one ranks.",
+            help='count, or sum, avg, min, max, p50, p95, p99 or distinct of a column, or a share such as "share(status >= 500)". Repeatable; the first one ranks.',
             show_default="count",
         ),
     ] = None
@@ -240,7 +241,7 @@ def _write(file: Path, content: bytes) -> None:
 def _explore_query(question: _Question, table: str) -> ExploreQuery:
     return ExploreQuery(
         table=table,
-        aggregates=[_aggregate(text) for text in question.aggregates or ["count"]],
+        aggregates=[parse_aggregate(text) for text in question.aggregates or ["count"]],
         group_by=list(question.group_by or ()),
         filters=[parse_filter(text) for text in question.filters or ()],
         last=question.last,
@@ -279,7 +280,12 @@ def parse_filter(text: str) -> Filter:
     return Filter(match["column"], op, None if op in {"is null", "is not null"} else value)
 
 
-def _aggregate(text: str) -> Aggregate:
+def parse_aggregate(text: str) -> Aggregate:
+    """Parse an aggregate such as `p95(ms)` or `share(status >= 500)`."""
+    share = _SHARE.fullmatch(text.strip())
+    if share is not None:
+        condition = parse_filter(share[1])
+        return Aggregate("share", condition.column, condition.op, condition.value)
     match = _AGGREGATE.fullmatch(text.strip())
     if match is None or match[1] not in get_args(Function):
         raise typer.BadParameter(

@@ -82,15 +82,17 @@ class QueryCompiler:
             BadQuery: the query is invalid.
         """
         self._expect_limits(query)
-        where = self._where(query)
+        source, where = self._source(query.table, query.aggregates), self._where(query)
         names = [f"g{at}" for at in range(len(query.group_by))]
         keys = [f"{self._column(column)} AS {name}" for column, name in zip(query.group_by, names, strict=True)]
         ordinals = ", ".join(str(at + 1) for at in range(len(keys)))  # a column may have the name of an alias
-        grouped = f"SELECT {', '.join([*keys, *self._values(query)])}, count(*) AS matched FROM {quoted(query.table)} {where.text}"
+        grouped = (
+            f"SELECT {', '.join([*keys, *self._values(query)])}, count(*) AS matched FROM {source.text} {where.text}"
+        )
         grouped += f" GROUP BY {ordinals}" if keys else ""
         order = ", ".join(["v0 DESC NULLS LAST", *names])
         text = f"SELECT *, count(*) OVER () AS groups, sum(matched) OVER () FROM ({grouped}) ORDER BY {order} LIMIT {query.series}"
-        return Sql(text, where.parameters)
+        return Sql(text, [*source.parameters, *where.parameters])
 
     def points(self, query: ExploreQuery, groups: Sequence[Sequence[Any]], shift_ms: int = 0) -> Sql:
         """Return the statement for the time series of groups: start, index of the group, value and margin of each aggregate.
@@ -119,7 +121,8 @@ class QueryCompiler:
         self, query: ExploreQuery, groups: Sequence[Sequence[Any]], starts: Sequence[str], shift_ms: int
     ) -> Sql:
         where = self._where(query, shift_ms)
-        source, series, parameters = quoted(query.table), "0", list[Any]()
+        table, series = self._source(query.table, query.aggregates), "0"
+        source, parameters = table.text, list(table.parameters)
         if query.group_by:
             width = len(query.group_by)
             keys = [f"penstock_key{at}" for at in range(width)]
@@ -130,7 +133,7 @@ class QueryCompiler:
             ]
             series = "penstock_series"
             source += f" JOIN (VALUES {shown}) AS shown({series}, {', '.join(keys)}) ON {' AND '.join(same)}"
-            parameters = [value for group in groups for value in group]
+            parameters += [value for group in groups for value in group]
         conditions = _and(where.text, f"{quoted(query.time)} IS NOT NULL") if starts else where.text
         text = (
             f"SELECT {', '.join([*starts, series, *self._values(query)])} FROM {source} {conditions} GROUP BY ALL "
@@ -220,15 +223,28 @@ class QueryCompiler:
         for column, _ in axes:
             self._estimate(Aggregate("avg", column))  # raises if the column has no numbers
             degrees.append(f"{quoted(column)}::DOUBLE")
-        where = self._where(query)
+        where, source = self._where(query), self._source(query.table, [query.aggregate])
         on_earth = " AND ".join(
             f"{value} BETWEEN -{most} AND {most}" for value, (_, most) in zip(degrees, axes, strict=True)
         )
         edges = [f"floor({value} / {query.degrees!r}) * {query.degrees!r}" for value in degrees]
         means = [f"avg({value})" for value in degrees]
         value, margin = self._estimate(query.aggregate)
-        text = f"SELECT {', '.join([*edges, *means])}, {value}, {margin} FROM {quoted(query.table)} {_and(where.text, on_earth)}"
-        return Sql(f"{text} GROUP BY 1, 2 ORDER BY 5 DESC NULLS LAST, 1, 2 LIMIT {MAX_PLACES + 1}", where.parameters)
+        text = (
+            f"SELECT {', '.join([*edges, *means])}, {value}, {margin} FROM {source.text} {_and(where.text, on_earth)}"
+        )
+        parameters = [*source.parameters, *where.parameters]
+        return Sql(f"{text} GROUP BY 1, 2 ORDER BY 5 DESC NULLS LAST, 1, 2 LIMIT {MAX_PLACES + 1}", parameters)
+
+    def _source(self, table: str, aggregates: Sequence[Aggregate]) -> Sql:
+        """Return the table, with a column for the condition of each share: an aggregate may repeat it, and a parameter has one place."""
+        columns, parameters = list[str](), list[Any]()
+        for name, condition in {each.name: each.condition() for each in aggregates}.items():
+            if condition is not None:
+                found = self._condition(condition)
+                columns.append(f"({found.text})::INTEGER AS {_condition_column(name)}")
+                parameters += found.parameters
+        return Sql(f"(SELECT *, {', '.join(columns)} FROM {quoted(table)})" if columns else quoted(table), parameters)
 
     def _where(self, query: RowsQuery, shift_ms: int = 0) -> Sql:
         if len(query.filters) > MAX_FILTERS:
@@ -295,7 +311,9 @@ class QueryCompiler:
                 raise BadQuery(f"{function} needs a column. Pass one, such as the column of a duration.")
             return self._count("")
         column, kind = self._column(name), kind_of(self._columns[name])
-        if kind == "boolean" and function in {"sum", "avg"}:
+        if function == "share":
+            function, column = "avg", _condition_column(aggregate.name)
+        elif kind == "boolean" and function in {"sum", "avg"}:
             column = f"{column}::INTEGER"  # the number and the share of events for which it is true
         elif function in _NUMERIC_ONLY and kind != "number":
             numbers = [each for each, kind in self._columns.items() if kind_of(kind) == "number"]
@@ -332,6 +350,10 @@ class QueryCompiler:
             f"+ {mean} * {mean} * (sum({_VARIANCE}) {has_value})"
         )
         return mean, f"{Z95} * sqrt(greatest(0, {squares})) / {total}"
+
+
+def _condition_column(name: str) -> str:
+    return quoted(f"penstock {name}")
 
 
 def _and(where: str, condition: str) -> str:

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.csv as pc
 import pyarrow.parquet as pq
 
+from ...processors.wording import counted
 from ..serving.parameters import BadQuery
 from .answers import Exploration
 
@@ -66,7 +67,8 @@ def _flat(column: Any, *, is_csv: bool) -> Any:
 
 def _to_text(value: Any) -> str:
     if isinstance(value, pa.MonthDayNano):
-        return f"{value.months} months {value.days} days {timedelta(microseconds=value.nanoseconds // 1_000)}"
+        rest = timedelta(microseconds=value.nanoseconds // 1_000)
+        return f"{counted(value.months, 'month')} {counted(value.days, 'day')} {rest}"
     return _to_json(value).decode()
 
 

@@ -14,7 +14,7 @@ DEFAULT_SERIES = 7
 PREFIX = "warehouse/"
 """The prefix of the warehouse's tables on a server, which also has the newest events. No category has a slash in its name."""
 
-Function = Literal["count", "sum", "avg", "min", "max", "p50", "p95", "p99", "distinct"]
+Function = Literal["count", "sum", "avg", "min", "max", "p50", "p95", "p99", "distinct", "share"]
 Operator = Literal["=", "!=", "<", "<=", ">", ">=", "in", "not in", "contains", "starts with", "is null", "is not null"]
 Scalar = str | int | float | bool
 
@@ -39,15 +39,37 @@ class Aggregate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Args:
         function: the function. A count without a column is the number of events.
         column: its column. Rows without a value in it are ignored.
+        op: for "share", the comparison of the column.
+        value: for "share", the value as in `Filter`. The share counts the rows for which the comparison holds.
     """
 
     function: Function = "count"
     column: str | None = None
+    op: Operator | None = None
+    value: Scalar | list[Scalar] | None = None
 
     @property
     def name(self) -> str:
-        """Its name in answers: `count`, `p95(ms)`."""
-        return self.function if self.column is None else f"{self.function}({self.column})"
+        """Its name in answers: `count`, `p95(ms)`, `share(status >= 500)`."""
+        if self.column is None:
+            return self.function
+        values = self.value if isinstance(self.value, list) else [] if self.value is None else [self.value]
+        condition = [self.column, self.op or "", ", ".join(map(str, values))]
+        return f"{self.function}({' '.join(filter(None, condition))})"
+
+    def condition(self) -> Filter | None:
+        """Return the condition of a share; None for other functions.
+
+        Raises:
+            BadQuery: a share has no condition, or another function has one.
+        """
+        if self.function == "share" and (self.column is None or self.op is None):
+            raise BadQuery("share needs a column and a condition, such as share(status >= 500).")
+        if self.function != "share" and (self.op, self.value) != (None, None):
+            raise BadQuery(
+                f"{self.function} has a condition, and only share may have one. Use a filter, or share(status >= 500)."
+            )
+        return None if self.op is None else Filter(self.column or "", self.op, self.value)
 
 
 class RowsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

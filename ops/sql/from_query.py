@@ -77,7 +77,10 @@ def parsed_query(text: str) -> ExploreQuery:
         )
     columns, ops, values = (given.get(name, []) for name in ("c", "o", "v"))
     filters = [_filter(*each) for each in zip(columns, ops, values, strict=False) if each[0]]
-    aggregate = {"function": given.get("f", ["count"])[0], "column": given.get("of", [None])[0]}
+    function, column = given.get("f", ["count"])[0], given.get("of", [None])[0]
+    aggregate = {"function": function, "column": column}
+    if function == "share":
+        aggregate |= _filter(column or "", given.get("is", ["is not null"])[0], given.get("than", [""])[0])
     plain = {
         "table": given["table"][0],
         "filters": filters,
@@ -233,7 +236,10 @@ class _Writer:
         return f"({text})" if _type(path) == "text" else f"({text})::{_type(path)}"
 
     def _aggregate(self, aggregate: Aggregate) -> str:
-        function, column = aggregate.function, aggregate.column
+        function, column, condition = aggregate.function, aggregate.column, aggregate.condition()
+        if condition is not None:
+            held = self._condition(condition)
+            return f"avg(CASE WHEN {held} THEN 1 WHEN NOT ({held}) THEN 0 END)"
         value = "*" if column is None else self._value(column)
         if function == "distinct":
             return f"approx_count_distinct({value})"

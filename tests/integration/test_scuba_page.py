@@ -306,6 +306,34 @@ def test_a_query_that_the_server_refuses_is_explained(browser: Browser, address:
     look_at_all(browser, "plain")
 
 
+def test_a_condition_waits_for_its_value(browser: Browser, address: str, wait_until: Wait) -> None:
+    """A filter of numbers changes nothing until its value is typed; neither does the condition of a share."""
+    browser.show(f"{address}#table={hits.name}&c=ms&o=%3E&v=")
+    wait_until(lambda: rows(browser, "Groups") == [["all", f"{len(RECORDS):,}", ""]])
+    assert browser.text("#banner") == ""
+    slow = [hit for hit in RECORDS if hit.ms > 100]
+    choose(browser, "Value of filter 1", "100")
+    wait_until(lambda: rows(browser, "Groups") == [["all", f"{len(slow):,}", ""]])
+
+    choose(browser, "Aggregate", "share", "Column of the aggregate", "g0", "Operator of the share", ">=")
+    wait_until(lambda: rows(browser, "Groups") == [["all", "1", ""]])
+    choose(browser, "Value of the share", "2")
+    wait_until(lambda: "share(g0 >= 2)" in browser.text("table[aria-label='Groups'] thead"))
+    share = sum(hit.g0 >= 2 for hit in slow) / len(slow)
+
+    assert float(rows(browser, "Groups")[0][1]) == pytest.approx(share, abs=1e-6)
+    assert browser.text("#banner") == ""
+    look_at_all(browser, "share")
+
+
+def test_an_address_with_an_unknown_table_says_so(browser: Browser, address: str, wait_until: Wait) -> None:
+    """In place of another table without a word."""
+    browser.show(f"{address}#table=shop.removed")
+    wait_until(lambda: "There is no table shop.removed here" in browser.text("#banner"))
+
+    assert len(rows(browser, "Groups")) == 1
+
+
 def look_at_all(browser: Browser, name: str) -> None:
     """Take screenshots in all sizes and colour schemes, and expect that no page scrolls sideways."""
     for size, (width, height) in SIZES.items():

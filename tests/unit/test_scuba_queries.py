@@ -17,13 +17,14 @@ import duckdb
 import msgspec
 import polars as pl
 import pytest
+import typer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 from support.scuba_site import SAVING, START_MS, Scuba, hits, new_bus, random_hits, scuba_on, send
 
 import penstock as ps
-from penstock.ops.cli.explore import parse_filter
+from penstock.ops.cli.explore import parse_aggregate, parse_filter
 from penstock.ops.clock import SteeredClock
 from penstock.ops.dashboard.access import Access
 from penstock.ops.scuba.answers import Estimate, Exploration, SqlRows, Tables
@@ -62,11 +63,14 @@ def scuba() -> Iterator[Scuba]:
         yield opened
 
 
-def polars_value(function: str, column: str | None) -> pl.Expr:
+def polars_value(aggregate: Aggregate) -> pl.Expr:
     """Return the same aggregate for Polars."""
-    if column is None:
+    if aggregate.column is None:
         return pl.len()
-    values = pl.col(column)
+    condition = aggregate.condition()
+    if condition is not None:
+        return polars_condition(condition).mean()
+    values = pl.col(aggregate.column)
     by_name = {
         "count": values.count(),
         "sum": pl.when(values.count() > 0).then(values.sum()),
@@ -78,7 +82,7 @@ def polars_value(function: str, column: str | None) -> pl.Expr:
         "p95": values.cast(pl.Float64).quantile(0.95, "linear"),
         "p99": values.cast(pl.Float64).quantile(0.99, "linear"),
     }
-    return by_name[function]
+    return by_name[aggregate.function]
 
 
 def polars_condition(condition: Filter) -> pl.Expr:
@@ -105,10 +109,21 @@ def polars_condition(condition: Filter) -> pl.Expr:
 
 
 numbers = st.sampled_from(["ms", "g0", "device.memory", "at"])
+shares = st.sampled_from(
+    [
+        Filter("ms", ">=", 20),
+        Filter("g0", "=", 3),
+        Filter("device.memory", "<", 4),
+        Filter("device.os", "in", ["ios", "x"]),
+        Filter("device.os", "is null"),
+        Filter("page", "contains", "1"),
+    ]
+).map(lambda each: Aggregate("share", each.column, each.op, each.value))
 aggregates = (
     st.builds(Aggregate, st.sampled_from(["sum", "avg", "p50", "p95", "p99"]), numbers)
     | st.builds(Aggregate, st.sampled_from(["count", "min", "max", "distinct"]), st.sampled_from(RAW.columns))
     | st.just(Aggregate())
+    | shares
 )
 filters = (
     st.builds(
@@ -169,7 +184,7 @@ def test_answers_are_those_of_polars_on_the_raw_events(
     raw = RAW if begin is None else RAW.filter(pl.col("at") >= START_MS + begin)
     for condition in conditions:
         raw = raw.filter(polars_condition(condition))
-    values = [polars_value(each.function, each.column).alias(f"value{at}") for at, each in enumerate(chosen)]
+    values = [polars_value(each).alias(f"value{at}") for at, each in enumerate(chosen)]
     expected = (raw.group_by(group_by).agg(values) if group_by else raw.select(values)) if len(raw) else raw.clear()
     by_group = {row[: len(group_by)]: row[len(group_by) :] for row in expected.iter_rows()}
 
@@ -226,7 +241,7 @@ def test_a_comparison_has_the_same_groups_at_the_earlier_time(
     raw = RAW.filter((offset >= begin) & (offset < end))
     for condition in conditions:
         raw = raw.filter(polars_condition(condition))
-    value = [polars_value(aggregate.function, aggregate.column).alias("value")]
+    value = [polars_value(aggregate).alias("value")]
     earlier = raw.group_by(group_by).agg(value) if group_by else raw.select(value)
     expected = {row[: len(group_by)]: row[len(group_by)] for row in earlier.iter_rows()}
     sliced = raw.with_columns(((pl.col("at") + shift_ms) // 30_000 * 30_000).alias("start"))
@@ -302,10 +317,11 @@ def test_the_average_of_a_truth_value_is_its_share(rate: float) -> None:
         bus.append(flights.name, Outgoing(b"UA", msgspec.json.encode(Flight("UA", START_MS, late)), 0))
     with scuba_on(bus, clock, rate=rate, categories=(flights,)) as opened:
         opened.read()
-        wanted = [Aggregate(function, "late") for function in ("avg", "sum")]
+        wanted = [Aggregate("avg", "late"), Aggregate("sum", "late"), Aggregate("share", "late", "=", "true")]
         [row] = opened.explorer.explore(ExploreQuery(table=flights.name, aggregates=wanted)).rows
 
-        assert [each.value for each in row.values] == pytest.approx([0.25, 1], rel=0.01)
+        assert [each.value for each in row.values] == pytest.approx([0.25, 1, 0.25], rel=0.01)
+        assert row.values[0].margin == row.values[2].margin
         with pytest.raises(BadQuery, match="needs a column with numbers"):
             opened.explorer.explore(ExploreQuery(table=flights.name, aggregates=[Aggregate("p95", "late")]))
 
@@ -490,6 +506,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"series": 100_000}, "at most 1,000"),
     ({"aggregates": []}, "asks for nothing"),
     ({"aggregates": [{"function": "sum"}]}, "needs a column"),
+    ({"aggregates": [{"function": "share", "column": "ms"}]}, "share needs a column and a condition"),
+    ({"aggregates": [{"function": "share", "op": "=", "value": 1}]}, "share needs a column"),
+    ({"aggregates": [{"function": "sum", "column": "ms", "op": ">", "value": 1}]}, "only share may have one"),
+    ({"aggregates": [{"function": "share", "column": "ms", "op": ">", "value": "x"}]}, "'x' is none"),
     ({"aggregates": [{"function": "sum", "column": "page"}]}, "column with numbers"),
     ({"filters": [{"column": "ms", "op": ">", "value": "x"}]}, "'x' is none"),
     ({"filters": [{"column": "ms", "op": ">", "value": "nan"}]}, "'nan' is none"),
@@ -720,6 +740,16 @@ def test_programs_need_the_token_and_pages_of_other_sites_cannot_ask(scuba: Scub
     assert client.post("/query", content=msgspec.json.encode(query), headers=bearer).status_code == 403
     loopback = create_site(scuba.explorer, Access(None, SCUBA), SAVING)
     assert TestClient(loopback, base_url="http://example.com").get("/tables").status_code == 403
+
+
+def test_a_share_of_the_command_line() -> None:
+    """Has the condition in its brackets."""
+    found = parse_aggregate("share(status not in 200, 304)")
+
+    assert found == Aggregate("share", "status", "not in", ["200", "304"])
+    assert found.name == "share(status not in 200, 304)"
+    with pytest.raises(typer.BadParameter, match="is no condition"):
+        parse_aggregate("share(status)")
 
 
 @pytest.mark.parametrize(

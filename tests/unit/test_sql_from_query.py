@@ -96,6 +96,19 @@ def test_the_address_of_the_page_becomes_an_app(shop: Path) -> None:
     }
 
 
+def test_a_share_becomes_an_average(shop: Path) -> None:
+    """Of the events for which the condition holds."""
+    parts = [("table", "views"), ("f", "share"), ("of", "ms"), ("is", ">="), ("than", "2.5"), ("by", "page")]
+    found = answers(shop, f"http://localhost:8094/#{urlencode([*parts, ('every', '1d')])}")
+
+    pages = defaultdict[str, list[bool]](list)
+    for view in VIEWS:
+        pages[view["page"]].append(view["ms"] >= 2.5)
+    assert {row["page"]: row["share_ms_2_5"] for row in found} == {
+        page: pytest.approx(sum(held) / len(held)) for page, held in pages.items()
+    }
+
+
 def test_json_of_a_query_becomes_an_app(shop: Path) -> None:
     """With several aggregates, and texts with quotes; without an interval, windows have a minute."""
     query = {

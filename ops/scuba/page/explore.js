@@ -138,7 +138,7 @@ async function ask() {
     if (number !== asked) return;
     const [answer, samples, drawn] = await Promise.all([post("query", query), post("samples", { ...rowsOf(view), limit: SAMPLES }), extra(view, info)]);
     if (number !== asked) return;
-    showError(null);
+    showError(view.missing === null ? null : { message: `There is no table ${view.missing} here. The page shows ${view.table} instead.` });
     showAnswer(view, info, query, answer, samples, drawn);
   } catch (error) {
     if (number === asked) showError(error);

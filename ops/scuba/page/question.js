@@ -38,6 +38,9 @@ export function question(shown, tables, show) {
   const second = el("div", { class: "line" },
     labeled("Show", select("Aggregate", FUNCTIONS, view.f, (f) => change({ f, of: view.of || (f === "count" ? "" : firstNumber(table)) }))),
     labeled("of", select("Column of the aggregate", [["", "events"], ...names], view.of, (of) => change({ of }))),
+    ...(view.f === "share" ? [
+      select("Operator of the share", OPERATORS, view.is || "is not null", (is) => change({ is })),
+      valueBox("Value of the share", { op: view.is || "is not null", value: view.than, isOpen: view.isShareOpen }, (than) => change({ than }))] : []),
     ...Array.from({ length: Math.min(GROUPS, view.by.length + 1) }, (_, at) => labeled(at ? "and" : "by", group(at))),
     ...(view.chart === "map" ? [["Latitude", "latitude"], ["Longitude", "longitude"]].map(([label, name]) =>
       labeled(label.toLowerCase(), select(label, [...NONE, ...numbers(table)], view[name], (column) => change({ [name]: column })))) : []));
@@ -45,12 +48,17 @@ export function question(shown, tables, show) {
     first, second, filters(view, names, change));
 }
 
+function valueBox(label, { op, value, isOpen }, changed) {
+  const box = el("input", { "aria-label": label, value, placeholder: isOpen ? "not applied yet" : null, hidden: op.startsWith("is "), on: { change: () => changed(box.value) } });
+  return box;
+}
+
 const numbers = (table) => table.columns.filter((column) => column.kind === "number").map((column) => column.name);
 const firstNumber = (table) => numbers(table)[0] ?? "";
 
 // The newest events, and the archived days.
 function tableSelect(tables, view, show) {
-  const pick = (table) => show({ table, last: tables.find((each) => each.table === table).days === null ? view.last.replace("between", "") : null, from: "", to: "", f: "count", of: "", by: [], every: "", compare: "", chart: view.chart === "map" ? "" : view.chart, latitude: "", longitude: "", where: [] });
+  const pick = (table) => show({ table, last: tables.find((each) => each.table === table).days === null ? view.last.replace("between", "") : null, from: "", to: "", f: "count", of: "", is: "", than: "", by: [], every: "", compare: "", chart: view.chart === "map" ? "" : view.chart, latitude: "", longitude: "", where: [] });
   const box = el("select", { "aria-label": "Table", on: { change: () => pick(box.value) } },
     ...[["newest events", false], ["all days", true]].map(([label, archived]) => {
       const options = tables.filter((each) => isArchived(each) === archived)
@@ -73,11 +81,10 @@ function placed(view, table) {
 function filters(view, names, change) {
   const set = (at, part) => change({ where: view.where.map((each, index) => (index === at ? { ...each, ...part } : each)) });
   const lines = view.where.map((each, at) => {
-    const value = el("input", { "aria-label": `Value of filter ${at + 1}`, value: each.value, hidden: each.op.startsWith("is "), on: { change: () => set(at, { value: value.value }) } });
     return el("div", { class: "line" },
       select(`Column of filter ${at + 1}`, names, each.column, (column) => set(at, { column })),
       select(`Operator of filter ${at + 1}`, OPERATORS, each.op, (op) => set(at, { op })),
-      value,
+      valueBox(`Value of filter ${at + 1}`, each, (value) => set(at, { value })),
       el("button", { type: "button", "aria-label": `Remove filter ${at + 1}`, on: { click: () => change({ where: view.where.filter((_, index) => index !== at) }) } }, "Remove"));
   });
   const add = el("button", { type: "button", on: { click: () => change({ where: [...view.where, { column: names[0], op: "is not null", value: "" }] }) } }, "Add a filter");

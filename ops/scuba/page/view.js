@@ -1,6 +1,6 @@
 // The query of a view, and its address.
 
-export const FUNCTIONS = ["count", "sum", "avg", "min", "max", "p50", "p95", "p99", "distinct"];
+export const FUNCTIONS = ["count", "sum", "avg", "min", "max", "p50", "p95", "p99", "distinct", "share"];
 export const OPERATORS = ["=", "!=", "<", "<=", ">", ">=", "in", "not in", "contains", "starts with", "is null", "is not null"];
 export const RANGES = [["", "all times"], ["5m", "last 5 min"], ["15m", "last 15 min"], ["1h", "last hour"], ["6h", "last 6 h"], ["1d", "last day"], ["7d", "last 7 days"], ["30d", "last 30 days"], ["between", "between …"]];
 export const INTERVALS = ["1s", "5s", "10s", "30s", "1m", "5m", "10m", "30m", "1h", "6h", "1d"];
@@ -19,7 +19,8 @@ export const secondsOf = (text) => Number(text.slice(0, -1)) * SECONDS[text.slic
 export const isArchived = (table) => table.days !== null;
 export const shortName = (name) => (name.startsWith(WAREHOUSE) ? name.slice(WAREHOUSE.length) : name);
 
-// A view: {table, last, from, to, arrival, f, of, by: [column], every, compare, chart, latitude, longitude, where: [{column, op, value}]}
+// A view: {table, missing, last, from, to, arrival, f, of, is, than, by: [column], every, compare, chart, latitude, longitude, where: [condition]}
+// A condition: {column, op, value, isOpen}, where isOpen says that its value has not been typed yet.
 export function viewOf(hash, tables) {
   const given = new URLSearchParams(hash.replace(/^#/, ""));
   const table = tables.find((each) => each.table === given.get("table")) ?? tables[0];
@@ -27,18 +28,31 @@ export function viewOf(hash, tables) {
   const text = (name) => given.get(name) ?? "";
   return {
     table: table.table,
+    missing: given.has("table") && given.get("table") !== table.table ? given.get("table") : null,
     ...rangeOf(given, table),
     arrival: given.get("time") === "arrival",
     f: FUNCTIONS.includes(given.get("f")) ? given.get("f") : "count",
     of: text("of"),
+    is: text("is"),
+    than: text("than"),
+    isShareOpen: isOpen(table, text("of"), text("is"), text("than")),
     by: given.getAll("by"),
     every: text("every"),
     compare: text("compare"),
     chart: text("chart"),
     latitude: text("latitude"),
     longitude: text("longitude"),
-    where: columns.map((column, at) => ({ column, op: ops[at] ?? "=", value: values[at] ?? "" })),
+    where: columns.map((column, at) => {
+      const [op, value] = [ops[at] ?? "=", values[at] ?? ""];
+      return { column, op, value, isOpen: isOpen(table, column, op, value) };
+    }),
   };
+}
+
+// Whether a condition waits for its value. An empty text is a value.
+function isOpen(table, column, op, value) {
+  const kind = table.columns.find(({ name }) => name === column)?.kind;
+  return value === "" && !op.startsWith("is ") && kind !== undefined && kind !== "text";
 }
 
 // The time range. Without one, the page shows all of the newest events, and of archived days the last one.
@@ -58,7 +72,7 @@ export function hashOf(view) {
   if (view.last === "between") for (const name of ["from", "to"]) if (view[name]) found.set(name, view[name]);
   if (view.arrival) found.set("time", "arrival");
   if (view.f !== "count") found.set("f", view.f);
-  if (view.of) found.set("of", view.of);
+  for (const name of view.f === "share" ? ["of", "is", "than"] : ["of"]) if (view[name]) found.set(name, view[name]);
   for (const column of view.by) found.append("by", column);
   for (const name of ["every", "compare", "chart", "latitude", "longitude"]) if (view[name]) found.set(name, view[name]);
   for (const { column, op, value } of view.where) {
@@ -69,12 +83,20 @@ export function hashOf(view) {
   return `#${found}`;
 }
 
+function conditionOf({ column, op, value }) {
+  if (op.startsWith("is ")) return { column, op };
+  return { column, op, value: op.endsWith("in") ? value.split(",").map((each) => each.trim()) : value };
+}
+
+// The aggregate as the server expects it. Until its value is typed, a share counts the events with any value.
+function aggregateOf(view) {
+  if (view.f !== "share") return { function: view.f, ...(view.of ? { column: view.of } : {}) };
+  return { function: "share", ...conditionOf({ column: view.of || null, op: view.isShareOpen || !view.is ? "is not null" : view.is, value: view.than }) };
+}
+
 // The table, the time range and the filters, as the server expects them.
 export function rowsOf(view) {
-  const filters = view.where.filter(({ column }) => column).map(({ column, op, value }) => {
-    if (op.startsWith("is ")) return { column, op };
-    return { column, op, value: op.endsWith("in") ? value.split(",").map((each) => each.trim()) : value };
-  });
+  const filters = view.where.filter(({ column, isOpen }) => column && !isOpen).map(conditionOf);
   return { table: view.table, filters, time: view.arrival ? "_arrived" : "_event_time", ...spanOf(view) };
 }
 
@@ -98,7 +120,7 @@ export const extentOf = (view) => (view.every || view.chart || hasRange(view) ? 
 export function queryOf(view, table) {
   return {
     ...rowsOf(view),
-    aggregates: [{ function: view.f, ...(view.of ? { column: view.of } : {}) }],
+    aggregates: [aggregateOf(view)],
     group_by: view.by,
     ...(view.chart === "map" ? { series: PLACES } : view.chart === "bars" ? { series: BARS } : { series: SERIES, every: view.every || automatic(view, table) }),
     ...(view.compare && hasRange(view) ? { compare: view.compare } : {}),
@@ -108,7 +130,7 @@ export function queryOf(view, table) {
 // The query of a map of places by latitude and longitude.
 export const placesOf = (view) => ({
   ...rowsOf(view),
-  aggregate: { function: view.f, ...(view.of ? { column: view.of } : {}) },
+  aggregate: aggregateOf(view),
   latitude: view.latitude,
   longitude: view.longitude,
 });
