@@ -53,6 +53,7 @@ from .options import (
     Store,
     Traces,
     WebHdfs,
+    absolute_location,
     connect,
     expect_backups,
     processor_name,
@@ -178,7 +179,7 @@ def deploy(
         secured=TABLE in file.values,
         folder=str(folder.absolute()),
         working_folder=str(Path.cwd()),
-        backup=_absolute(backup),
+        backup=absolute_location(backup),
         webhdfs=webhdfs,
         backup_every_s=backup_every,
         state_cache_mib=state_cache,
@@ -401,8 +402,3 @@ def _note_standbys(version: Version, workers: int) -> None:
             f"Its inputs have {counted(buckets, 'bucket')}, so {workers - buckets} of {counted(workers, 'worker')} will stand by, to take over when "
             "another worker ends."
         )
-
-
-def _absolute(location: str | None) -> str | None:
-    """Return an absolute location."""
-    return location if location is None or "://" in location else str(Path(location).absolute())

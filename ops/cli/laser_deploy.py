@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -11,19 +12,21 @@ import msgspec
 import typer
 
 from ...processors.apps.apps import AppName
+from ...processors.wording import counted
 from ..deploy.deployments import DeploymentRequest
 from ..deploy.errors import IncompatibleState
-from ..deploy.version import DeploymentSettings, Server, Target
+from ..deploy.version import DeploymentSettings, Server
 from ..laser.declared_table import MAX_REPLICAS, DeclaredTable
+from ..worker.preflight import InputsChanged
 from .audited import audited
-from .deploy import Units, expect_dry_run
 from .laser_options import TOKEN_VARIABLE, EndpointOptions, TableOptions
 from .option_groups import with_option_groups
-from .options import DEFAULT_FOLDER, AsJson, Backup, BackupEvery, Folder, Kafka, TlsOptions, WebHdfs, connect
+from .options import DEFAULT_FOLDER, Backup, BackupEvery, Folder, Kafka, TlsOptions, WebHdfs, absolute_location, connect
+from .output import note
 from .root import configuration_of
 from .server_deployment import (
     FreePorts,
-    Rollout,
+    RolloutOptions,
     delete_servers,
     deploy_servers,
     deployed_servers,
@@ -70,11 +73,6 @@ def deploy(
         ),
     ] = None,
     http: Annotated[bool, typer.Option("--http", help="Also answer HTTP requests, on ports of their own.")] = False,
-    where: Annotated[Target, typer.Option("--target", help="The supervisor of the servers.")] = Target.LOCAL,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check everything, print the files and steps, and change nothing.")
-    ] = False,
-    units: Units = None,
     patience: Annotated[
         float,
         typer.Option("--patience", metavar="SECONDS", help="The longest time that a server may take to start.", min=1),
@@ -82,9 +80,7 @@ def deploy(
     backup: Backup = None,
     webhdfs: WebHdfs = None,
     backup_every: BackupEvery = 60.0,
-    kafka: Kafka = None,
-    folder: Folder = DEFAULT_FOLDER,
-    json: AsJson = False,
+    rollout: RolloutOptions,
 ) -> None:
     """Serve a table of a category's latest values to Redis clients, on one or several servers, and keep them running.
 
@@ -93,9 +89,10 @@ def deploy(
 
     Example: penstock laser deploy rankings --key carrier --value top --lifetime 7d --replicas 2
     """
-    expect_dry_run(units, where, dry_run=dry_run)
     endpoint.expect_protected()  # a server that refuses to start would be restarted forever
-    configuration = configuration_of(context)
+    configuration, folder = configuration_of(context), rollout.folder
+    if all_tables:
+        _report_undeclared(configuration.names(DeclaredTable), folder)
     names = names_to_deploy(name, configuration.names(DeclaredTable), all_tables=all_tables)
     if all_tables:
         table.expect_for_all()
@@ -104,10 +101,10 @@ def deploy(
                 "--port is for one table, and --all deploys several. Nothing was deployed. Leave it out: servers use free ports and keep them; or name "
                 "one table."
             )
-    bus = connect(kafka, folder)
+    bus = rollout.connect()
     settings = msgspec.structs.replace(
-        server_settings(context, bus, folder, where, [TOKEN_VARIABLE]),
-        backup=_absolute(backup),
+        server_settings(context, bus, rollout, [TOKEN_VARIABLE]),
+        backup=absolute_location(backup),
         webhdfs=webhdfs,
         backup_every_s=backup_every,
     )
@@ -125,23 +122,25 @@ def deploy(
             http_port = (known.get("http") or ports.next_from(FIRST_HTTP_PORT, endpoint.host)) if http else None
             requests.append(tiers.request(number, redis, http_port))
     try:
-        deploy_servers(requests, bus, folder, Rollout(patience, dry_run, json, units))
-    except IncompatibleState as error:
-        refused = next((each for each in names if _is_server_of(each, error.processor)), names[0])
+        deploy_servers(requests, bus, rollout, patience)
+    except (IncompatibleState, InputsChanged) as error:
+        refused = _table_of(error.processor)
         raise IncompatibleState(
             f"Laser table {refused} was not changed, and its servers continue: its saved pairs have other columns, or come from another category, "
             f"than asked for. Deploy under another name; or delete these pairs first with `penstock laser delete {refused}`, which stops all reads "
             "until the category has been read again.",
             error.processor,
         ) from error
-    if dry_run:
+    if rollout.dry_run:
         return
     kept = {request.name for request in requests}
     for each in names:
         superfluous = [server for server in _deployed(folder, each) if server not in kept]
         if superfluous:
-            count = sum(_is_server_of(each, server) for server in kept)
-            delete_servers(superfluous, f"Laser table {each}, beyond {count}", bus, folder, lambda _: True)
+            count = sum(_table_of(server) == each for server in kept)
+            delete_servers(
+                superfluous, f"Laser table {each} beyond {counted(count, 'server')}", bus, folder, lambda _: True
+            )
 
 
 def names_to_deploy(name: str | None, declared: Sequence[str], *, all_tables: bool) -> Sequence[str]:
@@ -187,12 +186,8 @@ class _Tiers:
         """Return the request for a server."""
         options, endpoint, name = self._table, self._endpoint, f"{self._name}.{number}"
         daily = options.daily(name, self._settings.webhdfs)
-        shown = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
-        secure = "" if self._tls.certificate() is None else "s"
-        urls = [
-            f"redis{secure}://{shown}:{port}",
-            *([] if http_port is None else [f"http{secure}://{shown}:{http_port}"]),
-        ]
+        schemes = {"redis": port} | ({} if http_port is None else {"http": http_port})
+        urls = tuple(self._tls.url(scheme, endpoint.host, chosen) for scheme, chosen in schemes.items())
         words = {
             "--key": options.key,
             "--value": options.value,
@@ -206,7 +201,7 @@ class _Tiers:
         if daily is not None:
             source = options_of({"--parquet": daily.files.location, "--webhdfs": self._settings.webhdfs})
             server = Server(
-                ("laser", "serve", name), (*source, *options_of(words)), tuple(urls), has_worker=False, reads_app=False
+                ("laser", "serve", name), (*source, *options_of(words)), urls, has_worker=False, reads_app=False
             )
             stand_in = stand_in_for(f"laser.{name}", ())
             return DeploymentRequest(
@@ -214,20 +209,28 @@ class _Tiers:
             )
         table, app = options.table(name, self._folder, self._name)
         source = ("--category", table.category.name)
-        server = Server(("laser", "serve", name, "--app"), (*source, *options_of(words)), tuple(urls), has_worker=True)
+        server = Server(("laser", "serve", name, "--app"), (*source, *options_of(words)), urls, has_worker=True)
         return DeploymentRequest(resolved(app), table.processor(), self._settings, 1, take_over=True, server=server)
 
 
 def _deployed(folder: Path, name: str) -> list[str]:
-    return deployed_servers(folder, lambda each: _is_server_of(name, each))
+    return deployed_servers(folder, lambda each: _table_of(each) == name)
 
 
-def _is_server_of(name: str, deployment: str) -> bool:
-    return re.fullmatch(rf"laser\.{re.escape(name)}\.\d+", deployment) is not None
+def _table_of(deployment: str) -> str | None:
+    """Return the name of the table of a server; None for another deployment."""
+    match = re.fullmatch(r"laser\.(.+)\.\d+", deployment)
+    return None if match is None else match[1]
 
 
-def _absolute(location: str | None) -> str | None:
-    return location if location is None or "://" in location else str(Path(location).absolute())
+def _report_undeclared(declared: Sequence[str], folder: Path) -> None:
+    """Report tables with servers that the configuration does not declare, or no longer."""
+    counts = Counter(map(_table_of, deployed_servers(folder, lambda each: _table_of(each) is not None)))
+    for name, servers in sorted((name, count) for name, count in counts.items() if name and name not in declared):
+        note(
+            f"Laser table {name} is deployed, and the configuration does not declare it. It stays, with {counted(servers, 'server')}. "
+            f"`penstock laser delete {name}` removes it."
+        )
 
 
 def delete(

@@ -108,6 +108,10 @@ class TableOptions(OptionGroup):
                 f"{name} is an app, but the argument is a name for the table, usually the name of its category. Write `NAME --app {name} --key COLUMN "
                 "--value COLUMN`."
             )
+        if not re.fullmatch(r"[\w.-]+", name, re.ASCII):
+            raise typer.BadParameter(
+                f"{name!r} cannot be the name of a table, which is part of the names of topics and folders. Use letters, digits, '.', '_' and '-'."
+            )
         missing = next((one for one in ("key", "value") if merged[one] is None), None)
         if missing is not None:
             raise typer.BadParameter(

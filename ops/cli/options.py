@@ -140,6 +140,11 @@ ProtectedHost = Annotated[
 ]
 
 
+def absolute_location(location: str | None) -> str | None:
+    """Return the location of a store for a process with another working directory."""
+    return location if location is None or "://" in location else str(Path(location).absolute())
+
+
 @dataclass(frozen=True)
 class TlsOptions(OptionGroup):
     """The certificate of a server."""
@@ -165,6 +170,17 @@ class TlsOptions(OptionGroup):
         certificate = Certificate(self.tls_cert.absolute(), self.tls_key.absolute())
         certificate.context()
         return certificate
+
+    def url(self, scheme: str, host: str, port: int) -> str:
+        """Return the address of a server.
+
+        Args:
+            scheme: its scheme without TLS.
+            host: the value of `--host`.
+            port: its port.
+        """
+        secure = "" if self.certificate() is None else "s"
+        return f"{scheme}{secure}://{f'[{host}]' if ':' in host else host}:{port}"
 
     def words(self) -> dict[str, Path]:
         """Return the options for the command line of a deployed server."""

@@ -8,15 +8,14 @@ import typer
 
 from ..deploy.deployments import DeploymentRequest
 from ..deploy.readiness import READY_LIMIT_S
-from ..deploy.version import Server, Target
+from ..deploy.version import Server
 from .audited import audited
-from .deploy import Units, expect_dry_run
 from .option_groups import with_option_groups
-from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, TlsOptions, connect
+from .options import DEFAULT_FOLDER, Folder, Kafka, TlsOptions, absolute_location, connect
 from .scuba_options import DEFAULT_PORT, TOKEN_VARIABLE, EndpointOptions, StorageOptions, WarehouseOptions, missing
 from .server_deployment import (
     FreePorts,
-    Rollout,
+    RolloutOptions,
     category_and_app,
     delete_servers,
     deploy_servers,
@@ -64,20 +63,13 @@ def deploy(
             show_default=False,
         ),
     ] = None,
-    where: Annotated[Target, typer.Option("--target", help="The supervisor of the server.")] = Target.LOCAL,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check everything, print the files and steps, and change nothing.")
-    ] = False,
-    units: Units = None,
     patience: Annotated[
         float,
         typer.Option(
             "--patience", metavar="SECONDS", help="The longest time that the server may take to start.", min=1
         ),
     ] = READY_LIMIT_S,
-    kafka: Kafka = None,
-    folder: Folder = DEFAULT_FOLDER,
-    json: AsJson = False,
+    rollout: RolloutOptions,
 ) -> None:
     """Keep the newest events of a category as columns, in a file, and answer queries of them. The supervisor keeps the server running.
 
@@ -85,7 +77,6 @@ def deploy(
 
     Example: penstock scuba deploy views --keep 2h --sample 0.1
     """
-    expect_dry_run(units, where, dry_run=dry_run)
     try:
         # Only these commands need the server, which is an extra.
         from ..dashboard.access import Access  # noqa: PLC0415
@@ -93,7 +84,7 @@ def deploy(
     except ModuleNotFoundError as error:
         raise missing(error) from error
     Access.at(endpoint.host, endpoint.token, SCUBA)  # refuses an address without a token before anything is deployed
-    bus, name = connect(kafka, folder), deployment_of(category)
+    bus, folder, name = rollout.connect(), rollout.folder, deployment_of(category)
     declared, found = category_and_app(app, category, folder)
     others = [category_and_app(str(found), each, folder)[0] for each in more or ()]
     known = ports_of(folder, name)
@@ -104,28 +95,25 @@ def deploy(
         "--max-size": storage.max_size,
         "--memory": storage.memory,
         "--file": folder.absolute() / "state" / name / "rows.duckdb",
-        "--warehouse": warehouse.absolute,
+        "--warehouse": absolute_location(warehouse.warehouse),
         "--webhdfs": warehouse.webhdfs,
         "--host": endpoint.host,
         "--port": chosen,
         **tls.words(),
         "--timeout": endpoint.timeout,
     }
-    scheme = "http" if tls.certificate() is None else "https"
-    shown = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
     names = (category, *(each.name for each in others))
-    server = Server(
-        ("scuba", "serve"), (*names, *options_of(words)), (f"{scheme}://{shown}:{chosen}",), has_worker=False
-    )
+    url = tls.url("http", endpoint.host, chosen)
+    server = Server(("scuba", "serve"), (*names, *options_of(words)), (url,), has_worker=False)
     request = DeploymentRequest(
         resolved(found),
         stand_in_for(name, [declared, *others]),
-        server_settings(context, bus, folder, where, [TOKEN_VARIABLE]),
+        server_settings(context, bus, rollout, [TOKEN_VARIABLE]),
         1,
         take_over=True,
         server=server,
     )
-    deploy_servers([request], bus, folder, Rollout(patience, dry_run, json, units))
+    deploy_servers([request], bus, rollout, patience)
 
 
 def delete(

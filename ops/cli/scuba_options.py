@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -63,13 +62,6 @@ class WarehouseOptions(OptionGroup):
         ),
     ] = None
     webhdfs: WebHdfs = None
-
-    @property
-    def absolute(self) -> str | None:
-        """The location for a server with another working directory."""
-        if self.warehouse is None or "://" in self.warehouse:
-            return self.warehouse
-        return str(Path(self.warehouse).absolute())
 
 
 class ScubaMissing(PenstockError):

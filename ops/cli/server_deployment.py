@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated, ClassVar
 from urllib.parse import urlsplit
 
 import typer
@@ -35,9 +35,10 @@ from ..deploy.registry import (
     names_of_deployments,
 )
 from ..deploy.version import DeploymentSettings, Target
-from .deploy import INTERRUPTED, write_units
+from .deploy import INTERRUPTED, Units, expect_dry_run, write_units
 from .deployment_list import show_deployments
-from .options import expect_main_cluster
+from .option_groups import OptionGroup
+from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, connect, expect_main_cluster
 from .output import note, out
 from .root import configuration_of
 from .signals import interruptible
@@ -52,38 +53,39 @@ class ServerRefused(PenstockError):
 
 
 @dataclass(frozen=True)
-class Rollout:
-    """How servers are deployed.
+class RolloutOptions(OptionGroup):
+    """How servers are deployed."""
 
-    Args:
-        patience_s: the longest time that a server may take until it answers.
-        dry_run: whether to print the files and steps only.
-        json: whether to print JSON.
-        units: with `dry_run`, the folder for units of the system; None to print.
-    """
+    where: Annotated[Target, typer.Option("--target", help="The supervisor of the servers.")] = Target.LOCAL
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check everything, print the files and steps, and change nothing.")
+    ] = False
+    units: Units = None
+    kafka: Kafka = None
+    folder: Folder = DEFAULT_FOLDER
+    json: AsJson = False
 
-    patience_s: float
-    dry_run: bool
-    json: bool
-    units: Path | None = None
+    def connect(self) -> KafkaBus:
+        """Return the bus of the servers, once the options fit together."""
+        expect_dry_run(self.units, self.where, dry_run=self.dry_run)
+        return connect(self.kafka, self.folder)
 
 
 def server_settings(
-    context: typer.Context, bus: KafkaBus, folder: Path, where: Target, secrets: Iterable[str]
+    context: typer.Context, bus: KafkaBus, options: RolloutOptions, secrets: Iterable[str]
 ) -> DeploymentSettings:
     """Return the settings of servers without backups.
 
     Args:
         context: the context of the command.
         bus: the bus of their categories.
-        folder: the value of `--dir`.
-        where: their supervisor.
+        options: how they are deployed.
         secrets: environment variables that they receive if set.
 
     Raises:
         ServerRefused: the supervisor is Kubernetes.
     """
-    if where is Target.KUBERNETES:
+    if options.where is Target.KUBERNETES:
         raise ServerRefused(
             "Servers cannot be deployed to Kubernetes with this command yet: clients would need a Service, and the server a token. Nothing was "
             "deployed. Use --target local or systemd, or run the server's `serve` command in a StatefulSet of your own."
@@ -94,9 +96,9 @@ def server_settings(
         kafka=bus.settings.bootstrap,
         config=None if file.path is None else str(file.path.absolute()),
         secured=TABLE in file.values,
-        folder=str(folder.absolute()),
+        folder=str(options.folder.absolute()),
         working_folder=str(Path.cwd()),
-        target=where,
+        target=options.where,
         variables=tuple(sorted(names)),
     )
 
@@ -179,24 +181,34 @@ def _is_free(host: str, port: int) -> bool:
         return False
 
 
-def deploy_servers(requests: Sequence[DeploymentRequest], bus: KafkaBus, folder: Path, rollout: Rollout) -> None:
-    """Deploy servers one after the other, so that with several of a table, one always answers."""
+def deploy_servers(
+    requests: Sequence[DeploymentRequest], bus: KafkaBus, options: RolloutOptions, patience_s: float
+) -> None:
+    """Deploy servers one after the other, so that with several of a table, one always answers.
+
+    Args:
+        requests: the servers.
+        bus: the bus of their categories.
+        options: how they are deployed.
+        patience_s: the longest time that a server may take until it answers.
+    """
+    folder = options.folder
     with interruptible(INTERRUPTED), deployment_lock(folder, note):
         plans = [plan_deployment(request, bus, os.environ, note) for request in requests]
         for plan in plans:
             note(f"{plan.summary}.")
-        if rollout.units is not None:
-            write_units(rollout.units, plans)
+        if options.units is not None:
+            write_units(options.units, plans)
             return
-        if rollout.dry_run:
+        if options.dry_run:
             out.out(dry_run_text(plans), highlight=False)
             return
         for plan in plans:
-            apply_plan(plan, note, rollout.patience_s)
+            apply_plan(plan, note, patience_s)
     names = [plan.version.name for plan in plans]
-    show_deployments([deployment_status(folder, find_deployment(folder, name)) for name in names], json=rollout.json)
+    show_deployments([deployment_status(folder, find_deployment(folder, name)) for name in names], json=options.json)
     for request in requests:
-        if request.server is not None and not rollout.json:
+        if request.server is not None and not options.json:
             note(f"{request.name} is at {' and '.join(request.server.urls)}")
 
 

@@ -56,7 +56,7 @@ class LaserTable:
         lifetime: how long after its event time a pair is served; None forever.
 
     Raises:
-        DeclarationError: a column is unknown or cannot be part of a key, or the lifetime is not above zero.
+        DeclarationError: a column is unknown, occurs twice or cannot be part of a key, or the lifetime is not above zero.
     """
 
     name: str
@@ -72,6 +72,11 @@ class LaserTable:
             _expect_key_column(self.category, column)
         for column in self.value:
             _column(self.category, "value", column)
+        twice = [column for columns in (self.key, self.value) for column in columns if columns.count(column) > 1]
+        if twice:
+            raise DeclarationError(
+                f"Laser table {self.name} names the column {twice[0]} twice. Nothing was started. Name it once."
+            )
         if self.lifetime is not None and self.lifetime <= timedelta():
             raise DeclarationError(
                 f"Laser table {self.name}: a lifetime of {self.lifetime} must be greater than zero. Nothing was started. Write 7d, or leave "

@@ -33,7 +33,16 @@ from .topic_watch import expect_bucket_count
 
 
 class InputsChanged(PenstockError):
-    """A processor of the same name has read other categories: rename one of them, or remove the data of the other."""
+    """A processor of the same name has read other categories: rename one of them, or remove the data of the other.
+
+    Args:
+        message: the message.
+        processor: the name of the processor.
+    """
+
+    def __init__(self, message: str, processor: str) -> None:
+        super().__init__(message)
+        self.processor = processor
 
 
 class MissingClone(PenstockError):
@@ -121,7 +130,8 @@ def _expect_nothing_waits(processor: type[Processor], removed: Iterable[str], bu
             raise InputsChanged(
                 f"{counted(waiting, 'event')} of {processor.__name__} may wait for a retry in {name}, and its declaration has no such attempt any more, so no "
                 "worker would ever process them. Nothing was started. Declare `on_error = penstock.Retry(…)` with as many attempts as before until "
-                "`penstock status` shows no event that waits. Then change it."
+                "`penstock status` shows no event that waits. Then change it.",
+                processor.name,
             )
 
 
@@ -132,7 +142,8 @@ def _expect_same_inputs(processor: type[Processor], before: Mapping[str, int]) -
             f"{processor.__name__} reads {_listed(declared)}, but on this bus a processor called {processor.name} has read {_listed(before)}. Both "
             "would share one group, its positions and its states, which would make both wrong. Nothing was started. Rename one of them "
             f'(`name = "…"` in the class). If it is the same processor with changed inputs, start it anew after `penstock undeploy '
-            f"{processor.name} --purge`, which removes its data, or set its position with `penstock reset APP:PROCESSOR`."
+            f"{processor.name} --purge`, which removes its data, or set its position with `penstock reset APP:PROCESSOR`.",
+            processor.name,
         )
 
 

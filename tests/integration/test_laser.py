@@ -36,9 +36,11 @@ class Ranking(ps.Record, frozen=True):
 
 rankings = ps.Category("{prefix}.rankings", Ranking, key="carrier", event_time="at", buckets=3)
 
+old = ps.Category("{prefix}.rankings.old", Ranking, key="carrier", event_time="at", buckets=3)
+
 class Unused(ps.Stateless):
     name = "{prefix}.unused"
-    reads = rankings
+    reads = (rankings, old)
     def process(self, event):
         return ()
 """
@@ -259,6 +261,13 @@ def test_no_read_fails_while_one_of_two_deployed_servers_lives(
                 wait_until(lambda name=name, pid=pid: has_restarted(name, pid))  # type: ignore[misc]  # binds the loop's values
         seen = json.loads(laser.cli.ok("status", "--json", *where))
         assert [server["name"] for server in seen["servers"]] == [tier["name"] for tier in tiers]
+        configuration.write_text("")
+        undeclared = laser.cli(*declared, "laser", "deploy", "--all", *where)
+        assert f"penstock laser delete {laser.table}" in undeclared.stderr
+        other = ("--app", str(laser.app), "--category", f"{laser.category}.old", "--key", "carrier", "--value", "top")
+        changed = laser.cli("laser", "deploy", laser.table, *other, *where)
+        assert changed.returncode == 1
+        assert f"Laser table {laser.table} was not changed" in " ".join(changed.stderr.split())
         laser.cli.ok("laser", "delete", laser.table, "--yes", *where)
 
         assert laser.cli.ok("deployments", "--json", *where).strip() in {"", "[]"}

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 import typer
+from support.laser_site import rankings
 
 from penstock.ops.cli.laser_deploy import names_to_deploy
 from penstock.ops.cli.laser_options import TableOptions
 from penstock.ops.laser.declared_table import DeclaredTable
+from penstock.ops.laser.table import LaserTable
+from penstock.processors.errors import DeclarationError
 
 DECLARED = DeclaredTable("carrier", ["top", "flights"], "7d", category="rankings", app="rankings.py")
 
@@ -38,6 +41,20 @@ def test_a_name_with_dots_is_quoted() -> None:
     """TOML would read it as nested tables."""
     with pytest.raises(typer.BadParameter, match=r'\[laser-tables\."daily\.tops"\]'):
         TableOptions().or_declared("daily.tops", None)
+
+
+@pytest.mark.parametrize("name", ["tops of today", "tops/1", ""])
+def test_a_name_that_no_topic_may_have_is_refused(name: str) -> None:
+    """Before the processor of the table is, whose name the user does not know."""
+    with pytest.raises(typer.BadParameter, match="cannot be the name of a table"):
+        TableOptions("carrier", "top").or_declared(name, None)
+
+
+@pytest.mark.parametrize(("key", "value"), [(("carrier", "carrier"), ("top",)), (("carrier",), ("top", "at", "top"))])
+def test_a_column_that_is_named_twice_is_refused(key: tuple[str, ...], value: tuple[str, ...]) -> None:
+    """It is a slip, and an object has it once anyway."""
+    with pytest.raises(DeclarationError, match=r"column (carrier|top) twice"):
+        LaserTable("tops", rankings, key, value)
 
 
 def test_all_declared_tables_are_deployed_only_if_asked_for() -> None:
