@@ -11,8 +11,9 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from ...processors.apps.app_modules import APP_SUFFIXES
+from ...processors.apps.app_modules import APP_SUFFIXES, names_app
 from ...processors.apps.apps import AppName
+from ...processors.declare.processor import Processor as DeclaredProcessor
 from ...processors.errors import PenstockError
 from ...processors.wording import counted
 from ...transport.bus import Bus
@@ -25,12 +26,16 @@ from ..dead_letters.letters import (
     processors_with_letters,
     read_letters,
 )
+from ..dead_letters.row_retry import RowRetry
+from ..deploy.errors import NotDeployed
+from ..deploy.registry import all_deployments
 from ..humanize import printable
 from ..output_files import expect_no_source
 from .audited import audited
 from .option_groups import with_option_groups
-from .options import AsJson, Connection, OneTarget, Yes, nothing_to_start, only_processor
+from .options import AsJson, Connection, Yes, nothing_to_start, only_processor
 from .output import note, out, print_json, print_table
+from .server_deployment import stand_in_for
 from .times import format_time, parse_span
 
 app = typer.Typer(help="List, show, retry, export and drop dead letters.", no_args_is_help=True)
@@ -162,7 +167,9 @@ def _text(value: bytes | None) -> str:
 @audited("dead-letters retry")
 @with_option_groups
 def retry_(
-    target: OneTarget,
+    target: Annotated[
+        str, typer.Argument(metavar="APP:PROCESSOR", help="A processor in an app, or the name of a deployed one.")
+    ],
     *,
     offset: Offset = None,
     reason: Reason = None,
@@ -173,26 +180,53 @@ def retry_(
 ) -> None:
     """Append the messages of pending letters to their input again, each exactly once. Deploy the corrected app first.
 
-    Other readers of the input receive the messages a second time.
+    Other readers of the input receive the messages a second time. Rows that a sink has refused are sent to it again.
 
     Example: penstock dead-letters retry app.py:Delays --reason "division by zero"
     """
-    processor, bus = only_processor(target), connection.open()
+    processor, bus = _retried_processor(target, connection.folder), connection.open()
     selection = _selection(offset, reason, since, every=every)
-    pending = sum(letter.mark is None and selection(letter) for letter in read_letters(bus, processor.name))
+    pending = [each for each in read_letters(bus, processor.name) if each.mark is None and selection(each)]
     if not pending:
         note(f"{processor.name} has no pending letters of this selection. Nothing was written.")
         return
+    rows = list(filter(RowRetry(processor).is_of_sink, pending))
+    if rows:
+        sinks = sorted({each.content.category for each in rows})
+        note(f"{counted(len(rows), 'row')} will be sent again to {', '.join(sinks)}.")
+    if len(rows) < len(pending):
+        _note_readers(bus, processor, len(pending) - len(rows))
+    _confirm("Retry them?", yes=yes)
+    _report(retry(bus, processor, selection), "retried")
+
+
+def _note_readers(bus: Bus, processor: type[DeclaredProcessor], messages: int) -> None:
     readers = [
         f"{name} reads {category}" for category, names in other_readers(bus, processor).items() for name in names
     ]
     note(
-        f"{counted(pending, 'message')} will be appended to the input of {processor.name}. Other readers of it receive them a second time"
+        f"{counted(messages, 'message')} will be appended to the input of {processor.name}. Other readers of it receive them a second time"
         + (f": {', '.join(readers)}. " if readers else "; no other processor is registered. ")
         + "Programs without Penstock are not known here."
     )
-    _confirm("Retry them?", yes=yes)
-    _report(retry(bus, processor, selection), "retried")
+
+
+def _retried_processor(target: str, folder: Path) -> type[DeclaredProcessor]:
+    """Return the processor of an app, or a deployed one by its name: also of a server, such as laser.rankings.1."""
+    if names_app(target):
+        return only_processor(target)
+    deployed = {each.version.name: each.version for each in all_deployments(folder)}
+    if target not in deployed:
+        raise NotDeployed(
+            f"{target} is neither an app nor deployed from {folder}, so its declaration is unknown. Nothing was written. Name the processor with "
+            "its app, such as app.py:Delays."
+        )
+    version = deployed[target]
+    name = AppName(Path(version.app), None, version.clone or None)
+    if version.server is None:
+        return next(each for each in name.load().processors if each.name == target)
+    declared = name.load_declarations().declared_categories()
+    return stand_in_for(target, [declared[category] for category in version.shape.inputs])
 
 
 @app.command()

@@ -1,17 +1,18 @@
 """Retries and drops of dead letters.
 
 pending letters --retry--> one transaction: the messages to their input category, the marks of their letters
+pending letters of rows --retry--> the rows to their sink, then one transaction: the marks of their letters
 pending letters --drop--> one transaction: the marks of their letters
 expired letters --------> their marks are deleted after either
 
-A crash leaves whole transactions: each letter is either pending, or retried and marked. Opening the writer ends the transaction of an
+A crash leaves whole transactions: each letter is either pending, or retried and marked. Only rows may be in their sink twice. Opening the writer ends the transaction of an
 interrupted command and fences a running one, so no two commands retry the same letter.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 
@@ -28,7 +29,8 @@ from ...transport.internal_topics import create_missing_categories
 from ...transport.messages import CERTAINLY_FITS_BYTES, Bucket, MessageCopy, Outgoing, size_of
 from ...transport.offset_range import OffsetRange, read_offset_range
 from ...transport.tables.registrations import registrations_on
-from .letters import Letter, LetterState, Mark, letters_of, marks_of, read_letters
+from .letters import Letter, LetterState, Mark, NotRetried, letters_of, marks_of, read_letters
+from .row_retry import RowRetry
 
 RETRY_HEADER = "penstock.retry_of"
 """The header of a retried message: the category and offset of its dead letter, as `category/offset`."""
@@ -42,10 +44,6 @@ TRANSACTION_LIMIT_S = 60.0
 
 class HandlingFailed(PenstockError):
     """A retry or a drop was interrupted. The remaining letters are pending."""
-
-
-class NotRetried(PenstockError):
-    """A dead letter cannot be retried, and stays pending."""
 
 
 Selection = Callable[[Letter], bool]
@@ -80,6 +78,8 @@ def retry(
 ) -> HandlingResult:
     """Append the messages of pending letters to their input categories, each exactly once, in the order of their rejection.
 
+    Rows that a sink has refused are written to it again, at least once.
+
     Args:
         bus: the bus.
         processor: the processor, as its app declares it now.
@@ -89,8 +89,12 @@ def retry(
     Raises:
         HandlingFailed: the bus failed; the message contains the number of retried letters.
     """
-    retried = _Retry(bus, processor)
-    return _handle(bus, processor.name, selection, LetterState.RETRIED, retried.message, before_commit=before_commit)
+    with closing(RowRetry(processor)) as rows:
+        message_of = _Retry(bus, processor, rows).message
+        inputs = [category.name for category in processor.inputs()]
+        return _handle(
+            bus, processor.name, selection, LetterState.RETRIED, message_of, inputs=inputs, before_commit=before_commit
+        )
 
 
 def drop(bus: Bus, processor: str, selection: Selection, reason: str) -> HandlingResult:
@@ -109,12 +113,12 @@ def _handle(
     state: LetterState,
     message_of: Callable[[Letter], tuple[str, Outgoing] | None],
     *,
+    inputs: Sequence[str] = (),
     reason: str = "",
     before_commit: Callable[[], None] = lambda: None,
 ) -> HandlingResult:
     marks, result = marks_of(processor), HandlingResult()
     create_missing_categories(bus, marks.spec)
-    inputs = sorted({letter.content.category for letter in read_letters(bus, processor) if letter.mark is None})
     written = [marks.spec.name, *(name for name in inputs if bus.catalog.topics([name]))]
     try:
         with closing(
@@ -185,18 +189,22 @@ def _transactions(
 class _Retry:
     """Prepares the messages of a processor's retried letters."""
 
-    def __init__(self, bus: Bus, processor: type[Processor]) -> None:
+    def __init__(self, bus: Bus, processor: type[Processor], rows: RowRetry) -> None:
+        self._rows = rows
         self._bus = bus
         self._processor = processor
         self._codecs = Codecs(bus)
         self._inputs: dict[str, AnyCategory] = {}
 
-    def message(self, letter: Letter) -> tuple[str, Outgoing]:
-        """Return the category and the message of a letter.
+    def message(self, letter: Letter) -> tuple[str, Outgoing] | None:
+        """Return the category and the message of a letter; None for a row, which is in its sink then.
 
         Raises:
             NotRetried: the message would be lost, replace another one, or be rejected again.
         """
+        if self._rows.is_of_sink(letter):
+            self._rows.write(letter)
+            return None
         category = self._input(letter.content.category)
         message = self._whole_message(letter, category)
         self._expect_decodable(category, message)
@@ -217,7 +225,7 @@ class _Retry:
             declared = next((category for category in self._processor.inputs() if category.name == name), None)
             if declared is None:
                 raise NotRetried(
-                    f"{self._processor.__name__} does not read {name}, so it would never receive the message."
+                    f"{self._processor.__name__} neither reads nor writes {name}, so it would never receive the message."
                 )
             spec = self._bus.catalog.describe(name).spec
             if spec.compacted:

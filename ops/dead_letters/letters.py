@@ -32,6 +32,10 @@ class NoDeadLetters(PenstockError):
     """A processor has no such dead letter, or none at all."""
 
 
+class NotRetried(PenstockError):
+    """A dead letter cannot be retried, and stays pending."""
+
+
 class LetterState(Enum):
     """The state of a dead letter."""
 

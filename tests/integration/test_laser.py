@@ -261,6 +261,8 @@ def test_no_read_fails_while_one_of_two_deployed_servers_lives(
                 wait_until(lambda name=name, pid=pid: has_restarted(name, pid))  # type: ignore[misc]  # binds the loop's values
         seen = json.loads(laser.cli.ok("status", "--json", *where))
         assert [server["name"] for server in seen["servers"]] == [tier["name"] for tier in tiers]
+        retried = laser.cli("dead-letters", "retry", tiers[0]["name"], "--all", "--yes", *where)
+        assert "has no pending letters" in retried.stderr
         configuration.write_text("")
         undeclared = laser.cli(*declared, "laser", "deploy", "--all", *where)
         assert f"penstock laser delete {laser.table}" in undeclared.stderr

@@ -17,6 +17,9 @@ from support.mortals import Trial
 from support.subjects import LEAST, MEMORY, MOST, Subject
 
 import penstock as ps
+from penstock.ops.dead_letters.handling import retry
+from penstock.ops.dead_letters.letters import LetterState, read_letters
+from penstock.ops.testing import Driver, Killed
 from penstock.processors.retry import Retry
 from penstock.state.sinks import http_writer
 from penstock.state.sinks.http_writer import HttpWriter
@@ -260,6 +263,63 @@ def test_refused_rows_go_to_the_dead_letters_of_the_processor(endpoint: Endpoint
         row["number"] for body in endpoint.bodies for row in body if not any(endpoint.bad(r["number"]) for r in body)
     }
     assert stored == {number for number in sent if not endpoint.bad(number)}
+
+
+def refusing(endpoint: Endpoint, semantics: ps.Semantics = LEAST) -> tuple[Driver, type[ps.Stateless]]:
+    """Return a driver and a processor whose endpoint has refused the rows 2 and 4 of five."""
+    events = ps.Category("events", Event, key="key", event_time="at")
+    sink = ps.sinks.HttpEndpoint(endpoint.url, Row)
+    process = lambda _, event: [Row(event.number)]  # noqa: E731
+    attributes = {"reads": events, "writes": sink, "output_semantics": semantics, "process": process}
+    processor = type("Post", (ps.Stateless,), attributes)
+    driver = Driver(processor)
+    driver._open_sink = lambda _: sink.open()  # type: ignore[assignment, method-assign]
+    endpoint.bad = lambda number: number in {2, 4}
+    driver.send(events, [Event("k", number, number) for number in range(5)])
+    return driver, processor
+
+
+def test_refused_rows_are_retried_at_the_endpoint(endpoint: Endpoint) -> None:
+    """Once it accepts them; a row that it refuses again stays pending, and so do all rows of an endpoint that is down."""
+    driver, processor = refusing(endpoint)
+    endpoint.bad, endpoint.bodies[:] = lambda number: number == 4, []
+    result = retry(driver.bus, processor, lambda _: True)
+    assert result.handled == 1
+    assert ["refuses the row again" in reason for reason in result.refused] == [True]
+    endpoint.bad, endpoint.answer = lambda _: False, lambda _: 401
+    result = retry(driver.bus, processor, lambda _: True)
+    assert (result.handled, [reason.count("401") for reason in result.refused]) == (0, [1])
+    endpoint.answer, endpoint.bodies[:] = lambda _: 204, []
+    assert retry(driver.bus, processor, lambda _: True).handled == 1
+
+    assert endpoint.bodies == [[{"number": 4}]]
+    assert retry(driver.bus, processor, lambda _: True).handled == 0
+    assert [letter.state for letter in read_letters(driver.bus, processor.name)] == [LetterState.RETRIED] * 2
+
+
+def test_a_crash_of_a_retry_repeats_rows_and_loses_none(endpoint: Endpoint) -> None:
+    """With their key of idempotency."""
+    driver, processor = refusing(endpoint)
+    endpoint.bad = lambda _: False
+    endpoint.bodies[:], endpoint.keys[:] = [], []
+
+    def crash() -> None:
+        raise Killed("killed")
+
+    with pytest.raises(Killed):
+        retry(driver.bus, processor, lambda _: True, before_commit=crash)
+    assert retry(driver.bus, processor, lambda _: True).handled == 2
+    assert endpoint.numbers == {2: 2, 4: 2}
+    assert len(set(endpoint.keys)) == 2
+
+
+def test_rows_at_most_once_are_not_retried(endpoint: Endpoint) -> None:
+    """A crash of the command would write them twice."""
+    driver, processor = refusing(endpoint, MOST)
+    endpoint.bad, endpoint.bodies[:] = lambda _: False, []
+    result = retry(driver.bus, processor, lambda _: True)
+
+    assert (result.handled, sum(result.refused.values()), endpoint.bodies) == (0, 2, [])
 
 
 @pytest.mark.parametrize("semantics", [LEAST, MOST])
