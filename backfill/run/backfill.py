@@ -112,7 +112,7 @@ def run_backfill(
     app, days = app_name.load(), Days(first, last)
     expect_no_loop(app)
     _expect_columns(app)
-    _expect_no_sinks_beside_categories(app)
+    _expect_no_needed_sinks(app)
     chain = Chain.of(app, chained=chained)
     elsewhere = external_inputs(places, chain.read_from_outside(app))
     chain = replace(chain, elsewhere=frozenset(elsewhere))
@@ -153,16 +153,27 @@ def _expect_columns(app: App) -> None:
             Columns(category.record)
 
 
-def _expect_no_sinks_beside_categories(app: App) -> None:
-    """Raise BackfillRefused for a processor whose outputs the run would write only in part."""
-    for processor in app.processors:
-        if processor.sinks() and processor.outputs():
-            sink, category = processor.sinks()[0].name, processor.outputs()[0].name
-            raise BackfillRefused(
-                f"{processor.__name__} writes {sink} beside {category}. A backfill runs in many tasks, which Spark may repeat and which have no order, so "
-                "it writes no sinks: rows would be repeated, or replaced by older ones. Nothing was started. Let a second processor copy a category "
-                f"to the sink; then backfill the category, and write its results to the bus (`penstock backfill … --output bus`)."
-            )
+def _expect_no_needed_sinks(app: App) -> None:
+    """Raise BackfillRefused if the run would write the outputs of a processor in part, or nothing at all."""
+    beside = next((each for each in app.processors if each.sinks() and each.outputs()), None)
+    is_nothing_left = not any(each.outputs() for each in app.processors)
+    refused = beside or next((each for each in app.processors if each.sinks() and is_nothing_left), None)
+    if refused is None:
+        return
+    written = (
+        f"{refused.sinks()[0].name} beside {refused.outputs()[0].name}" if beside else f"only {refused.sinks()[0].name}"
+    )
+    advice = (
+        "Let a second processor copy a category to the sink; then backfill the category, and write its results to the bus "
+        "(`penstock backfill … --output bus`)."
+        if beside
+        else "Its workers fill the sink: write the results of another processor to the category that it reads (`penstock backfill … --output bus`), or "
+        f"let it read the category again with `penstock reset APP:{refused.__name__}`."
+    )
+    raise BackfillRefused(
+        f"{refused.__name__} writes {written}. A backfill runs in many tasks, which Spark may repeat and which have no order, so it writes no sinks: "
+        f"rows would be repeated, or replaced by older ones. Nothing was started. {advice}"
+    )
 
 
 def _checked_inputs(

@@ -14,7 +14,7 @@ from support.resets import Reading, Total, readings, reset, totals
 
 import penstock as ps
 from penstock.backfill.errors import BackfillRefused
-from penstock.backfill.run.backfill import _expect_no_sinks_beside_categories
+from penstock.backfill.run.backfill import _expect_no_needed_sinks
 from penstock.ops.deploy.environment import required_variables
 from penstock.ops.maintenance.reset_target import Edge
 from penstock.ops.monitoring.reports import node_of
@@ -301,7 +301,15 @@ def test_a_backfill_refuses_outputs_that_it_would_write_in_part() -> None:
     """It writes categories and no sinks."""
     app = App.of("app", [of(Copy, writes=(sink(), totals))])
     with pytest.raises(BackfillRefused, match=r"Copy writes rows beside totals.*second processor"):
-        _expect_no_sinks_beside_categories(app)
+        _expect_no_needed_sinks(app)
+    with pytest.raises(BackfillRefused, match=r"Copy writes only rows.*penstock reset"):
+        _expect_no_needed_sinks(App.of("app", [of(Copy, writes=sink())]))
+
+
+def test_a_backfill_leaves_out_a_processor_with_sinks_only() -> None:
+    """If another one of the app has results; the report says so."""
+    other = type("Other", (Copy,), {"writes": totals})
+    _expect_no_needed_sinks(App.of("app", [of(Copy, writes=sink()), other]))
 
 
 def test_deployments_and_reports_name_the_sinks() -> None:
