@@ -15,15 +15,17 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import psycopg
+from msgspec import inspect as shapes
 from psycopg import sql
 
+from ...processors.declare.records import primitive
 from ...processors.declare.sinks import SinkBatch, SinkRefused
 from ...processors.declare.tombstones import Tombstone
 from ..remote.addresses import Address
 from ..remote.postgres_connection import PostgresConnection
 from ..remote.protocols import NO_VERSION, Shard, ShardVersion
 from .owned_rows import RowClaim
-from .table_columns import TableColumn, create_table, quoted, unfit_reasons
+from .table_columns import Convert, RecordColumn, TableColumn, create_table, quoted, unfit_reasons
 
 if TYPE_CHECKING:
     from .postgres_table import PostgresTable
@@ -53,13 +55,13 @@ _BEGIN = """
 """
 _VERSION = "SELECT owner, epoch, writes FROM penstock_sinks WHERE processor = %s AND bucket = %s AND sink = %s"
 _COLUMNS = """
-    SELECT attname, format_type(atttypid, atttypmod), NOT attnotnull, atthasdef OR attidentity <> ''
+    SELECT attname, format_type(atttypid, atttypmod), NOT attnotnull, atthasdef OR attidentity <> '', attgenerated <> ''
     FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped
 """
 _UNIQUE = """
     SELECT array_agg(part.attname::text) FROM pg_index AS own
     JOIN pg_attribute AS part ON part.attrelid = own.indrelid AND part.attnum = ANY(own.indkey::smallint[])
-    WHERE own.indrelid = to_regclass(%s) AND own.indisunique AND own.indisvalid AND own.indpred IS NULL AND own.indexprs IS NULL
+    WHERE own.indrelid = to_regclass(%s) AND own.indisunique AND own.indisvalid AND own.indimmediate AND own.indpred IS NULL AND own.indexprs IS NULL
     GROUP BY own.indexrelid
 """
 _RIGHTS = "it writes the tables of its sinks, and creates, reads and writes the table penstock_sinks"
@@ -146,7 +148,7 @@ class PostgresRows:
                 self._replace(connection, rows)
             else:
                 self._copy(connection, sql.SQL(quoted(self._declared.table)), rows)
-        except (psycopg.DataError, psycopg.IntegrityError, OverflowError) as error:
+        except (psycopg.DataError, psycopg.IntegrityError, OverflowError, UnicodeEncodeError) as error:
             reason = " ".join(self._address.without_password(str(error)).split()).rstrip(".")
             raise SinkRefused(
                 f"The {self._declared.name} refuses a row: {reason}. Nothing of this checkpoint was written, and the worker stops before its events. Correct "
@@ -154,9 +156,7 @@ class PostgresRows:
             ) from error
 
     def _copy(self, connection: psycopg.Connection, table: sql.Composable, rows: Sequence[Any]) -> None:
-        if self._types is None:
-            raise TypeError("the table is checked before the first claim")
-        plan = [(column.attribute, column.forms[self._types[column.name].type]) for column in self._columns]
+        plan = [(column.attribute, self._convert(column)) for column in self._columns]
         with (
             connection.cursor() as cursor,
             cursor.copy(sql.SQL("COPY {} ({}) FROM STDIN").format(table, self._names())) as copy,
@@ -194,18 +194,31 @@ class PostgresRows:
         )
 
     def _key_of(self, row: Any) -> tuple[str, ...]:
+        """Return the key as the table has it: a tombstone has the text of an enumeration's value, or of a time in milliseconds."""
         if type(row) is Tombstone:
-            return (row.key,)
-        attributes = {column.name: column.attribute for column in self._columns}
-        return tuple(str(getattr(row, attributes[name])) for name in self._key)
+            return (str(self._deleted(row.key)),)
+        columns = {column.name: column for column in self._columns}
+        keys = [columns[name] for name in self._key]
+        return tuple(str(self._convert(column)(getattr(row, column.attribute))) for column in keys)
+
+    def _deleted(self, key: str) -> Any:
+        """Return the value of the key column of a deleted row."""
+        column = next(column for column in self._columns if column.name == self._key[0])
+        value = int(key) if isinstance(primitive(column.shape), shapes.IntType) else key
+        return value if isinstance(column.shape, shapes.EnumType) else self._convert(column)(value)
+
+    def _convert(self, column: RecordColumn) -> Convert:
+        if self._types is None:
+            raise TypeError("the table is checked before the first claim")
+        return column.forms[self._types[column.name].type]
 
     def _delete(self, connection: psycopg.Connection, table: sql.Composable, keys: Sequence[str]) -> None:
         if keys and self._types is not None:
             kind = self._types[self._key[0]].type
-            statement = sql.SQL("DELETE FROM {} WHERE {} = ANY((%s::text[])::{}[])").format(
+            statement = sql.SQL("DELETE FROM {} WHERE {} = ANY(%s::{}[])").format(
                 table, sql.SQL(quoted(self._key[0])), sql.SQL(kind)
             )
-            connection.execute(statement, (list(keys),))
+            connection.execute(statement, ([self._deleted(key) for key in keys],))
 
     def _names(self) -> sql.SQL:
         return sql.SQL(", ".join(quoted(column.name) for column in self._columns))
