@@ -10,10 +10,12 @@ successor's.
 
 from __future__ import annotations
 
+import logging
+import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 from uuid import uuid4
 
 from ...processors.declare.processor import Processor
@@ -23,26 +25,26 @@ from ...processors.declare.sinks import Sink, SinkBatch, SinkRefused, SinkUnreac
 from ...processors.errors import DeclarationError
 from ...processors.retry import Retry
 from ...state.errors import FileStoreRefuses, FileStoreUnreachable, StateError
-from ...state.files.file_store import FileStore, open_file_store
-from ...state.files.wrappers import RetryingFileStore
+from ...state.files.file_store import open_file_store
+from ...state.files.s3_files import SCHEME, VARIABLES, S3Files
 
 if TYPE_CHECKING:
     from ..warehouse.columns import Columns
 
 T = TypeVar("T")
+_LOG = logging.getLogger("penstock.worker")
 RETRY_LIMIT_S = 15.0
 """The time limit of a request to an unreachable store. Then the worker returns to its last checkpoint and waits."""
-_ADVICE = "The position was not saved, so the rows of this checkpoint are written again: nothing is lost."
 
 
 @dataclass(frozen=True)
 class ParquetFiles(Sink):
-    """Parquet files in a folder or on HDFS, at least once: one for each bucket and checkpoint with rows.
+    """Parquet files in a folder, on HDFS or in a bucket of S3, at least once: one for each bucket and checkpoint with rows.
 
     A long checkpoint interval makes large files, such as `penstock.CheckpointInterval(time=timedelta(minutes=5))`. Rows wait in memory until then.
 
     Args:
-        location: a folder, or hdfs://host:port/path with the RPC port of the NameNode. Each sink has a folder of its own.
+        location: a folder, hdfs://host:port/path with the RPC port of the NameNode, or s3://bucket/path. Each sink has a folder of its own.
         record: the type of the rows.
         webhdfs: the WebHDFS address of an HDFS location; http://host:9870 by default.
 
@@ -68,6 +70,12 @@ class ParquetFiles(Sink):
         """At least once: files and positions are not one transaction."""
         return frozenset({Semantics.AT_LEAST_ONCE})
 
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The variables with the keys and the address of a bucket, as far as they are set."""
+        is_bucket = self.location.startswith(f"{SCHEME}://")
+        return tuple(name for name in VARIABLES if os.environ.get(name)) if is_bucket else ()
+
     def expect_processor(self, processor: type[Processor]) -> None:
         """Raise DeclarationError unless the first offset of its events identifies a batch."""
         if len(processor.inputs()) > 1 or processor.emits_without_input():
@@ -85,16 +93,37 @@ class ParquetFiles(Sink):
         from ..warehouse.columns import Columns  # noqa: PLC0415 - imports Arrow
 
         try:
-            return ParquetWriter(open_file_store(self.location, self.webhdfs), Columns(self.record), self.name)
+            return ParquetWriter(self._files(), Columns(self.record), self.name)
         except (StateError, DeclarationError) as error:
             raise SinkRefused(f"The {self.name} cannot be written. {error}") from error
+
+    def _files(self) -> RowFolder:
+        if self.location.startswith(f"{SCHEME}://"):
+            return S3Files(self.location)
+        return open_file_store(self.location, self.webhdfs)
+
+
+class RowFolder(Protocol):
+    """The folder with the files of a sink: the calls of a `FileStore` that need no condition."""
+
+    def write(self, path: str, chunks: Iterable[bytes]) -> None:
+        """Store a file; see `FileStore`."""
+        ...
+
+    def list_folder(self, folder: str) -> dict[str, int | None]:
+        """Return the size of each file in a folder, and None for each subfolder; see `FileStore`."""
+        ...
+
+    def delete(self, path: str) -> None:
+        """Delete a file, if it exists; see `FileStore`."""
+        ...
 
 
 class ParquetWriter:
     """One worker's writer. Claims may come from several threads.
 
     Args:
-        files: the store.
+        files: the folder.
         columns: the columns of the record type.
         what: the sink, for messages.
         retry: repeats interrupted requests.
@@ -102,14 +131,15 @@ class ParquetWriter:
 
     def __init__(
         self,
-        files: FileStore,
+        files: RowFolder,
         columns: Columns,
         what: str,
         retry: Retry = Retry(RETRY_LIMIT_S),  # noqa: B008 - frozen
     ) -> None:
-        self._files = RetryingFileStore(files, retry, _ADVICE)
+        self._files = files
         self._columns = columns
         self._what = what
+        self._retry = retry
         self._claim = uuid4().hex[:12]
         self._earlier: dict[int, list[str]] = {}
         self._lock = threading.Lock()
@@ -147,10 +177,21 @@ class ParquetWriter:
     def close(self) -> None:
         """Do nothing: a store has no connection to release."""
 
-    def _call(self, request: Callable[[], T]) -> T:
+    def _call(self, attempt: Callable[[], T]) -> T:
+        def guarded() -> T:
+            try:
+                return attempt()
+            except FileStoreRefuses as error:
+                # To repeat it would not help: a person has to correct the path or its rights.
+                raise SinkRefused(
+                    f"The {self._what} cannot be written. {error} Correct it, and start again."
+                ) from error
+
         try:
-            return request()
+            return self._retry.call(guarded, FileStoreUnreachable, lambda error: _LOG.warning("%s", error))
+        except FileStoreUnreachable as error:
+            raise SinkUnreachable(
+                f"{error} {self._retry.summary} The position was not saved, so the rows of this checkpoint are written again: nothing is lost."
+            ) from error
         except StateError as error:
-            if isinstance(error, FileStoreUnreachable) and not isinstance(error, FileStoreRefuses):
-                raise SinkUnreachable(str(error)) from error
             raise SinkRefused(f"The {self._what} cannot be written. {error}") from error

@@ -68,7 +68,9 @@ def test_rows_that_an_endpoint_refuses_are_dropped_or_sent_again(cli: Cli, prefi
     with endpoint() as (url, stored, refused):
         cli.environment["POST_URL"] = url
         cli.ok("category", "create", str(app))
-        lines = "".join(json.dumps({"page": "/", "number": number, "at": 1_700_000_000_000}) + "\n" for number in range(6))
+        lines = "".join(
+            json.dumps({"page": "/", "number": number, "at": 1_700_000_000_000}) + "\n" for number in range(6)
+        )
         cli.ok("category", "send", f"{prefix}.rows", "--app", str(app), stdin=lines)
         refused |= {1, 3, 5}
         cli.ok("run", str(app), "--until-end")

@@ -177,8 +177,16 @@ def test_outputs_without_an_event_of_their_own_are_refused(kind: str, tmp_path: 
         processor.check()
 
 
-@pytest.mark.parametrize("location", ["s3://bucket/rows", "hdfs://name-only"])
+@pytest.mark.parametrize("location", ["gs://bucket/rows", "s3://bucket", "hdfs://name-only"])
 def test_an_unsupported_location_is_refused(location: str) -> None:
     """Nothing is read."""
     with pytest.raises(ps.sinks.SinkRefused, match=r"cannot be written.*Nothing was read or written"):
         ps.sinks.ParquetFiles(location, Row).open()
+
+
+def test_a_folder_that_refuses_access_stops_the_worker(tmp_path: Path) -> None:
+    """Waiting would not help; the error names the folder."""
+    (tmp_path / "file").touch()
+    writer = ps.sinks.ParquetFiles(str(tmp_path / "file" / "rows"), Row).open()
+    with pytest.raises(ps.sinks.SinkRefused, match=r"cannot be written.*rows.*start again"):
+        writer.write(ps.sinks.SinkBatch("counter", 0, {"events": 0}, [Row(1)], "", LEAST))
