@@ -392,12 +392,12 @@ class CutTask(MaintenanceTask):
         return self.buckets
 
     def move_positions(self) -> None:
-        """Set the group's positions: those of the cut, and in internal categories the appended messages."""
+        """Set the group's positions: those of the cut, and in internal categories the appended messages. Without state, they contain the low watermark."""
         register_positions(self.bus, self.processor, self.buckets)
         self.bus.catalog.set_committed(
             self.processor.name,
             [
-                Position(Bucket(name, bucket), offset, shard.position.checkpoint_id)
+                Position(Bucket(name, bucket), offset, shard.position.checkpoint_id, shard.low_ms)
                 for bucket, shard in self._cut.shards.items()
                 for name, offset in self.offsets(bucket).items()
             ],

@@ -163,7 +163,7 @@ class SnapshotParticipant:
         except StateError as error:
             self._fail(cut, str(error))
             return
-        cut.shards = {shard.number: ShardCut(_position(shard)) for shard in self._shards}
+        cut.shards = {shard.number: _cut_of(shard) for shard in self._shards}
         cut.held_s = now_s
         self._report(cut, Stage.HELD)
 
@@ -213,10 +213,11 @@ class SnapshotParticipant:
         self._channel.close()
 
 
-def _position(shard: OpenShard) -> StatePosition:
-    """Return the position of a shard at its last checkpoint."""
+def _cut_of(shard: OpenShard) -> ShardCut:
+    """Return the part of a shard as of its last checkpoint; its backup is not stored yet."""
     if shard.state is not None:
-        return shard.state.position()
-    return StatePosition(
+        return ShardCut(shard.state.position())
+    position = StatePosition(
         dict(shard.saved_position), checkpoint_id=shard.checkpoint_id or 0, topic_ids=dict(shard.topic_ids)
     )
+    return ShardCut(position, low_ms=shard.saved_low_ms)

@@ -13,6 +13,10 @@ from pathlib import Path
 import pytest
 from support.cli import Cli
 
+from penstock.ops.snapshots.snapshot import SnapshotStore
+from penstock.processors.time.watermarks import NEVER_MS
+from penstock.state.files.local_files import LocalFileStore
+
 APP = """
 from datetime import timedelta
 
@@ -234,6 +238,7 @@ def test_snapshots_are_listed_described_and_deleted(cli: Cli, make_app: Callable
     taken = json.loads(cli.ok("snapshot", "take", str(app), "--backup", "place", "--json"))
     running = cli("snapshot", "restore", str(app), taken["id"], "--backup", "place", "--yes")
     stop(*workers)
+    stored = SnapshotStore(LocalFileStore(cli.folder / "place")).read("shop", taken["id"])
     listed = json.loads(cli.ok("snapshot", "list", "--backup", "place", "--json"))
     described = cli.ok("snapshot", "describe", str(app), taken["id"], "--backup", "place")
     unknown = cli("snapshot", "describe", str(app), "20200101T000000-0000", "--backup", "place")
@@ -247,6 +252,7 @@ def test_snapshots_are_listed_described_and_deleted(cli: Cli, make_app: Callable
     assert "has members" in running.stderr
     assert [one["id"] for one in listed] == [taken["id"]]
     assert "all there" in described
+    assert {shard.low_ms > NEVER_MS for shard in stored.processors[f"{prefix}.split"].shards.values()} == {True}
     assert "has no snapshot 20200101T000000-0000" in unknown.stderr
     assert f"{prefix}.users did not exist, or had other" in changed.stderr
     assert after == []

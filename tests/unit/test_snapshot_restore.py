@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from support.cloned_shop import clone_of, make
 from support.machines import Machine, create_categories, read, write
 from support.maintenance import Killed, environment, kill_before, worker_backups
 from support.resets import EXACT, Reading, Total, generate_readings, readings, totals
@@ -17,11 +18,14 @@ from penstock.ops.maintenance.reset import ResetPlan, perform_reset
 from penstock.ops.snapshots.restoring import RestorePlan, perform_restore, plan_restore, plan_restore_alone
 from penstock.ops.snapshots.snapshot import Snapshot, SnapshotError
 from penstock.ops.worker.resume_checks import MaintenanceUnfinished
+from penstock.processors.apps.apps import App
+from penstock.processors.time.watermarks import NEVER_MS
 from penstock.state.files.local_files import LocalFileStore
 from penstock.transport.errors import GroupInUse
 from penstock.transport.memory import MemoryBus
 from penstock.transport.messages import Bucket, Position
 from penstock.transport.tables.maintenance_protocol import AtGap, MaintenanceRefused, MaintenanceStep, no_gap
+from penstock.transport.tables.upstream_watermarks import watermarks_on
 
 copies = ps.Category("copies", Reading, key="meter", event_time="at", buckets=2)
 
@@ -48,10 +52,10 @@ class Copy(ps.Stateless):
         return [event]
 
 
-App = tuple[type[ps.Processor], type[ps.Processor], type[ps.Processor]]
+Three = tuple[type[ps.Processor], type[ps.Processor], type[ps.Processor]]
 
 
-def app_of(base: type[Totals], state: ps.Semantics, output: ps.Semantics) -> App:
+def app_of(base: type[Totals], state: ps.Semantics, output: ps.Semantics) -> Three:
     """Return the processors with some semantics."""
     outputs = {"output_semantics": output}
     totals_kind = type("Totals", (base,), {"state_semantics": state, **outputs})
@@ -64,7 +68,7 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path / "machine", MemoryBus(), LocalFileStore(tmp_path / "place"))
 
 
-def history(machine: Machine, app: App) -> Snapshot:
+def history(machine: Machine, app: Three) -> Snapshot:
     """Let an app read 50 readings, and all but `Totals` 20 more. After the snapshot, all read 30 more."""
     create_categories(machine.bus, app)
     write(machine.bus, readings, generate_readings(0, 50))
@@ -83,14 +87,14 @@ def run(machine: Machine, processors: Sequence[type[ps.Processor]]) -> None:
         machine.run(processor, worker_backups(machine))
 
 
-def restore(machine: Machine, app: App, snapshot: Snapshot, at_gap: AtGap = no_gap) -> RestorePlan:
+def restore(machine: Machine, app: Three, snapshot: Snapshot, at_gap: AtGap = no_gap) -> RestorePlan:
     """Plan and perform a restore."""
     plan = plan_restore(snapshot, app, environment(machine))
     perform_restore(plan, environment(machine), at_gap)
     return plan
 
 
-def restore_alone(machine: Machine, app: App, snapshot: Snapshot, at_gap: AtGap = no_gap) -> ResetPlan:
+def restore_alone(machine: Machine, app: Three, snapshot: Snapshot, at_gap: AtGap = no_gap) -> ResetPlan:
     """Plan and perform a restore of the totals alone."""
     plan = plan_restore_alone(snapshot, app[1], environment(machine))
     perform_reset(plan, environment(machine), at_gap)
@@ -145,6 +149,35 @@ def test_a_snapshot_is_restored_twice(machine: Machine) -> None:
     assert last_totals(machine) == truth(100)
 
 
+@pytest.mark.parametrize("is_cloned", [False, True])
+def test_a_processor_without_state_publishes_the_watermark_of_the_cut(machine: Machine, *, is_cloned: bool) -> None:
+    """Without a further event, so that event time does not stand still after a restore, or in a clone."""
+    app = App("shop", app_of(Totals, EXACT, EXACT))
+    create_categories(machine.bus, app.processors)
+    write(machine.bus, readings, generate_readings(0, 50))
+    run(machine, app.processors)
+    snapshot, continued = stopped_snapshot(machine, app.processors, app.name), app
+    before = lows(machine, app.processors[0])
+    if is_cloned:
+        continued = clone_of(app)
+        make(machine, continued, snapshot)
+    else:
+        perform_restore(plan_restore(snapshot, app.processors, environment(machine)), environment(machine))
+        assert lows(machine, app.processors[0]) == {}
+    run(machine, [continued.processors[0]])
+
+    assert before
+    assert min(before.values()) > NEVER_MS
+    assert lows(machine, continued.processors[0]) == before
+
+
+def lows(machine: Machine, processor: type[ps.Processor]) -> dict[int, int]:
+    """Return the published low watermark of each shard."""
+    return {
+        number: found.low_ms for (name, number), found in watermarks_on(machine.bus).items() if name == processor.name
+    }
+
+
 def test_restores_are_refused_with_the_reason(machine: Machine, tmp_path: Path) -> None:
     """While a worker runs, for another app, with a damaged state, and when messages of the cut have expired. Nothing changes."""
     app = app_of(Totals, EXACT, EXACT)
@@ -172,7 +205,7 @@ def test_restores_are_refused_with_the_reason(machine: Machine, tmp_path: Path) 
     assert last_totals(machine) == truth(100)
 
 
-def wrong_history(machine: Machine, app: App) -> tuple[Snapshot, App]:
+def wrong_history(machine: Machine, app: Three) -> tuple[Snapshot, Three]:
     """As `history`, but a version of the totals with a fault has counted the readings after the snapshot tenfold."""
 
     def process(self: ps.Stateful, event: Reading, state: int | None, context: ps.Context) -> tuple[int, list[Total]]:

@@ -21,6 +21,7 @@ from enum import Enum
 import msgspec
 
 from ...processors.shard.position import StatePosition
+from ...processors.time.watermarks import NEVER_MS
 from ..bus import Bus
 from ..category_spec import CategorySpec
 from .bus_table import TEXT_KEY, BusTable, TableReader
@@ -68,10 +69,12 @@ class ShardCut(msgspec.Struct, frozen=True):
     Args:
         position: the events that its state reflects, and its checkpoint.
         backup: the id of the backup with its state; empty without state, or as long as it is not stored.
+        low_ms: its low watermark; only without state, which contains it otherwise.
     """
 
     position: StatePosition
     backup: str = ""
+    low_ms: int = NEVER_MS
 
 
 class SnapshotAnswer(msgspec.Struct, frozen=True, tag="answer"):
