@@ -28,10 +28,15 @@ from .snapshot import FORMAT, ProcessorCut, Snapshot, SnapshotError, SnapshotSto
 
 RETRY_FOR_S = 90.0
 """How long a snapshot is tried again that a rebalance or a failure has ended. A killed worker's buckets move within its session's timeout."""
+READY_LIMIT_S = 20.0
+"""How long to wait until all shards are open, such as those of a worker that restarts. Nothing is held meanwhile."""
+PREPARE_EVERY_S = 1.0
 HOLD_LIMIT_S = 10.0
 """How long to wait for the checkpoints of all workers."""
 STORE_LIMIT_S = 3_600.0
 """How long to wait for the copies of all states."""
+ALIVE_LIMIT_S = 30.0
+"""How long a worker that stores its copies may give no answer. One that has died has lost them."""
 RECEIVE_S = 0.05
 PAUSES_S = 1.0, 5.0
 """The first and the longest pause between two attempts, in which outputs do not wait."""
@@ -41,16 +46,7 @@ Report = Callable[[str], None]
 
 
 class _AttemptFailed(Exception):
-    """An attempt has failed, and the next one may succeed.
-
-    Args:
-        reason: a sentence.
-        silent: the processors of which no worker answered.
-    """
-
-    def __init__(self, reason: str, silent: Collection[str] = ()) -> None:
-        super().__init__(reason)
-        self.silent = frozenset(silent)
+    """An attempt has failed, and the next one may succeed. The reason is a sentence."""
 
 
 def take_snapshot(
@@ -74,10 +70,8 @@ def take_snapshot(
     with closing(SnapshotChannel(bus)) as channel:
         _await_ready(channel)
         deadline_s, pauses_s = time.monotonic() + RETRY_FOR_S, backoff(*PAUSES_S)
-        ids: set[str] = set()
-        silent: frozenset[str] = frozenset()
         while True:
-            attempt = _Attempt(app, processors, bus, ids, store=SnapshotStore(store), channel=channel, report=report)
+            attempt = _Attempt(app, processors, bus, store=SnapshotStore(store), channel=channel, report=report)
             try:
                 return attempt.run()
             except _AttemptFailed as error:
@@ -86,21 +80,8 @@ def take_snapshot(
                         f"No snapshot of {app} was taken within {RETRY_FOR_S:.0f} s: {error} The app continues, and earlier snapshots are intact. "
                         "Check with `penstock status` that all processors run and that no worker joins or leaves, and try again."
                     ) from error
-                if silent & error.silent:
-                    raise _not_running(silent & error.silent) from error
-                silent = error.silent
                 report(f"No snapshot yet: {error} Trying again …")
                 time.sleep(next(pauses_s))
-
-
-def _not_running(silent: Collection[str]) -> SnapshotError:
-    """Return the error about processors of which no worker has answered twice. A worker that was killed has been replaced by then."""
-    names = ", ".join(sorted(silent))
-    return SnapshotError(
-        f"No worker of {names} answers: none runs, or none reaches Kafka. No snapshot was taken, and earlier ones are intact. A snapshot "
-        "needs workers of all processors of the app; `penstock status` shows them. Start the missing ones with `penstock deploy` or "
-        "`penstock run`, with the same --backup."
-    )
 
 
 def _expect_possible(processors: Sequence[type[Processor]]) -> None:
@@ -130,15 +111,12 @@ class _Attempt:
         app: str,
         processors: Sequence[type[Processor]],
         bus: Bus,
-        ids: set[str],
         *,
         store: SnapshotStore,
         channel: SnapshotChannel,
         report: Report,
     ) -> None:
         self.id = new_id()
-        self._own_ids = ids
-        self._own_ids.add(self.id)
         self._app = app
         self._processors = {processor.name: processor for processor in processors}
         self._bus = bus
@@ -146,19 +124,23 @@ class _Attempt:
         self._channel = channel
         self._report = report
         self._answers: dict[tuple[str, str], SnapshotAnswer] = {}
+        self._heard_s: dict[tuple[str, str], float] = {}
 
     def run(self) -> Snapshot:
         """Take the snapshot; after a failure, workers continue and nothing remains."""
+        self._await_ready()
         began_s = time.monotonic()
         try:
             self._request(Request.HOLD)
-            self._await(lambda: not self._missing(), HOLD_LIMIT_S, self._silence)
+            self._await(
+                lambda: not self._missing(Stage.HELD), HOLD_LIMIT_S, lambda: self._silence(Stage.HELD, HOLD_LIMIT_S)
+            )
             taken_ms, ends = time.time_ns() // 1_000_000, self._ends()
             self._request(Request.RELEASE)
             self._await_stage({Stage.RELEASED, Stage.STORED}, HOLD_LIMIT_S)
             waited_s = time.monotonic() - began_s
             self._report(f"The cut is taken; outputs waited for at most {waited_s:.2f} s. Storing the states …")
-            self._await_stage({Stage.STORED}, STORE_LIMIT_S)
+            self._await_stored()
             snapshot = Snapshot(
                 FORMAT, self._app, self.id, taken_ms, waited_s, time.monotonic() - began_s, self._cuts(), ends
             )
@@ -187,26 +169,64 @@ class _Attempt:
                 f"The space of snapshots that have failed is not free yet; the next snapshot tries again. {error}"
             )
 
-    def _await_stage(self, stages: Collection[Stage], limit_s: float) -> None:
-        def lagging() -> list[str]:
-            return sorted(
-                f"{processor}, worker {worker}"
-                for (processor, worker), answer in self._answers.items()
-                if answer.stage not in stages
+    def _await_ready(self) -> None:
+        """Wait until a worker of each shard could take part, before any output waits."""
+        deadline_s = time.monotonic() + READY_LIMIT_S
+        while self._missing(Stage.READY):
+            if time.monotonic() > deadline_s:
+                self._expect_running()
+                raise self._silence(Stage.READY, READY_LIMIT_S)
+            self._answers.clear()  # a worker that has answered may have died since
+            self._request(Request.PREPARE)
+            self._receive_until(lambda: not self._missing(Stage.READY), PREPARE_EVERY_S)
+        self._answers.clear()
+
+    def _expect_running(self) -> None:
+        """Raise SnapshotError if no worker of a processor has answered. A supervised worker that was killed has restarted by then."""
+        silent = self._processors.keys() - {name for name, _ in self._heard_s}
+        if silent:
+            raise SnapshotError(
+                f"No worker of {', '.join(sorted(silent))} has answered within {READY_LIMIT_S:.0f} s: none runs, or none reaches Kafka. No snapshot was "
+                "taken, and earlier ones are intact. A snapshot needs workers of all processors of the app; `penstock status` shows them. Start the "
+                "missing ones with `penstock deploy` or `penstock run`, with the same --backup."
             )
 
+    def _await_stored(self) -> None:
+        """Wait for all copies. Workers that store theirs answer the repeated request."""
+        deadline_s = time.monotonic() + STORE_LIMIT_S
+        while lagging := self._lagging({Stage.STORED}):
+            now_s = time.monotonic()
+            lost = [worker for worker in lagging if now_s - self._heard_s[worker] > ALIVE_LIMIT_S]
+            if lost or now_s > deadline_s:
+                raise _AttemptFailed(f"{_workers(lost or lagging)} did not store the states, or died meanwhile.")
+            self._request(Request.RELEASE)
+            self._receive_until(lambda: not self._lagging({Stage.STORED}), PREPARE_EVERY_S)
+
+    def _lagging(self, stages: Collection[Stage]) -> list[tuple[str, str]]:
+        """Return the workers with shards that have reached none of some stages, as processor and name."""
+        return sorted(
+            worker for worker, answer in self._answers.items() if answer.shards and answer.stage not in stages
+        )
+
+    def _await_stage(self, stages: Collection[Stage], limit_s: float) -> None:
         self._await(
-            lambda: not lagging(),
+            lambda: not self._lagging(stages),
             limit_s,
-            lambda: _AttemptFailed(f"Within {limit_s:.0f} s, {'; '.join(lagging())} did not answer."),
+            lambda: _AttemptFailed(f"Within {limit_s:.0f} s, {_workers(self._lagging(stages))} did not answer."),
         )
 
     def _await(self, is_done: Callable[[], bool], limit_s: float, failure: Callable[[], _AttemptFailed]) -> None:
+        if not self._receive_until(is_done, limit_s):
+            raise failure()
+
+    def _receive_until(self, is_done: Callable[[], bool], limit_s: float) -> bool:
+        """Receive answers until a condition holds; return whether it does within the limit."""
         deadline_s = time.monotonic() + limit_s
         while not is_done():
             if time.monotonic() > deadline_s:
-                raise failure()
+                return False
             self._receive()
+        return True
 
     def _receive(self) -> None:
         for message in self._channel.receive(RECEIVE_S):
@@ -214,16 +234,24 @@ class _Attempt:
                 continue
             if isinstance(message, SnapshotAnswer) and message.snapshot == self.id:
                 self._record(message)
-            elif isinstance(message, SnapshotRequest) and message.snapshot not in self._own_ids:
-                raise SnapshotError(
-                    f"Another process takes snapshot {message.snapshot} of {self._app}, which has ended this one. The app is unaffected. Wait for "
-                    "that snapshot, or try again."
-                )
+            elif isinstance(message, SnapshotRequest) and message.request is not Request.ABORT:
+                self._yield_to(message)
+
+    def _yield_to(self, other: SnapshotRequest) -> None:
+        """End if a later coordinator takes a snapshot. The ids decide between two at once, so that one of them continues."""
+        if other.snapshot > self.id:
+            raise SnapshotError(
+                f"Another process takes snapshot {other.snapshot} of {self._app}, which has ended this one. The app is unaffected. Wait for "
+                "that snapshot, or try again."
+            )
+        if other.snapshot < self.id and other.request is Request.HOLD:
+            raise _AttemptFailed(f"Another process has begun snapshot {other.snapshot} meanwhile.")
 
     def _record(self, answer: SnapshotAnswer) -> None:
         if answer.stage is Stage.FAILED:
-            raise _AttemptFailed(f"{answer.processor}, worker {answer.worker}: {answer.reason.rstrip('.')}.")
+            raise _AttemptFailed(f"{_worker(answer.processor, answer.worker)}: {answer.reason.rstrip('.')}.")
         self._answers[answer.processor, answer.worker] = answer
+        self._heard_s[answer.processor, answer.worker] = time.monotonic()
         self._expect_distinct(answer.processor)
 
     def _expect_distinct(self, processor: str) -> None:
@@ -233,18 +261,24 @@ class _Attempt:
         if len(numbers) != len(set(numbers)):
             raise _AttemptFailed(f"A bucket of {processor} has moved from one worker to another.")
 
-    def _silence(self) -> _AttemptFailed:
+    def _silence(self, stage: Stage, limit_s: float) -> _AttemptFailed:
         """Return the failure of an attempt in which shards did not answer."""
-        answered = {name for name, _ in self._answers}
-        silent = [name for name in self._processors if name not in answered]
-        who = f"no worker of {', '.join(silent)} answered" if silent else f"{self._missing()} did not answer"
-        return _AttemptFailed(f"Within {HOLD_LIMIT_S:.0f} s, {who}.", silent)
+        reasons = sorted(
+            f" {_worker(*who)}: {answer.reason}." for who, answer in self._answers.items() if answer.reason
+        )
+        return _AttemptFailed(f"Within {limit_s:.0f} s, {self._missing(stage)} did not answer.{''.join(reasons)}")
 
-    def _missing(self) -> str:
-        """Describe the shards without an answer; empty if each has one."""
+    def _missing(self, stage: Stage) -> str:
+        """Describe the shards that have not reached a stage; empty if all have."""
         missing = []
         for name, processor in self._processors.items():
-            numbers = set(range(processor.inputs()[0].buckets)) - self._shards_of(name).keys()
+            reached = {
+                number
+                for (of, _), answer in self._answers.items()
+                if of == name and answer.stage is stage
+                for number in answer.shards
+            }
+            numbers = set(range(processor.inputs()[0].buckets)) - reached
             if numbers:
                 missing.append(f"{name}, bucket {', '.join(map(str, sorted(numbers)))}")
         return "; ".join(missing)
@@ -305,3 +339,11 @@ class _Attempt:
         }
         position = msgspec.structs.replace(shard.position, offsets={**starts, **shard.position.offsets})
         return msgspec.structs.replace(shard, position=position)
+
+
+def _worker(processor: str, name: str) -> str:
+    return f"{processor}, worker {name}"
+
+
+def _workers(workers: Collection[tuple[str, str]]) -> str:
+    return "; ".join(_worker(*one) for one in workers)

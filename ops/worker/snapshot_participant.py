@@ -1,5 +1,6 @@
 """A worker's part in snapshots of its app: a checkpoint, a copy of each state, and outputs that wait meanwhile.
 
+PREPARE -> all shards open? -> READY
 HOLD -> checkpoint, copies -> HELD, later outputs wait -> RELEASE -> still a member? -> RELEASED, outputs go on -> copies stored -> STORED
 
 A hold that does not last until RELEASE ends the snapshot, never the work: a rebalance, a failure, or a coordinator that has died.
@@ -8,9 +9,10 @@ A hold that does not last until RELEASE ends the snapshot, never the work: a reb
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 import msgspec
 
@@ -38,6 +40,7 @@ HOLD_LIMIT_S = 10.0
 """How long outputs wait for the other workers of a snapshot. Then the snapshot fails, and the outputs go on."""
 ASK_EVERY_S = 0.05
 """The time between two looks for requests, without a snapshot in progress."""
+NO_SHARDS: Mapping[int, ShardCut] = MappingProxyType({})
 _OPENING = "it is still opening its shards, or bringing their states up to date"
 
 
@@ -107,7 +110,9 @@ class SnapshotParticipant:
             self._advance(self._cut, now_s, is_settled=is_settled)
 
     def _receive(self, request: SnapshotRequest, *, is_settled: bool) -> None:
-        if request.request is Request.HOLD:
+        if request.request is Request.PREPARE:
+            self._prepare(request, is_settled=is_settled)
+        elif request.request is Request.HOLD:
             self._abort()
             self._begin(request, is_settled=is_settled)
         elif self._cut is None or self._cut.request.snapshot != request.snapshot:
@@ -117,6 +122,16 @@ class SnapshotParticipant:
             self._abort()
         else:
             self._release(self._cut)
+
+    def _prepare(self, request: SnapshotRequest, *, is_settled: bool) -> None:
+        """Answer whether this worker could take part now."""
+        if self._is_ready(is_settled=is_settled):
+            self._answer(request, Stage.READY, {shard.number: _cut_of(shard) for shard in self._shards})
+        else:
+            self._answer(request, Stage.OPENING, reason=_OPENING)
+
+    def _is_ready(self, *, is_settled: bool) -> bool:
+        return is_settled and not any(shard.catching_up for shard in self._shards)
 
     def _begin(self, request: SnapshotRequest, *, is_settled: bool) -> None:
         """Save a checkpoint, and hold later outputs. Without open shards there is no writer, and nothing to save or hold."""
@@ -151,7 +166,7 @@ class SnapshotParticipant:
 
     def _hold(self, cut: _Cut, now_s: float, *, is_settled: bool) -> None:
         """Copy the states as of the checkpoint that is now complete, and report it."""
-        if not is_settled or any(shard.catching_up for shard in self._shards):
+        if not self._is_ready(is_settled=is_settled):
             self._fail(cut, _OPENING)
             return
         try:
@@ -169,6 +184,8 @@ class SnapshotParticipant:
 
     def _release(self, cut: _Cut) -> None:
         """Let the outputs go on, if they have waited until now, and if no other worker can have taken a bucket meanwhile."""
+        if cut.stage is Stage.RELEASED:
+            self._report(cut, Stage.RELEASED)
         if cut.stage is not Stage.HELD or cut.hold.has_ended:
             return  # it has failed, or the next turn reports that
         try:
@@ -199,14 +216,23 @@ class SnapshotParticipant:
 
     def _report(self, cut: _Cut, stage: Stage, reason: str = "") -> None:
         cut.stage = stage
-        request = cut.request
-        answer = SnapshotAnswer(request.app, request.snapshot, self._processor, self._worker, stage, cut.shards, reason)
+        if not self._answer(cut.request, stage, cut.shards, reason):
+            self._abort()
+
+    def _answer(
+        self, request: SnapshotRequest, stage: Stage, shards: Mapping[int, ShardCut] = NO_SHARDS, reason: str = ""
+    ) -> bool:
+        """Answer a request; return whether the answer is on the bus."""
+        answer = SnapshotAnswer(
+            request.app, request.snapshot, self._processor, self._worker, stage, dict(shards), reason
+        )
         try:
             self._channel.send(answer)
             self._channel.flush()
         except BusError as error:
             _LOG.info("Snapshot %s of %s fails: this worker cannot answer. %s", request.snapshot, request.app, error)
-            self._abort()
+            return False
+        return True
 
     def close(self) -> None:
         """Close the connections."""

@@ -179,7 +179,7 @@ def patched_library(scheduler: Scheduler, seed: int) -> Iterator[None]:
         (archive_settings, "ThreadPoolExecutor", SequentialExecutor),
         (archiver, "Retry", _retry(scheduler)),
         (taking, "time", _time_of(scheduler)),
-        (taking, "new_id", lambda: f"20261124T000000-{rng.getrandbits(16):04x}"),
+        (taking, "new_id", lambda: f"20261124T{int(scheduler.now_ms / 1000) % 10**6:06}-{rng.getrandbits(16):04x}"),
         (taking, "RETRY_FOR_S", snapshotting.RETRY_FOR_S),
         (retry, "random", rng),
         (kinds, "random", rng),

@@ -151,7 +151,7 @@ def test_a_snapshot_is_restored_twice(machine: Machine) -> None:
 
 @pytest.mark.parametrize("is_cloned", [False, True])
 def test_a_processor_without_state_publishes_the_watermark_of_the_cut(machine: Machine, *, is_cloned: bool) -> None:
-    """Without a further event, so that event time does not stand still after a restore, or in a clone."""
+    """Without a further event, so that event time advances after a restore, or in a clone."""
     app = App("shop", app_of(Totals, EXACT, EXACT))
     create_categories(machine.bus, app.processors)
     write(machine.bus, readings, generate_readings(0, 50))

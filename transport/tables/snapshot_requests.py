@@ -3,11 +3,14 @@
     penstock.snapshots, compacted    key  app                     value  its newest request as JSON
                                      key  app/processor/worker    value  the newest answer of a worker
 
+    coordinator: PREPARE, repeated        workers: all of their shards are open                          -> READY
     coordinator: HOLD                     workers: save a checkpoint, copy the state, hold later outputs -> HELD
     coordinator: notes the ends of the categories between the processors; RELEASE
                                           workers: still members of their groups, outputs go on        -> RELEASED
                                           workers: the copies are stored                               -> STORED
+    coordinator: RELEASE, repeated        workers: still storing the copies                            -> RELEASED
 
+A worker that starts does not see earlier requests: the repeated PREPARE finds it once it is ready, and nothing is held until all are.
 Every worker holds from its checkpoint to the moment when the ends are noted. So the saved states have sent exactly the messages
 before these ends, and none of them reflects a later message.
 
@@ -33,6 +36,7 @@ SNAPSHOTS = CategorySpec("penstock.snapshots", buckets=1, compacted=True)
 class Request(Enum):
     """What the workers of an app should do."""
 
+    PREPARE = "prepare"
     HOLD = "hold"
     RELEASE = "release"
     ABORT = "abort"
@@ -41,6 +45,8 @@ class Request(Enum):
 class Stage(Enum):
     """How far a worker is with a snapshot."""
 
+    OPENING = "opening"
+    READY = "ready"
     HELD = "held"
     RELEASED = "released"
     STORED = "stored"
@@ -87,7 +93,7 @@ class SnapshotAnswer(msgspec.Struct, frozen=True, tag="answer"):
         worker: the worker's name.
         stage: how far it is.
         shards: its shards, by bucket number.
-        reason: why it failed.
+        reason: why it failed, or is not ready.
     """
 
     app: str
