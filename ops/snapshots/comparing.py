@@ -19,11 +19,13 @@ from ...processors.apps.apps import App
 from ...processors.declare.categories import AnyCategory
 from ...processors.declare.processor import Processor
 from ...transport.bus import Bus
-from ...transport.tables.maintenance_log import Clone, newest_maintenance
+from ...transport.tables.maintenance_log import Bootstrap, Clone, Reset, Restore, newest_maintenance
+from ...transport.tables.registrations import registration_of
 from ..replay.differences import compare
 from ..replay.live_outputs import arrived_from
 from ..replay.outputs import OutputRecord
 from .cloning import CloneRefused, original_of
+from .snapshot import began_ms
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,8 @@ def compare_clone(clone: App, bus: Bus, times: EventTimes, name: str) -> list[Co
         name: the name of the clone in the result.
 
     Raises:
-        CloneRefused: there is no such clone, or an operation has moved its positions since it was made.
+        CloneRefused: there is no such clone, or an operation has moved its positions since it was made, or those of the original app since the
+            snapshot.
     """
     sides = Sides("original", name)
     begins = {processor: _begins(processor, bus) for processor in clone.processors}
@@ -71,24 +74,43 @@ def _begins(processor: type[Processor], bus: Bus) -> Mapping[str, Mapping[int, i
             f"{processor.name} has had a {operation.kind} since it was made, so it has not written the same outputs as the original. Nothing was "
             "compared. Make another clone, and compare that one."
         )
+    _expect_not_repeated(processor, operation.kind, bus)
     return operation.kind.begins
+
+
+def _expect_not_repeated(processor: type[Processor], clone: Clone, bus: Bus) -> None:
+    """Raise CloneRefused if the original app has gone back in its inputs since the snapshot, and so has written outputs again."""
+    newest = newest_maintenance(bus, original_of(processor).name)
+    if newest is None or newest.started_ms < began_ms(clone.snapshot):
+        return
+    if isinstance(newest.kind, Reset | Restore | Bootstrap):
+        raise CloneRefused(
+            f"{newest.processor} has had a {newest.kind} since snapshot {clone.snapshot}, so its outputs are not those of one run. Nothing was "
+            "compared. Make a clone of a later snapshot, and compare that one."
+        )
+
+
+def _has_run(processor: type[Processor], bus: Bus) -> bool:
+    """Return whether a worker has opened a shard of a clone's processor since the clone was made."""
+    return any(shard.worker for shard in registration_of(bus, processor.name).shards.values())
 
 
 def _compared(
     processor: type[Processor], begins: Mapping[str, Mapping[int, int]], bus: Bus, times: EventTimes, sides: Sides
 ) -> Iterator[Comparison]:
-    original = original_of(processor)
+    original, has_run = original_of(processor), _has_run(processor, bus)
     for theirs, ours in zip(original.outputs(), processor.outputs(), strict=True):
         left = _outputs(bus, theirs, begins[theirs.name], theirs.name)
-        right = _outputs(bus, ours, dict.fromkeys(range(ours.buckets), 0), theirs.name)
+        # Before it has run, its categories contain the messages in flight at the cut, which the original app has written.
+        right = _outputs(bus, ours, dict.fromkeys(range(ours.buckets), 0), theirs.name) if has_run else []
         common = _common(times, left, right)
         chosen = [_within(common, outputs, is_compacted=theirs.compacted) for outputs in (left, right)]
         [found] = [
             each for each in compare(original, chosen[0], chosen[1], sides, EXAMPLES) if each.category == theirs.name
         ]
         missing = [side for side, records in zip(sides, (left, right), strict=True) if not records]
-        note = f"{theirs.name}: {' and '.join(missing)} has no outputs since the snapshot." if missing else ""
-        yield replace(found, note=note)
+        note = f"{theirs.name}: no outputs of {' and '.join(missing)} since the snapshot." if missing else ""
+        yield replace(found, note=note if has_run else f"{theirs.name}: {processor.name} has not run yet.")
 
 
 def _outputs(bus: Bus, category: AnyCategory, begins: Mapping[int, int], name: str) -> list[OutputRecord]:

@@ -40,6 +40,12 @@ def new_id() -> str:
     return f"{datetime.now(timezone.utc):{_TIME}}-{secrets.token_hex(2)}"
 
 
+def began_ms(id_: str) -> int:
+    """Return when a snapshot began (milliseconds since 1970, UTC), from its id, in whole seconds."""
+    began = datetime.strptime(id_.partition("-")[0], _TIME).replace(tzinfo=timezone.utc)
+    return int(began.timestamp()) * 1000
+
+
 class ProcessorCut(msgspec.Struct, frozen=True):
     """A processor in a snapshot.
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import ClassVar
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -37,7 +38,7 @@ from penstock.ops.snapshots.clone_removal import plan_removal, remove_clone
 from penstock.ops.snapshots.cloning import CloneRefused
 from penstock.ops.snapshots.comparing import EventTimes, compare_clone
 from penstock.ops.snapshots.restoring import perform_restore, plan_restore
-from penstock.ops.snapshots.snapshot import Snapshot, SnapshotError
+from penstock.ops.snapshots.snapshot import Snapshot, SnapshotError, new_id
 from penstock.ops.worker.preflight import MissingClone
 from penstock.ops.worker.resume_checks import MaintenanceUnfinished, StateSuperseded
 from penstock.processors.apps.app_modules import names_app
@@ -391,8 +392,34 @@ def test_the_outputs_of_a_clone_are_compared_with_those_of_the_original(machine:
     assert counts.pop("totals") == ((49, 0, 0, 0) if base is Totals else (0, 0, 0, 49))
     assert counts.pop("checked") == counts.pop("flagged") == (49, 0, 0, 0)
     assert counts.pop("sums")[1:] == counts.pop("limits")[1:] == counts["spare"][1:] == (0, 0, 0)
-    assert found["spare"].note == "spare: original and staging has no outputs since the snapshot."
+    assert found["spare"].note == "spare: no outputs of original and staging since the snapshot."
     assert sum(one.equal + one.different for one in early if one.category == "totals") == 20
+
+
+def test_a_clone_that_has_not_run_yet_is_not_compared(machine: Machine) -> None:
+    """Its categories contain the messages in flight, and the original app may have written earlier events since."""
+    app = app_of(Totals, EXACT, EXACT)
+    snapshot, clone = history(machine, app), clone_of(app)
+    make(machine, clone, snapshot)
+    write(machine.bus, readings, generate_readings(0, 20))
+    run(machine, app.processors)
+    found = compare_clone(clone, machine.bus, EventTimes(), "staging")
+
+    assert all(one.agrees for one in found)
+    assert {one.note for one in found if one.category == "checked"} == {"checked: staging.check has not run yet."}
+
+
+def test_a_clone_is_not_compared_with_an_app_that_has_gone_back(machine: Machine) -> None:
+    """Its outputs since the snapshot are there twice."""
+    app = app_of(Totals, EXACT, EXACT)
+    snapshot, clone = msgspec.structs.replace(history(machine, app), id=new_id()), clone_of(app)
+    make(machine, clone, snapshot)
+    run(machine, clone.processors)
+    perform_restore(plan_restore(snapshot, app.processors, environment(machine)), environment(machine))
+    run(machine, app.processors)
+
+    with pytest.raises(CloneRefused, match=r"check has had a restore of snapshot .* since snapshot"):
+        compare_clone(clone, machine.bus, EventTimes(), "staging")
 
 
 @pytest.mark.parametrize("clone", [None, "staging"])
