@@ -39,6 +39,8 @@ REPORT_AFTER_S = 10.0
 """How long a program may take for a checkpoint before the log mentions it."""
 KEPT_ERROR_LINES = 5
 """The number of lines of error output in an error."""
+LONGEST_ERROR = 500
+"""The number of bytes of a line of error output that are logged."""
 _SHEBANG_BYTES = 256
 
 
@@ -138,8 +140,9 @@ class Program:
         Raises:
             ProgramFailed: the program ended early, or its output is invalid.
             ProgramSlow: the time limit has passed.
-            Halted: the program cannot be started.
+            Halted: the program cannot be started, or acknowledges lines before it has written their outputs.
         """
+        self._expect_quiet()
         self._checkpoint += 1
         mark = b"%bcheckpoint %d\n" % (MARK, self._checkpoint) if self._command.acknowledges else b""
         try:
@@ -151,6 +154,22 @@ class Program:
             self.kill()
             raise
         return self._lines_of(output, mark)
+
+    def _expect_quiet(self) -> None:
+        """Raise Halted if the program has written anything since its last checkpoint line."""
+        late = self._written_late()
+        if late:
+            self.kill()
+            raise Halted(
+                f"`{self._command.name}` wrote {late[:200].decode(errors='backslashreplace')!r} after it had repeated its checkpoint line, so a failure in between "
+                "would lose that output. It is in no category; its lines remain in Kafka. Let the program write and flush all outputs of its lines, "
+                "and then repeat the checkpoint line once."
+            )
+
+    def _written_late(self) -> bytes:
+        """Return what the program has written while it had no lines."""
+        stdout = None if self._process is None else self._process.stdout
+        return b"" if stdout is None else stdout.read(PIPE_BYTES) or b""
 
     def _exchange(self, given: bytes, mark: bytes) -> bytes:
         """Write to the program and read from it at the same time, up to the acknowledgement or the end of its output."""
@@ -203,6 +222,8 @@ class Program:
             raise self._failed("ended before it had read all of its lines")
 
     def _unfinished(self, transfer: _Transfer) -> str:
+        if transfer.process.poll() is not None:
+            return "ended, but a process that it has started kept its output open, and did not answer"
         if transfer.remaining:
             return f"left {counted(transfer.remaining, 'byte')} of its lines unread"
         return "did not acknowledge its lines" if self._command.acknowledges else "did not end"
@@ -222,7 +243,7 @@ class Program:
 
     def _report_errors(self, lines: Sequence[bytes]) -> None:
         """Log error output: the last line of each second, and the number of lines before it."""
-        texts = [line.decode(errors="backslashreplace") for line in lines if line]
+        texts = [line[:LONGEST_ERROR].decode(errors="backslashreplace") for line in lines if line]
         self._errors.extend(texts)
         if texts and self._error_log.is_due():
             others = f" ({counted(len(texts) - 1, 'line')} before this one)" if len(texts) > 1 else ""
@@ -248,9 +269,16 @@ class Program:
 
     def close(self) -> None:
         """End the input of the process, and wait for its end; kill it after a time limit. Repeatable."""
+        late = self._written_late()
         process, self._process = self._process, None
         if process is None:
             return
+        if late:
+            _LOG.warning(
+                "`%s` wrote output after it had repeated its last checkpoint line: %s. It is in no category.",
+                self._command.name,
+                counted(len(late), "byte"),
+            )
         if process.stdin is not None:
             process.stdin.close()
         try:

@@ -192,6 +192,42 @@ def test_an_acknowledgement_is_the_end_of_the_answer(make: MakePipe, program: st
     assert reason in str(error)
 
 
+@pytest.mark.parametrize("late", ["line\\n", "\\x1echeckpoint 1\\n"], ids=["output", "second acknowledgement"])
+def test_output_after_an_acknowledgement_halts(
+    make: MakePipe, tmp_path: Path, wait_until: Callable[..., None], late: str
+) -> None:
+    """Its lines count as processed already, so a failure would lose it. No line is blamed."""
+    go, done = tmp_path / "go", tmp_path / "done"
+    body = "if line[:1] == b'\\x1e':\n    while not os.path.exists({0!r}): time.sleep(0.01)\n    print('{2}', end='', flush=True)\n    open({1!r}, 'w').close()"
+    program = (
+        "import os, sys, time\nfor line in sys.stdin.buffer:\n    print(line.decode(), end='', flush=True)\n"
+        + "".join(f"    {each}\n" for each in body.format(str(go), str(done), late).splitlines())
+    )
+    pipe = make(sys.executable, "-c", program, on_error=ps.ErrorPolicy.DEAD_LETTER)
+    assert written(pipe, [b"a"]) == [b"a"]
+    go.touch()
+    wait_until(done.exists)
+
+    with pytest.raises(Halted, match=r"after it had repeated its checkpoint line, .* its lines remain in Kafka"):
+        outcomes(pipe, [b"b"])
+
+
+def test_long_error_output_is_cut_in_errors(make: MakePipe) -> None:
+    """A program may dump its memory."""
+    command = (sys.executable, "-c", "import sys; print('x' * 10**6, file=sys.stderr); sys.exit(3)")
+    [error] = outcomes(make(*command), [b"a"])
+
+    assert 500 < len(str(error)) < 1_000
+
+
+def test_a_process_that_outlives_the_program_and_keeps_its_output_open_is_named(make: MakePipe) -> None:
+    """The end of the output cannot come."""
+    pipe = make("sh", "-c", "sleep 100 & cat", acknowledges=False, time_limit=timedelta(seconds=0.5))
+
+    with pytest.raises(Deferred, match="a process that it has started kept its output open"):
+        outcomes(pipe, [b"a", b"b"])
+
+
 def test_the_exit_status_is_the_answer_in_simple_mode(make: MakePipe) -> None:
     """Other statuses than zero are failures, unless they are declared."""
     command = ("sh", "-c", "cat; exit 4")
