@@ -10,6 +10,7 @@ continues the rollout.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from threading import Lock
 from typing import NoReturn, Protocol
 
 from msgspec.structs import replace
@@ -19,6 +20,9 @@ from .errors import SupervisorUnavailable, UpdateFailed, WorkerFailed
 from .process_supervisor import ProcessSupervisor
 from .registry import DeploymentFiles, DesiredState
 from .version import Version
+
+_CHANGING = Lock()
+"""Held while a supervisor's programs change, so that several deployments can start at once in one command."""
 
 
 class WorkerReadiness(Protocol):
@@ -197,7 +201,8 @@ class SupervisedRollout:
             self._workers.await_ready(worker, version, self._limit_s)
 
     def _set_worker_count(self, workers: int) -> None:
-        self._supervisor.set_worker_count(self._files.name, workers)
+        with _CHANGING:
+            self._supervisor.set_worker_count(self._files.name, workers)
 
 
 def _rolled_back_error(error: WorkerFailed, old: Version) -> UpdateFailed:

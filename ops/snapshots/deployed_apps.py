@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from ...processors.apps.apps import AppName
@@ -201,17 +203,21 @@ class DeployedApps:
 
     def start_again(self) -> None:
         """Start the workers of both apps as they were."""
-        for deployed in (*self._originals, *self._clones):
-            if not deployed.runs:
-                rollout = rollout_of(deployed.files, deployed.version.settings, self._report, READY_LIMIT_S)
-                rollout.start(deployed.version, deployed.workers)
+        _at_once([partial(self._start, one) for one in (*self._originals, *self._clones) if not one.runs])
         self._note_pause()
+
+    def _start(self, deployed: DeployedProcessor) -> None:
+        rollout = rollout_of(deployed.files, deployed.version.settings, self._report, READY_LIMIT_S)
+        rollout.start(deployed.version, deployed.workers)
 
     def start_promoted(self) -> None:
         """Start the workers of the app with the code of the clone, where none run."""
-        for pair, deployed in zip(self._plan.pairs, self._originals, strict=True):
-            if not deployed.runs:
-                apply_plan(self._planned(pair, deployed), self._report)
+        plans = [
+            self._planned(pair, deployed)
+            for pair, deployed in zip(self._plan.pairs, self._originals, strict=True)
+            if not deployed.runs
+        ]
+        _at_once([partial(apply_plan, plan, self._report) for plan in plans])
         self._note_pause()
 
     def _planned(self, pair: ProcessorPair, deployed: DeployedProcessor) -> DeploymentPlan:
@@ -224,6 +230,14 @@ class DeployedApps:
     def _note_pause(self) -> None:
         if self._stopped_s is not None:
             self.paused_s = time.monotonic() - self._stopped_s
+
+
+def _at_once(starts: Sequence[Callable[[], None]]) -> None:
+    """Start several deployments at once, since outputs wait until the last one is ready. Raise the first error when all are over."""
+    with ThreadPoolExecutor(max(1, len(starts))) as threads:
+        started = [threads.submit(start) for start in starts]
+    for each in started:
+        each.result()
 
 
 def _deployed(processor: type[Processor], folder: Path) -> DeployedProcessor:
