@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from enum import Enum
 from pathlib import Path
 
@@ -21,9 +22,9 @@ from ...processors.declare.processor import Processor
 from ...processors.declare.semantics import Semantics
 from ...processors.declare.stateful import Stateful
 from ...processors.errors import PenstockError
-from ...processors.keyed_state.key_layout import EVENT_TIMES, WALL_TIMERS
+from ...processors.keyed_state.key_layout import EVENT_TIMES, WALL_TIMERS, decode_time
 from ...processors.shard.position import Offsets, StatePosition
-from ...processors.time.watermarks import Confidence
+from ...processors.time.watermarks import NEVER_MS, Confidence
 from ...processors.wording import counted
 from ...state.local.folder import current
 from ...state.local.rocksdb import opened_read_only
@@ -462,7 +463,11 @@ class _EqualPlaces(TopicChange):
             )
             if original_ms != clone_ms:
                 advice = _REPEAT if not _estimates_from_several_shards(pair) else _OTHER_WATERMARK.format(pair=pair)
-                raise _different(pair, f"their event times in bucket {bucket} differ", advice)
+                raise _different(
+                    pair,
+                    f"their event times in bucket {bucket} differ, {_text(original_ms)} and {_text(clone_ms)}",
+                    advice,
+                )
             if original_timers != clone_timers:
                 raise _different(pair, f"their timers of the clock in bucket {bucket} differ")
 
@@ -491,6 +496,13 @@ class _EqualPlaces(TopicChange):
 
 _MOST_TIMERS = 1_000
 """The number of timers of a shard that are compared."""
+
+
+def _text(low: bytes | None) -> str:
+    """Return a saved low watermark as text."""
+    if low is None or decode_time(low) == NEVER_MS:
+        return "none yet"
+    return str(datetime.fromtimestamp(decode_time(low) / 1000, timezone.utc).replace(tzinfo=None))
 
 
 def _follows_event_time(processor: type[Processor]) -> bool:
