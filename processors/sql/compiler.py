@@ -25,7 +25,7 @@ from .expressions import Program
 from .first_rows import RowOrder, first_rows
 from .functions import LoadMember, defined_function, with_functions
 from .grouping import Group, grouped
-from .inner_queries import branches, inner_queries, united, within
+from .inner_queries import branches, inner_queries, typed_nulls, united, within
 from .join_chains import move_first_join
 from .join_conditions import Side
 from .joins import joined, side_of
@@ -235,9 +235,10 @@ def _filtered(queries: Sequence[Query]) -> tuple[list[type[Processor]], Relation
     for query in queries:
         _expect_no_window(query)
     programs = [Program(query.text, query.source) for query in queries]
-    compiled = [
+    compiled: list[Sequence[Compiled]] = [
         [program.compile(node) for _, node in query.columns] for query, program in zip(queries, programs, strict=True)
     ]
+    compiled = [typed_nulls(program, each, compiled[0]) for program, each in zip(programs, compiled, strict=True)]
     columns = united(queries, compiled)
     kept = {node.name: name for name, node in reversed(first.columns) if isinstance(node, exp.Column)}
     key = None if first.source.key is None else kept.get(first.source.key)

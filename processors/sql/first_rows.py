@@ -17,9 +17,9 @@ from sqlglot import exp
 
 from ..declare.processor import Processor
 from ..time.windows import Hopping, Tumbling
-from .aggregates import FirstRows
+from .aggregates import FirstRows, is_aggregate
 from .errors import SqlText
-from .expression_compiler import Compiled, position_of
+from .expression_compiler import Compiled, described, position_of
 from .expressions import Program
 from .grouping import Group, grouped
 from .inner_queries import within
@@ -136,21 +136,35 @@ def _choosing(query: Query, order: RowOrder, relation: Relation, length: timedel
 
 def _key(query: Query, relation: Relation, key: exp.Ordered) -> exp.Ordered:
     """Return a key of the order over the rows: a result by its name, its number or its expression, or an expression of results."""
-    named: str | None
-    node = key.this
-    if isinstance(node, exp.Literal) and node.is_int:
-        if not 0 < int(node.this) <= len(query.columns):
-            raise query.text.refusal(position_of(node), f"The result has no column {node.this}.")
-        named, _ = query.columns[int(node.this) - 1]
-    else:
-        is_name = isinstance(node, exp.Column) and node.name in relation.columns
-        named = node.name if is_name else next((name for name, each in query.columns if each == node), None)
-    chosen = key.copy()
-    if named is not None:
-        column = column_named(named)
-        column.meta["start"] = position_of(node)
-        chosen.set("this", column)
+    node, chosen = key.this, key.copy()
+    if isinstance(node, exp.Literal):
+        if not (node.is_int and 0 < int(node.this) <= len(query.columns)):
+            raise query.text.refusal(position_of(node), f"The result has no column {node.sql()}.")
+        chosen.set("this", _result(query.columns[int(node.this) - 1][0], node))
+    elif not (isinstance(node, exp.Column) and node.name in relation.columns):
+        chosen.set("this", node.transform(lambda each: _result(_name_of(query, each), each)))
+    for each in chosen.walk():
+        if is_aggregate(each):
+            raise query.text.refusal(
+                position_of(each),
+                f"ORDER BY orders results, and {described(each)} is none.",
+                "Select it, and order by its name: count(*) AS views … ORDER BY views.",
+            )
     return chosen
+
+
+def _name_of(query: Query, node: exp.Expr) -> str | None:
+    """Return the name of the result that is an expression; None if there is none."""
+    return next((name for name, each in query.columns if each == node), None)
+
+
+def _result(name: str | None, node: exp.Expr) -> exp.Expr:
+    """Return a result by its name, at the place of an expression; the expression if there is no name."""
+    if name is None:
+        return node
+    column = column_named(name)
+    column.meta["start"] = position_of(node)
+    return column
 
 
 def _column(relation: Relation, name: str) -> Compiled:

@@ -14,8 +14,10 @@ from sqlglot import exp
 from .aggregates import is_aggregate
 from .errors import SqlText
 from .expression_compiler import Compiled, position_of
+from .expressions import Program
 from .queries import Query
 from .statements import CreateTable, Emit, EmitClause, Setting
+from .types import SqlType
 
 _PASSED_ON = ("buckets", "out_of_orderness")
 """The settings of a table that apply to its inner queries, too."""
@@ -107,6 +109,16 @@ def _branches(text: SqlText, query: exp.Query) -> list[exp.Query]:
     return [*_branches(text, left), *_branches(text, right)]
 
 
+def typed_nulls(program: Program, columns: Sequence[Compiled], first: Sequence[Compiled]) -> Sequence[Compiled]:
+    """Return the columns of a branch of a UNION ALL, where NULL has the type of the column in the first branch."""
+    if len(columns) != len(first):
+        return columns
+    return [
+        program.converted(column, expected.type) or column if column.type is SqlType.NULL else column
+        for column, expected in zip(columns, first, strict=True)
+    ]
+
+
 def united(queries: Sequence[Query], compiled: Sequence[Sequence[Compiled]]) -> dict[str, Compiled]:
     """Return the columns of a UNION ALL, with the names of its first branch. A column is nullable if it is in a branch.
 
@@ -123,6 +135,12 @@ def united(queries: Sequence[Query], compiled: Sequence[Sequence[Compiled]]) -> 
         for (name, _), (_, node), column, expected in zip(
             first.columns, query.columns, columns, compiled[0], strict=True
         ):
+            if column.type is not expected.type and expected.type is SqlType.NULL:
+                raise query.text.refusal(
+                    position_of(first.select),
+                    f"Column {name} is NULL in the first branch of UNION ALL, which gives a column its type.",
+                    f"Write cast(NULL AS {column.type.value}) AS {name}.",
+                )
             if column.type is not expected.type:
                 raise query.text.refusal(
                     position_of(node),

@@ -35,6 +35,21 @@ REFUSALS = [
     ("SELECT seen FROM views TABLESAMPLE BERNOULLI (10)", "10", "TABLESAMPLE is not supported"),
     ("SELECT seen FROM ONLY views", "views", "ONLY is not supported"),
     ("SELECT seen, id FROM views UNION ALL BY NAME SELECT id, seen FROM views", "seen, id", "by their places"),
+    (
+        "SELECT seen, NULL AS n FROM views UNION ALL SELECT seen, id FROM views",
+        "seen, NULL",
+        "Write cast(NULL AS bigint)",
+    ),
+    (
+        "SELECT page, sum(id) AS n FROM views GROUP BY page, tumble(seen, interval '1 hour') ORDER BY count(*) LIMIT 3",
+        "count(*)",
+        "ORDER BY orders results, and `COUNT(*)` is none",
+    ),
+    (
+        "SELECT page, sum(id) AS n FROM views GROUP BY page, tumble(seen, interval '1 hour') ORDER BY 1.5 LIMIT 3",
+        "1.5",
+        "The result has no column 1.5",
+    ),
     ("SELECT max(seen) AS seen, count() AS n FROM views", "count()", "Write count(*)"),
     ("SELECT max(seen) AS seen, min(weight, 3) AS n FROM views", "min(", "The aggregate min has one argument"),
     ("SELECT max(seen) AS seen, every(active) AS n FROM views", "every", "Write bool_and"),

@@ -139,3 +139,15 @@ SELECT page, avg(weight) FILTER (WHERE weight > 100) AS mean, count(weight) FILT
 SELECT customer, div(sum(weight), 4) AS quarter, max(seen) AS seen FROM views GROUP BY customer
 -- oracle
 SELECT customer, trunc(sum(weight) / 4.0)::bigint AS quarter, max(seen) AS seen FROM views GROUP BY customer
+-- case: groups of expressions with NULL
+SELECT coalesce(page, '?') AS page, weight > 2 AS heavy, count(*) AS views, max(seen) AS seen FROM views GROUP BY coalesce(page, '?'), weight > 2
+-- case: groups by a JSON field and a date
+SELECT payload ->> 'kind' AS kind, born, count(*) AS views, max(seen) AS seen FROM views GROUP BY payload ->> 'kind', born
+-- case: groups by a decimal and a truth value
+SELECT round(price, 0) AS euros, active IS TRUE AS active, count(*) AS views, sum(price) AS price, max(seen) AS seen FROM views GROUP BY 1, 2
+-- case: min and max of expressions of several types
+SELECT customer, min(happened + interval '1 hour') AS least, max(born - 1) AS most, min(price * 2) AS price, max(active AND weight > 0) AS flag, max(seen) AS seen FROM views GROUP BY customer
+-- oracle
+SELECT customer, min(happened + interval '1 hour') AS least, max(born - 1) AS most, min(price * 2) AS price, bool_or(active AND weight > 0) AS flag, max(seen) AS seen FROM views GROUP BY customer
+-- case: sums that are NULL in a condition
+SELECT customer, CASE WHEN sum(weight) FILTER (WHERE weight > 50) > 0 THEN 'yes' ELSE 'no' END AS large, sum(weight) FILTER (WHERE weight > 50) IS NULL AS unknown, max(seen) AS seen FROM views GROUP BY customer

@@ -107,3 +107,27 @@ SELECT o.customer, count(*) AS pairs, count(*) FILTER (WHERE p.paid >= o.cents) 
 SELECT o.customer, count(*) AS pairs, count(*) FILTER (WHERE p.paid >= o.cents) AS enough, max(o.seen) AS seen FROM orders o JOIN payments p ON p.customer = o.customer AND p.seen BETWEEN o.seen AND o.seen + 60000 GROUP BY o.customer HAVING count(*) > 2
 -- case: columns of both tables with the same name
 SELECT o.seen, o.item AS "item", p.item AS "Item", p.seen AS at FROM orders o JOIN payments p ON p.customer = o.customer AND p.seen = o.seen
+-- case: WHERE of the side that can be NULL excludes events without a match
+SELECT o.seen, o.customer, p.paid FROM orders o LEFT JOIN payments p ON p.customer = o.customer AND p.seen BETWEEN o.seen AND o.seen + interval '30 seconds' WHERE p.paid > 1
+-- oracle
+SELECT o.seen, o.customer, p.paid FROM orders o LEFT JOIN payments p ON p.customer = o.customer AND p.seen BETWEEN o.seen AND o.seen + 30000 WHERE p.paid > 1
+-- case: a condition on the left table in ON keeps its events
+SELECT o.seen, o.customer, o.cents, p.paid FROM orders o LEFT JOIN payments p ON p.customer = o.customer AND o.cents > 2 AND p.seen BETWEEN o.seen AND o.seen + interval '10 seconds'
+-- oracle
+SELECT o.seen, o.customer, o.cents, p.paid FROM orders o LEFT JOIN payments p ON p.customer = o.customer AND o.cents > 2 AND p.seen BETWEEN o.seen AND o.seen + 10000
+-- case: CASE and coalesce of a side without a match
+SELECT o.seen, o.customer, coalesce(p.paid, -1) AS paid, CASE WHEN p.paid IS NULL THEN 'none' WHEN p.paid >= o.cents THEN 'all' ELSE 'part' END AS state FROM orders o LEFT JOIN payments p ON p.customer = o.customer AND p.item = o.item AND p.seen BETWEEN o.seen - interval '20 seconds' AND o.seen + interval '20 seconds'
+-- oracle
+SELECT o.seen, o.customer, coalesce(p.paid, -1) AS paid, CASE WHEN p.paid IS NULL THEN 'none' WHEN p.paid >= o.cents THEN 'all' ELSE 'part' END AS state FROM orders o LEFT JOIN payments p ON p.customer = o.customer AND p.item = o.item AND p.seen BETWEEN o.seen - 20000 AND o.seen + 20000
+-- case: a join whose bounds are both before the event
+SELECT o.seen, p.seen AS paid_at, o.customer FROM orders o JOIN payments p ON o.customer = p.customer AND p.seen > o.seen - interval '60 seconds' AND p.seen <= o.seen - interval '10 seconds'
+-- oracle
+SELECT o.seen, p.seen AS paid_at, o.customer FROM orders o JOIN payments p ON o.customer = p.customer AND p.seen > o.seen - 60000 AND p.seen <= o.seen - 10000
+-- case: a table with a row of another time, and a file
+SELECT v.seen, v.item, i.price, s.shelf FROM orders v LEFT JOIN items FOR SYSTEM_TIME AS OF v.seen AS i ON i.item = v.item LEFT JOIN shelves s ON s.item = v.item WHERE v.cents > 1
+-- oracle
+SELECT v.seen, v.item, (SELECT i.price FROM items i WHERE i.item = v.item AND i.seen <= v.seen ORDER BY i.seen DESC LIMIT 1) AS price, s.shelf FROM orders v LEFT JOIN shelves s ON s.item = v.item WHERE v.cents > 1
+-- case: NOT IN of a file with a condition
+SELECT seen, customer, item FROM orders WHERE item NOT IN (SELECT item FROM shelves WHERE shelf > 1) AND cents > 0
+-- oracle
+SELECT seen, customer, item FROM orders WHERE item IS NOT NULL AND NOT EXISTS (SELECT 1 FROM shelves s WHERE s.item = orders.item AND shelf > 1) AND cents > 0

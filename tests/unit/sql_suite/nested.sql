@@ -73,3 +73,23 @@ SELECT begun // 120000 * 120000 AS window_start, sum(views) AS views, count(*) A
 SELECT window_start, page, n FROM (SELECT page, window_start, count(*) AS n FROM views GROUP BY page, tumble(seen, interval '1 minute') HAVING count(*) < 4) AS counted WHERE n > 1
 -- oracle
 SELECT window_start, page, count(*) AS n FROM tumbled('views', 60000) GROUP BY page, window_start HAVING n < 4 AND n > 1
+-- case: UNION ALL of constants that name the branch
+SELECT seen, customer, 'order' AS kind, cents AS amount FROM orders UNION ALL SELECT seen, customer, 'payment', -paid FROM payments UNION ALL SELECT seen, customer, 'view', NULL FROM views WHERE id < 9
+-- case: a window of UNION ALL with conditions of the branches
+WITH events AS (SELECT seen, customer, 1 AS paid FROM payments WHERE paid > 0 UNION ALL SELECT seen, customer, 0 FROM orders)
+SELECT customer, window_start, sum(paid) AS paid, count(*) - sum(paid) AS ordered, avg(paid) AS share FROM events GROUP BY customer, tumble(seen, interval '90 seconds') HAVING count(*) > 1
+-- oracle
+WITH joined AS (SELECT seen, customer, 1 AS paid FROM payments WHERE paid > 0 UNION ALL SELECT seen, customer, 0 FROM orders)
+SELECT customer, seen // 90000 * 90000 AS window_start, sum(paid) AS paid, count(*) - sum(paid) AS ordered, avg(paid) AS share FROM joined GROUP BY customer, 2 HAVING count(*) > 1
+-- case: a join of a named aggregate with a stream
+WITH busy AS (SELECT customer, window_start, count(*) AS views FROM views GROUP BY customer, tumble(seen, interval '1 minute') HAVING count(*) > 2)
+SELECT o.seen, o.customer, b.views FROM orders o JOIN busy b ON b.customer = o.customer AND b.window_start BETWEEN o.seen - interval '1 minute' AND o.seen
+-- oracle
+SELECT o.seen, o.customer, b.views FROM orders o JOIN (SELECT customer, seen // 60000 * 60000 AS window_start, count(*) AS views FROM views GROUP BY customer, 2 HAVING count(*) > 2) b ON b.customer = o.customer AND b.window_start BETWEEN o.seen - 60000 AND o.seen
+-- case: distinct values of a named query
+WITH rows AS (SELECT seen, customer, coalesce(page, 'none') AS page FROM views WHERE weight > 0)
+SELECT count(DISTINCT page) AS pages, count(DISTINCT customer) AS customers, window_start FROM rows GROUP BY tumble(seen, interval '2 minutes')
+-- oracle
+SELECT count(DISTINCT coalesce(page, 'none')) AS pages, count(DISTINCT customer) AS customers, window_start FROM tumbled('views', 120000) WHERE weight > 0 GROUP BY window_start
+-- case: named queries that are not read
+WITH used AS (SELECT seen, id FROM views), unused AS (SELECT seen, page FROM views) SELECT seen, id FROM used WHERE id > 5

@@ -179,3 +179,42 @@ SELECT customer, window_start, count(*) AS views, sum(weight) AS weight FROM vie
 -- oracle
 SELECT customer, window_start, views, weight FROM (SELECT *, row_number() OVER (PARTITION BY window_start ORDER BY weight DESC NULLS LAST, views, customer) AS n FROM
 (SELECT customer, window_start, count(*) AS views, sum(weight) AS weight FROM tumbled('views', 120000) GROUP BY customer, page, window_start)) WHERE n <= 2
+-- case: HAVING of the bounds of a window
+SELECT customer, window_start, count(*) AS views FROM views GROUP BY customer, tumble(seen, interval '1 minute') HAVING window_start % 120000 = 0
+-- oracle
+SELECT customer, window_start, count(*) AS views FROM tumbled('views', 60000) GROUP BY customer, window_start HAVING window_start % 120000 = 0
+-- case: WHERE of the event time
+SELECT customer, count(*) AS views FROM views WHERE seen BETWEEN 30000 AND 119999 GROUP BY customer, tumble(seen, interval '1 minute')
+-- oracle
+SELECT customer, count(*) AS views, window_start FROM tumbled('views', 60000) WHERE seen BETWEEN 30000 AND 119999 GROUP BY customer, window_start
+-- case: CASE of the bounds, and the last moment of a window
+SELECT page, CASE WHEN window_start = 0 THEN 'first' ELSE 'later' END AS part, window_end - 1 AS last_ms, count(*) AS views FROM views GROUP BY page, tumble(seen, interval '1 minute')
+-- oracle
+SELECT page, CASE WHEN window_start = 0 THEN 'first' ELSE 'later' END AS part, window_end - 1 AS last_ms, count(*) AS views, window_start FROM tumbled('views', 60000) GROUP BY page, window_start, window_end
+-- case: the first and the last event time of a window
+SELECT customer, min(seen) AS first_seen, max(seen) AS last_seen, max(seen) - min(seen) AS lasting FROM views GROUP BY customer, hop(seen, interval '1 minute', interval '3 minutes')
+-- oracle
+SELECT customer, min(seen) AS first_seen, max(seen) AS last_seen, max(seen) - min(seen) AS lasting, window_start FROM hopped('views', 60000, 180000) GROUP BY customer, window_start
+-- case: the last rows of each window, with NULL
+SELECT page, window_start, sum(weight) AS weight FROM views GROUP BY page, tumble(seen, interval '1 minute') ORDER BY sum(weight) NULLS FIRST, page NULLS FIRST LIMIT 3
+-- oracle
+SELECT page, window_start, weight FROM (SELECT *, row_number() OVER (PARTITION BY window_start ORDER BY weight NULLS FIRST, page NULLS FIRST) AS n FROM
+(SELECT page, window_start, sum(weight) AS weight FROM tumbled('views', 60000) GROUP BY page, window_start)) WHERE n <= 3
+-- case: the first rows by an expression and the number of a column
+SELECT customer, window_start, count(*) AS views FROM views GROUP BY customer, tumble(seen, interval '1 minute') ORDER BY -count(*), 1 DESC LIMIT 1
+-- oracle
+SELECT customer, window_start, views FROM (SELECT *, row_number() OVER (PARTITION BY window_start ORDER BY -views, customer DESC) AS n FROM
+(SELECT customer, window_start, count(*) AS views FROM tumbled('views', 60000) GROUP BY customer, window_start)) WHERE n <= 1
+-- case: sessions without a column of the group
+SELECT customer, count(*) FILTER (WHERE weight IS NULL) AS unknown, sum(weight) AS weight, max(price) AS price FROM views GROUP BY customer, session(seen, interval '4 seconds')
+-- oracle
+SELECT customer, count(*) FILTER (WHERE weight IS NULL) AS unknown, sum(weight) AS weight, max(price) AS price, window_end FROM sessions('views', 'customer', 4000) GROUP BY customer, window_end
+-- case: a window of a join
+SELECT o.customer, window_start, count(*) AS pairs, sum(p.paid) AS paid FROM orders o LEFT JOIN payments p ON p.customer = o.customer AND p.seen BETWEEN o.seen - interval '5 seconds' AND o.seen + interval '5 seconds' GROUP BY o.customer, tumble(o.seen, interval '1 minute')
+-- oracle
+SELECT o.customer, o.seen // 60000 * 60000 AS window_start, count(*) AS pairs, sum(p.paid) AS paid FROM orders o LEFT JOIN payments p ON p.customer = o.customer AND p.seen BETWEEN o.seen - 5000 AND o.seen + 5000 GROUP BY o.customer, 2
+-- case: the first rows by an expression of results that are named otherwise
+SELECT customer AS who, window_start, sum(weight) AS views, count(*) AS weight FROM views GROUP BY customer, tumble(seen, interval '1 minute') ORDER BY abs(sum(weight)) + count(*) DESC, upper(customer) LIMIT 2
+-- oracle
+SELECT who, window_start, views, weight FROM (SELECT *, row_number() OVER (PARTITION BY window_start ORDER BY abs(views) + weight DESC NULLS FIRST, who) AS n FROM
+(SELECT customer AS who, window_start, sum(weight) AS views, count(*) AS weight FROM tumbled('views', 60000) GROUP BY customer, window_start)) WHERE n <= 2
