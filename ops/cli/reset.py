@@ -10,7 +10,10 @@ import typer
 from ...processors.apps.apps import AppName
 from ...processors.declare.processor import Processor
 from ...processors.wording import counted
+from ...transport.bus import Bus
+from ...transport.messages import Bucket
 from ...transport.tables.maintenance_protocol import require_idle
+from ..dead_letters.repeats import repeats_of
 from ..maintenance.environment import MaintenanceEnvironment
 from ..maintenance.reset import ResetPlan, expect_no_loop, perform_reset, plan_reset
 from ..maintenance.reset_plan import ResetMethod, ShardPlan, StatePolicy
@@ -69,7 +72,7 @@ def reset(
     plan = plan_reset(processor, environment, _parse_target(to, processor), state)
     consumers = _consumers(AppName.parse(target), processor)
     if not json:
-        _show(plan, consumers)
+        _show(plan, consumers, bus)
     if not dry_run:
         if not yes:
             typer.confirm(f"Reset {processor.name}?", abort=True, err=True)
@@ -103,13 +106,23 @@ def _consumers(app: AppName, processor: type[Processor]) -> list[str]:
     return [other.__name__ for other in others if written & {category.name for category in other.inputs()}]
 
 
-def _show(plan: ResetPlan, consumers: list[str]) -> None:
+def _show(plan: ResetPlan, consumers: list[str], bus: Bus) -> None:
     has_state = any(shard.method is not ResetMethod.NONE for shard in plan.shards)
     columns = ["bucket", "input", "from", "to", "repeated", "skipped"]
     columns += ["caught up", "state"] if has_state else []
     print_table(columns, [row for shard in plan.shards for row in _rows(shard, has_state=has_state)])
-    for line in _effects(plan, consumers):
+    for line in (*_effects(plan, consumers), *repeats_of(bus, plan.processor.name, _rewound(plan))):
         note(line)
+
+
+def _rewound(plan: ResetPlan) -> dict[Bucket, int]:
+    """Return the positions that go back."""
+    return {
+        Bucket(name, shard.bucket): offset
+        for shard in plan.shards
+        for name, offset in shard.target.items()
+        if offset < shard.before[name]
+    }
 
 
 def _rows(shard: ShardPlan, *, has_state: bool) -> list[list[object]]:

@@ -15,6 +15,7 @@ from ...processors.errors import PenstockError
 from ...processors.wording import counted
 from ...state.files.file_store import FileStore
 from ...transport.bus import Bus
+from ..dead_letters.repeats import repeats_of
 from ..humanize import human_duration
 from ..maintenance.environment import MaintenanceEnvironment
 from ..maintenance.reset import ResetPlan, expect_no_loop, perform_reset
@@ -220,7 +221,7 @@ def restore(
     loaded, environment = whole_app(str(name.whole)), MaintenanceEnvironment(bus, connection.states, store)
     found = SnapshotStore(store).read(loaded.name, snapshot)
     operation = (
-        _whole_restore(plan_restore(found, loaded.processors, environment))
+        _whole_restore(plan_restore(found, loaded.processors, environment), bus)
         if name.processor is None
         else _lone_restore(found, _plan_alone(loaded, name.processor, found, environment))
     )
@@ -261,7 +262,7 @@ class _Restore:
     perform: Callable[[MaintenanceEnvironment], None]
 
 
-def _whole_restore(plan: RestorePlan) -> _Restore:
+def _whole_restore(plan: RestorePlan, bus: Bus) -> _Restore:
     found = plan.snapshot
     effects = [
         f"All {counted(len(found.processors), 'processor')} of {found.app} go back to {found.taken}.",
@@ -274,6 +275,7 @@ def _whole_restore(plan: RestorePlan) -> _Restore:
             f"{name} has {counted(count, 'message')} after the cut. Its readers keep them, and receive their successors again."
             for name, count in plan.repeated.items()
         ),
+        *(line for name, cut in found.processors.items() for line in repeats_of(bus, name, cut.positions())),
     ]
     figures = {"repeated": plan.repeated, "reprocessed": plan.reprocessed}
     return _Restore(found.app, effects, figures, partial(perform_restore, plan))

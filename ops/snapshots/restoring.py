@@ -205,10 +205,9 @@ def _expect_same_topics(snapshot: Snapshot, names: Iterable[str], bus: Bus) -> N
 def _external(snapshot: Snapshot) -> Iterator[tuple[Bucket, int]]:
     """Yield the positions in external inputs."""
     for cut in snapshot.processors.values():
-        for number, shard in cut.shards.items():
-            for name, offset in shard.position.offsets.items():
-                if name in cut.inputs and name not in snapshot.internal:
-                    yield Bucket(name, number), offset
+        for bucket, offset in cut.positions().items():
+            if bucket.category not in snapshot.internal:
+                yield bucket, offset
 
 
 def _after_cut(snapshot: Snapshot, bus: Bus) -> dict[str, int]:

@@ -20,6 +20,7 @@ from ...state.backups.sealing import sealed, unsealed
 from ...state.backups.shard import ShardBackups, damages_of
 from ...state.errors import FileMissing
 from ...state.files.file_store import FileStore
+from ...transport.messages import Bucket
 from ...transport.tables.snapshot_requests import ShardCut
 
 FORMAT = 1
@@ -60,6 +61,15 @@ class ProcessorCut(msgspec.Struct, frozen=True):
     outputs: tuple[str, ...]
     shape: str | None
     shards: dict[int, ShardCut]
+
+    def positions(self) -> dict[Bucket, int]:
+        """Return the position of the cut in each bucket of its inputs."""
+        return {
+            Bucket(name, number): offset
+            for number, shard in self.shards.items()
+            for name, offset in shard.position.offsets.items()
+            if name in self.inputs
+        }
 
 
 class Snapshot(msgspec.Struct, frozen=True):
