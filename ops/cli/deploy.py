@@ -10,6 +10,7 @@ from typing import Annotated
 import msgspec
 import typer
 
+from ...processors.apps.app_modules import names_app
 from ...processors.apps.apps import AppName
 from ...processors.declare.processor import Processor
 from ...processors.wording import counted
@@ -33,7 +34,7 @@ from ..deploy.kustomize import DeployedVersion, base_prerequisites, kustomize_ba
 from ..deploy.manifests import prerequisites
 from ..deploy.purge import PurgePlan, plan_purge, purge
 from ..deploy.readiness import READY_LIMIT_S
-from ..deploy.registry import deployment_lock, find_deployment
+from ..deploy.registry import deployment_lock, deployments_of, find_deployment
 from ..deploy.system_units import expect_visible, system_units, unit_prerequisites
 from ..deploy.version import DeploymentSettings, PodSettings, Target, Version
 from ..output_files import write_files
@@ -283,7 +284,13 @@ def _pods(where: Target, image: str | None, pods: PodSettings) -> PodSettings | 
 
 @audited("undeploy")
 def undeploy(
-    name: Name,
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="The processor's name in `penstock deployments`, APP:PROCESSOR, or an app with all of its processors.",
+        ),
+    ],
     purge_: Annotated[
         bool,
         typer.Option(
@@ -297,17 +304,20 @@ def undeploy(
     kafka: Kafka = None,
     folder: Folder = DEFAULT_FOLDER,
 ) -> None:
-    """Stop a processor's workers after a last checkpoint. Its state and positions stay, and a later deployment continues from them.
+    """Stop a processor's workers after a last checkpoint, or those of a whole app. State and positions stay, and a later deployment continues from them.
 
     --purge also removes what a processor has left that only `penstock run` ran; name its backups with --backup.
 
     Example: penstock undeploy scorer
+
+    Example: penstock undeploy examples/flights/app.py
     """
     with interruptible("Repeat the command to finish."), deployment_lock(folder, note):
         if not purge_:
-            _stop(folder, name)
+            for stopped in _names_of(target, folder):
+                _stop(folder, stopped)
             return
-        bus = connect(kafka, folder)
+        bus, name = connect(kafka, folder), str(processor_name(target))
         plan = plan_purge(folder, name, bus, backup, webhdfs)
         for line in plan.lines():
             note(f"To be removed: {line}")
@@ -317,6 +327,14 @@ def undeploy(
             note("Nothing was changed.")
             raise typer.Exit(1)
         _purge(plan, folder, bus)
+
+
+def _names_of(target: str, folder: Path) -> list[str]:
+    """Return the deployments of a whole app, also if it does not load any more, or the processor that a user named."""
+    app = AppName.parse(target) if names_app(target) else None
+    if app is None or app.processor is not None:
+        return [str(processor_name(target))]
+    return [each.name for each in deployments_of(folder, app)]
 
 
 def _stop(folder: Path, name: str) -> None:

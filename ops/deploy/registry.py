@@ -24,6 +24,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ...processors.apps.app_files import Contents
+from ...processors.apps.apps import AppName
 from ...state.files.durable import make_private_folder, replace_file
 from ..dev_services.lock import exclusive
 from ..dev_services.service import Progress
@@ -136,6 +137,26 @@ def all_deployments(folder: Path) -> list[Deployment]:
     """
     found = (DeploymentFiles(folder, name).deployment() for name in names_of_deployments(folder))
     return [deployment for deployment in found if deployment is not None]
+
+
+def deployments_of(folder: Path, app: AppName) -> list[Deployment]:
+    """Return the deployed processors of an app, or of a clone of it, by name.
+
+    Raises:
+        DeployError: a file of a deployment is unreadable.
+        NotDeployed: there are none.
+    """
+    path, clone = app.path.resolve(), app.clone or ""
+    found = [
+        each
+        for each in all_deployments(folder)
+        if each.version.server is None and Path(each.app).resolve() == path and each.version.clone == clone
+    ]
+    if not found:
+        raise NotDeployed(
+            f"{app} is not deployed from {folder}: nothing was changed. `penstock deployments` lists what is."
+        )
+    return found
 
 
 def deployed_elsewhere(folder: Path, app: Path, names: Collection[str]) -> list[Deployment]:

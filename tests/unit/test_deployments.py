@@ -22,8 +22,9 @@ from penstock.ops.deploy.deployments import DeploymentRequest, plan_deployment
 from penstock.ops.deploy.environment import load_variables, save_variables, variable_values
 from penstock.ops.deploy.errors import DeployError, IncompatibleState, NameTaken, NotDeployed
 from penstock.ops.deploy.purge import plan_purge, purge
-from penstock.ops.deploy.registry import DeploymentFiles, DesiredState, all_deployments, find_deployment
-from penstock.ops.deploy.version import DeploymentSettings, PodSettings, Shape, Target
+from penstock.ops.deploy.registry import DeploymentFiles, DesiredState, all_deployments, deployments_of, find_deployment
+from penstock.ops.deploy.version import DeploymentSettings, PodSettings, Server, Shape, Target
+from penstock.processors.apps.app_files import Contents
 from penstock.processors.apps.apps import AppName
 from penstock.processors.declare.processor import Processor
 from penstock.state.files.local_files import LocalFileStore
@@ -124,6 +125,27 @@ def test_a_processor_without_workers_is_not_deployed(tmp_path: Path) -> None:
 
     with pytest.raises(NotDeployed, match=r"totals is not deployed.*Deploy with"):
         find_deployment(tmp_path, "totals")
+
+
+def test_the_deployments_of_an_app_are_found_without_its_code(tmp_path: Path) -> None:
+    """Not those of a clone, of another app or of a server; an app without any is an error."""
+    own: dict[str, dict[str, Any]] = {"totals": {}, "hours": {}}
+    others: dict[str, dict[str, Any]] = {
+        "staging.totals": {"clone": "staging"},
+        "other": {"app": str(tmp_path / "b.py")},
+        "laser.top.0": {"server": Server(("laser",), (), (), has_worker=True)},
+    }
+    for name, different in {**own, **others}.items():
+        files = DeploymentFiles(tmp_path, name)
+        files.add_version(replace(version_of(tmp_path, 1, name=name), **different), Contents({}))
+        files.save_desired_state(DesiredState(1, (1,)))
+
+    assert [each.name for each in deployments_of(tmp_path, AppName(tmp_path / "app.py"))] == ["hours", "totals"]
+    assert [each.name for each in deployments_of(tmp_path, AppName(tmp_path / "app.py", None, "staging"))] == [
+        "staging.totals"
+    ]
+    with pytest.raises(NotDeployed, match=r"c\.py is not deployed"):
+        deployments_of(tmp_path, AppName(tmp_path / "c.py"))
 
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ class ClickCounts(ps.Stateful):
 @pytest.mark.parametrize(
     ("words", "answer"),
     [
-        (["undeploy"], "click_counts is not deployed"),
+        (["undeploy"], " is not deployed"),
         (["scale", "--workers", "2"], "click_counts is not deployed"),
         (["rollback"], "click_counts is not deployed"),
         (["logs"], "click_counts"),
@@ -56,6 +56,8 @@ def test_of_an_app_with_several_processors_one_must_be_named(tmp_path: Path) -> 
     """The error lists them."""
     file = tmp_path / "clicks_app.py"
     file.write_text(APP + APP.partition("event_time")[2].partition("\n")[2].replace("ClickCounts", "Others"))
-    done = CliRunner().invoke(app, ["undeploy", str(file)], env={"COLUMNS": "300", "TERMINAL_WIDTH": "300"})
+    done = CliRunner().invoke(
+        app, ["scale", "--workers", "2", str(file)], env={"COLUMNS": "300", "TERMINAL_WIDTH": "300"}
+    )
 
     assert "has several processors: ClickCounts, Others." in " ".join(done.output.split())
