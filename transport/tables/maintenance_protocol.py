@@ -20,6 +20,7 @@ import msgspec
 from ...processors.declare.processor import Processor
 from ...processors.errors import PenstockError
 from ..bus import Bus
+from ..errors import GroupInUse
 from ..messages import Bucket, Position
 from .maintenance_log import (
     MAINTENANCE,
@@ -176,7 +177,13 @@ def require_idle(processor: type[Processor], bus: Bus) -> None:
     if not positions and MAINTENANCE.name in catalog.names():
         positions = [Position(Bucket(MAINTENANCE.name, 0), 0)]
     if positions:
-        catalog.set_committed(processor.name, positions)
+        try:
+            catalog.set_committed(processor.name, positions)
+        except GroupInUse as error:
+            raise GroupInUse(
+                f"Group {processor.name} has members: a worker of the processor runs, or stopped less than a minute ago. Nothing was changed. Stop its "
+                "workers, wait a minute, and try again."
+            ) from error
 
 
 def operation_to_replace(
