@@ -173,12 +173,13 @@ def _conversion(
 
 
 def _alternatives(processor: type[Processor], target: str, conversion: list[str]) -> str:
-    new_name = f'`name = "{processor.name}_2"`'
+    name = f"{processor.name}_2"
+    new_name = f"`CREATE TABLE {name}`" if Shape.of(processor).query else f'`name = "{name}"` on the class'
     alternatives = [
         "restore the previous declaration",
         *conversion,
         (
-            f"start without state under a new name ({new_name} on the class), which reads the inputs from the earliest event in Kafka and "
+            f"start without state under a new name ({new_name}), which reads the inputs from the earliest event in Kafka and "
             "writes all outputs again"
         ),
         f"under a new name, start with state from the archive: `penstock bootstrap {target}`, then deploy",

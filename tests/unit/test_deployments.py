@@ -228,6 +228,13 @@ def test_a_changed_query_with_the_same_state_is_reported(tmp_path: Path, capsys:
     assert "`penstock bootstrap app.py:Hours --overwrite`" in reported
 
 
+def test_a_query_with_another_state_is_renamed_by_its_table(tmp_path: Path) -> None:
+    """In SQL, a processor has no class to give a name to."""
+    old, new = (changed(Hours, sql_query=f"SELECT {call} FROM readings") for call in ("count(*)", "max(litres)"))
+    with pytest.raises(IncompatibleState, match=r"under a new name \(`CREATE TABLE hours_2`\)"):
+        check(changed(new, monoid=ps.monoids.Max()), tmp_path, Shape.of(old))
+
+
 def test_after_a_migration_the_old_version_is_compatible(tmp_path: Path) -> None:
     """Only if the saved state has the declared type."""
     new, old = changed(Totals, state=float), Shape.of(Totals)
