@@ -18,13 +18,7 @@ from ...processors.declare.categories import AnyCategory
 from ...processors.declare.processor import ErrorPolicy, Processor
 from ...processors.errors import Deferred, Halted, UserCodeError
 from ...processors.operators import Operator, StepResult
-from ...processors.time.timestamp_validation import (
-    MAX_UNCHECKED_MS,
-    SECONDS_RANGE_MS,
-    YEAR_1_MS,
-    YEAR_1990_MS,
-    YEAR_9999_END_MS,
-)
+from ...processors.time.timestamp_validation import MAX_UNCHECKED_MS, YEAR_1_MS, YEAR_9999_END_MS
 from ...processors.time.windows import MILLISECOND
 from ..errors import BackfillFailed
 from ..spark.batches import Batches
@@ -84,7 +78,6 @@ class Step:
                 plausible = self._without(
                     plausible, _ahead(plausible, limit), f"is more than {limit} after its arrival"
                 )
-                plausible = self._without(plausible, _in_seconds(plausible), "is in seconds, not milliseconds")
             yield plausible
 
     def _without(self, batch: pa.RecordBatch, out: pa.BooleanArray, why: str) -> pa.RecordBatch:
@@ -150,13 +143,6 @@ def _outside(batch: pa.RecordBatch, limit: timedelta | None) -> pa.BooleanArray:
 def _ahead(batch: pa.RecordBatch, limit: timedelta) -> pa.BooleanArray:
     apart = pc.subtract(batch.column("_event_time"), batch.column("_arrived"))
     return pc.greater(apart, pa.scalar(limit // MILLISECOND, pa.int64()))
-
-
-def _in_seconds(batch: pa.RecordBatch) -> pa.BooleanArray:
-    arrived, (before, after) = batch.column("_arrived"), (pa.scalar(bound, pa.int64()) for bound in SECONDS_RANGE_MS)
-    apart = pc.subtract(pc.multiply(batch.column("_event_time"), pa.scalar(1000, pa.int64())), arrived)
-    is_near = pc.and_(pc.greater_equal(apart, before), pc.less_equal(apart, after))
-    return pc.and_(is_near, pc.greater_equal(arrived, pa.scalar(YEAR_1990_MS, pa.int64())))
 
 
 def _place_of(batch: pa.RecordBatch, row: int) -> tuple[int, int]:

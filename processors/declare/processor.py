@@ -155,7 +155,7 @@ class Processor(ABC):
         on_missing_event_time: what to do with a message without an event time.
         max_future: how far an event time may lie after the arrival of the event on the bus. None disables the check, and the check of the unit.
         on_future_event: what to do with an event further in the future, which would advance the watermark too far. Also applies to an
-            event time in seconds instead of milliseconds, and to one outside the years 1 to 9999 (without `max_future`: beyond 62 bits).
+            event time outside the years 1 to 9999 (without `max_future`: beyond 62 bits).
         dead_letter_limit: the number of dead letters at which the worker stops; None for no limit.
         watermark: how to estimate the watermark of each bucket from its events; `UpstreamWatermark()` uses the watermarks of the writers.
         idle_after: how long a fully read bucket may be silent (wall-clock time) before it no longer holds back the low watermark; None for

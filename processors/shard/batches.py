@@ -22,7 +22,6 @@ from ..time.timestamp_validation import (
     detect_wrong_unit,
     format_duration,
     format_time,
-    in_seconds,
     likely_cause,
     out_of_range,
     too_far_ahead,
@@ -97,15 +96,10 @@ def accept_batch(
     no_times = out_of_range(times, processor.max_future)
     rejected += [_outside(decoded.at[index], times[index], int(arrived_ms[index]), processor) for index in no_times]
     if processor.max_future is not None:
-        arrived = arrived_ms.tolist()
         rejected += [
-            _ahead(decoded.at[index], times[index], arrived[index], processor)
-            for index in too_far_ahead(times, arrived, processor.max_future)
+            _ahead(decoded.at[index], times[index], int(arrived_ms[index]), processor)
+            for index in too_far_ahead(times, arrived_ms.tolist(), processor.max_future)
             if index not in no_times
-        ]
-        rejected += [
-            _in_seconds(decoded.at[index], times[index], arrived[index], processor)
-            for index in in_seconds(times, arrived)
         ]
     if not rejected:
         return AcceptedBatch(events, decoded.at, [])
@@ -226,11 +220,6 @@ def _ahead(at: int, time_ms: int, arrived_ms: int, processor: Processor) -> Reje
         f"its event time, {time_ms} ({format_time(time_ms)} UTC), is {format_duration(time_ms - arrived_ms)} ahead of its arrival, more than "
         f"{processor.max_future} (`max_future`); {likely_cause(time_ms, arrived_ms)}"
     )
-    return _wrong_time(at, reason, processor)
-
-
-def _in_seconds(at: int, time_ms: int, arrived_ms: int, processor: Processor) -> RejectedEvent:
-    reason = f"its event time, {time_ms} ({format_time(time_ms)} UTC), is far before its arrival; {likely_cause(time_ms, arrived_ms)}"
     return _wrong_time(at, reason, processor)
 
 

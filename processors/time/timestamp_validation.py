@@ -16,15 +16,10 @@ YEAR_9999_END_MS = 253_402_300_799_999
 MAX_UNCHECKED_MS = 2**62
 """The largest event time without `max_future`, and its negative the smallest: windows and watermarks around it need 64 bits."""
 
-SECONDS_RANGE_MS = (-366 * 86_400_000, 86_400_000)
-"""The distance from the arrival within which an event time that is read as seconds is certainly in seconds. As milliseconds, this is a part of one day
-in 1970."""
-
 FIRST_EVENTS = 10
 """The number of first events of a bucket whose unit is checked."""
 
-YEAR_1990_MS = 631_152_000_000
-"""The first time that a clock is supposed to show."""
+_YEAR_1990_MS = 631_152_000_000
 _UNITS = (("seconds", 1_000, 1), ("microseconds", 1, 1_000), ("nanoseconds", 1, 1_000_000))
 
 
@@ -62,7 +57,7 @@ def detect_wrong_unit(times: Sequence[int], now_ms: int) -> WrongTimeUnit | None
 
 
 def _is_recent(time_ms: int, now_ms: int) -> bool:
-    return YEAR_1990_MS <= time_ms <= now_ms + timedelta(days=1) // MILLISECOND
+    return _YEAR_1990_MS <= time_ms <= now_ms + timedelta(days=1) // MILLISECOND
 
 
 def likely_cause(time_ms: int, arrived_ms: int) -> str:
@@ -74,20 +69,15 @@ def likely_cause(time_ms: int, arrived_ms: int) -> str:
 
 
 def are_plausible(times: Times, arrived_ms: Times, limit: timedelta | None) -> bool:
-    """Return whether `out_of_range`, `too_far_ahead` and `in_seconds` certainly return no event."""
+    """Return whether `out_of_range` and `too_far_ahead` certainly return no event."""
     if not len(times):
         return True
     first_ms, last_ms = _valid_range(limit)
-    oldest, newest = times.min(), times.max()
-    if oldest < first_ms or newest > last_ms:
+    newest = times.max()
+    if times.min() < first_ms or newest > last_ms:
         return False
-    if limit is None:
-        return True
-    earliest = arrived_ms.min()
-    return bool(
-        earliest != UNKNOWN_ARRIVAL_MS
-        and newest <= earliest + limit // MILLISECOND
-        and oldest > (arrived_ms.max() + SECONDS_RANGE_MS[1]) // 1000
+    return limit is None or (
+        (earliest := arrived_ms.min()) != UNKNOWN_ARRIVAL_MS and newest <= earliest + limit // MILLISECOND
     )
 
 
@@ -116,19 +106,6 @@ def too_far_ahead(times: Sequence[int], arrived_ms: Iterable[int], limit: timede
         at
         for at, (time, arrived) in enumerate(zip(times, arrived_ms, strict=True))
         if arrived != UNKNOWN_ARRIVAL_MS and time > arrived + limit_ms
-    ]
-
-
-def in_seconds(times: Sequence[int], arrived_ms: Iterable[int]) -> list[int]:
-    """Return the indices of the events whose event time is in seconds instead of milliseconds: then, it is near their arrival.
-
-    An event without a recorded arrival, `UNKNOWN_ARRIVAL_MS`, or with one before 1990 is not among them.
-    """
-    before_ms, after_ms = SECONDS_RANGE_MS
-    return [
-        at
-        for at, (time, arrived) in enumerate(zip(times, arrived_ms, strict=True))
-        if arrived >= YEAR_1990_MS and before_ms <= time * 1000 - arrived <= after_ms
     ]
 
 

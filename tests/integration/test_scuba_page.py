@@ -315,8 +315,11 @@ def test_a_condition_waits_for_its_value(browser: Browser, address: str, wait_un
     choose(browser, "Value of filter 1", "100")
     wait_until(lambda: rows(browser, "Groups") == [["all", f"{len(slow):,}", ""]])
 
-    choose(browser, "Aggregate", "share", "Column of the aggregate", "g0", "Operator of the share", ">=")
+    choose(browser, "Aggregate", "share", "Column of the aggregate", "g0")
     wait_until(lambda: rows(browser, "Groups") == [["all", "1", ""]])
+    choose(browser, "Operator of the share", ">=")
+    wait_until(lambda: bool(browser.run("return document.querySelector('[placeholder=\"not applied yet\"]')")))
+    assert rows(browser, "Groups") == [["all", "1", ""]]
     choose(browser, "Value of the share", "2")
     wait_until(lambda: "share(g0 >= 2)" in browser.text("table[aria-label='Groups'] thead"))
     share = sum(hit.g0 >= 2 for hit in slow) / len(slow)

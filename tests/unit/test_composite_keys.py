@@ -147,7 +147,7 @@ def test_a_value_of_another_type_is_no_part_of_a_key(value: Any) -> None:
         ({"key": ["tenant", "order_id"]}, "a tuple of several names"),
         ({"key": ("tenant",)}, "for one field its name"),
         ({"key": ("tenant", 3)}, "for one field its name"),
-        ({"key": ("tenant", "orderid")}, "Did you mean `order_id`"),
+        ({"key": ("tenant", "orderid")}, "Did you mean `orderId`"),
         ({"key": ("order_id", "orderId")}, "names a field twice"),
         ({"key": ("tenant", "note")}, "'note' must be a str or an int, without None"),
         ({"key_codec": ps.KeyCodec.INT64}, "INT64` is for one value, but the key has the fields tenant, orderId"),

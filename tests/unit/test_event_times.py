@@ -292,21 +292,6 @@ def test_a_wrong_unit_names_the_right_declaration(declared: Any, factor: float, 
         driver.send(processor.inputs()[0], [Event("ann", at_ms=int((NOON_MS + n) * factor)) for n in range(3)])
 
 
-@pytest.mark.parametrize("unit", [ps.TimeUnit.MILLISECONDS, ps.TimeUnit.MICROSECONDS])
-def test_a_later_event_in_another_unit_is_rejected_by_itself(unit: ps.TimeUnit) -> None:
-    """Whether it is a thousand times too small or too large. Events of long ago are not affected."""
-    factor = 1_000 if unit is ps.TimeUnit.MICROSECONDS else 1
-    processor = counting(ps.TimeField("at_ms", unit=unit))
-    driver = Driver(processor, start_ms=NOON_MS)
-    driver.send(processor.inputs()[0], [Event("ann", at_ms=NOON_MS * factor) for _ in range(12)])
-    odd_ms = [NOON_MS * factor // 1_000, NOON_MS * factor * 1_000, 86_400_000 * factor, NOON_MS * factor // 2]
-    driver.send(processor.inputs()[0], [Event("ann", at_ms=ms) for ms in odd_ms])
-    reasons = [letter.reason for letter in driver.dead_letters(processor)]
-
-    assert ["it looks like seconds" in reason for reason in reasons] == [True, False]
-    assert ["it looks like microseconds" in reason for reason in reasons] == [False, True]
-
-
 class User(ps.Record, frozen=True, rename="camel"):
     """A row of a table."""
 

@@ -32,7 +32,6 @@ from penstock.backfill.warehouse.layout import DAY_MS, Days
 from penstock.processors.apps.apps import AppName
 from penstock.processors.keyed_state.state_cache import StateCache
 from penstock.processors.operators import open_operator, stateful
-from penstock.processors.time.timestamp_validation import in_seconds
 from penstock.state.protocols import MemoryShardState
 
 FIRST_DAY_MS = 15_706 * DAY_MS
@@ -434,33 +433,11 @@ def test_events_far_ahead_of_their_arrival_are_rejected() -> None:
     step = step_of("Echo")
     [batch] = stored(list(enumerate(said_words()[:10])), 64)
     arrived = pa.array([0] * 3 + batch.column("_arrived").to_pylist()[3:], pa.int64())
-    kept = offsets_accepted(step, with_column(batch, "_arrived", arrived))
+    late = batch.set_column(batch.schema.get_field_index("_arrived"), batch.schema.field("_arrived"), arrived)
+    kept = [row for kept in step.accepted(iter([late])) for row in kept.column("_offset").to_pylist()]
 
     assert kept == list(range(3, 10))
     assert step.counters.rejected.value == 3
-
-
-def test_event_times_in_seconds_are_rejected() -> None:
-    """As in a worker: those that are near their arrival as seconds."""
-    step = step_of("Echo")
-    [batch] = stored(list(enumerate(said_words()[:6])), 64)
-    arrived = 1_790_000_000_000
-    times = [arrived, arrived // 1_000, arrived // 1_000 + 86_401, arrived // 1_000 - 366 * 86_400, 5, arrived // 2_000]
-    arrivals = [arrived] * 4 + [5, arrived]
-    seconds = with_column(batch, "_event_time", pa.array(times, pa.int64()))
-    kept = offsets_accepted(step, with_column(seconds, "_arrived", pa.array(arrivals, pa.int64())))
-
-    assert kept == [0, 2, 4, 5]
-    assert kept == [at for at in range(6) if at not in in_seconds(times, arrivals)]
-    assert step.counters.rejected.value == 2
-
-
-def with_column(batch: pa.RecordBatch, name: str, column: pa.Array[Any]) -> pa.RecordBatch:
-    return batch.set_column(batch.schema.get_field_index(name), batch.schema.field(name), column)
-
-
-def offsets_accepted(step: Step, batch: pa.RecordBatch) -> list[Any]:
-    return [offset for kept in step.accepted(iter([batch])) for offset in kept.column("_offset").to_pylist()]
 
 
 def test_a_mapper_rejects_a_failing_event() -> None:
