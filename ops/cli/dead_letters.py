@@ -35,7 +35,6 @@ from .audited import audited
 from .option_groups import with_option_groups
 from .options import AsJson, Connection, Yes, nothing_to_start, only_processor
 from .output import note, out, print_json, print_table
-from .server_deployment import stand_in_for
 from .times import format_time, parse_span
 
 app = typer.Typer(help="List, show, retry, export and drop dead letters.", no_args_is_help=True)
@@ -225,6 +224,8 @@ def _retried_processor(target: str, folder: Path) -> type[DeclaredProcessor]:
     name = AppName(Path(version.app), None, version.clone or None)
     if version.server is None:
         return next(each for each in name.load().processors if each.name == target)
+    from .server_deployment import stand_in_for  # noqa: PLC0415 - only the letters of a server need it
+
     declared = name.load_declarations().declared_categories()
     return stand_in_for(target, [declared[category] for category in version.shape.inputs])
 
