@@ -184,7 +184,7 @@ class ParquetWriter:
             except FileStoreRefuses as error:
                 # To repeat it would not help: a person has to correct the path or its rights.
                 raise SinkRefused(
-                    f"The {self._what} cannot be written. {error} Correct it, and start again."
+                    f"The {self._what} cannot be written. {error} Then start again: nothing is lost."
                 ) from error
 
         try:
