@@ -104,4 +104,4 @@ def test_a_file_without_a_query_is_an_error(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["sql", "explain", str(path)])
 
     assert isinstance(done.exception, AppFileError)
-    assert "declares no processor. Nothing was started. Add a query: CREATE TABLE" in str(done.exception)
+    assert "declares no processor. Add a query: CREATE TABLE" in str(done.exception)

@@ -39,7 +39,7 @@ def test_a_file_in_another_encoding_is_refused_with_its_line(file: Path, command
     file.write_bytes(FILE.encode() + "-- Größe".encode("latin-1"))
 
     assert refusal(command, file) == (
-        f"{file}, line 3: This is not text in UTF-8. Nothing was started. Save the file in UTF-8."
+        f"{file}, line 3: This is not text in UTF-8. Save the file in UTF-8."
     )
 
 
@@ -62,7 +62,7 @@ def test_a_python_file_is_not_parsed_as_sql(tmp_path: Path, command: str) -> Non
     path = tmp_path / "meters.py"
     path.write_text("import penstock as ps\n")
 
-    assert f"{path} is a Python file. Nothing was started. Name an SQL file" in refusal(command, path)
+    assert f"{path} is a Python file. Name an SQL file" in refusal(command, path)
 
 
 def test_a_test_file_is_no_app(file: Path) -> None:
