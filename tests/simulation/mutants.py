@@ -175,7 +175,7 @@ MUTANTS: dict[str, Mutant] = {
         repaired_faults.archivers_share_an_epoch,
     ),
     "silence is idleness": Mutant(
-        "An outage makes an input idle.", "silence", 300, repaired_faults.silence_is_idleness
+        "An outage makes an input idle.", "silence", 1000, repaired_faults.silence_is_idleness
     ),
     "idle before it is read": Mutant(
         "Outputs that an upstream shard wrote before it became idle are late.",

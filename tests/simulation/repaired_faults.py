@@ -14,6 +14,7 @@ from support.warehouses import MemoryWarehouse
 
 import penstock as ps
 from penstock.backfill.archive import bucket_opener
+from penstock.ops.laser import served_pairs
 from penstock.ops.laser.served_pairs import ServedPairs
 from penstock.ops.laser.table import Pair
 from penstock.ops.maintenance.reset import _LocalReset
@@ -77,7 +78,11 @@ def tables_are_served_before_they_are_read() -> AbstractContextManager[object]:
 
 def expired_pairs_are_served() -> AbstractContextManager[object]:
     """Serve the pairs of a Laser table until their timers fire, at the watermark."""
-    return patch.object(ServedPairs, "_live", lambda _, saved: msgspec.msgpack.decode(saved, type=Pair))
+
+    def live(saved: Sequence[bytes | None], _: float) -> list[Pair | None]:
+        return [None if each is None else msgspec.msgpack.decode(each, type=Pair) for each in saved]
+
+    return patch.object(served_pairs, "_live", live)
 
 
 def idle_before_it_is_read() -> AbstractContextManager[object]:
