@@ -38,9 +38,7 @@ def test_a_file_in_another_encoding_is_refused_with_its_line(file: Path, command
     """Instead of a traceback."""
     file.write_bytes(FILE.encode() + "-- Größe".encode("latin-1"))
 
-    assert refusal(command, file) == (
-        f"{file}, line 3: This is not text in UTF-8. Save the file in UTF-8."
-    )
+    assert refusal(command, file) == (f"{file}, line 3: This is not text in UTF-8. Save the file in UTF-8.")
 
 
 def test_a_byte_order_mark_is_no_part_of_the_text(file: Path) -> None:
