@@ -10,7 +10,6 @@ successor's.
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -27,14 +26,15 @@ from ...processors.retry import Retry
 from ...state.errors import FileStoreRefuses, FileStoreUnreachable, StateError
 from ...state.files.file_store import open_file_store
 from ...state.files.s3_files import SCHEME, VARIABLES, S3Files
+from ...state.files.wrappers import retried
 
 if TYPE_CHECKING:
     from ..warehouse.columns import Columns
 
 T = TypeVar("T")
-_LOG = logging.getLogger("penstock.worker")
 RETRY_LIMIT_S = 15.0
 """The time limit of a request to an unreachable store. Then the worker returns to its last checkpoint and waits."""
+_ADVICE = "The position was not saved, so the rows of this checkpoint are written again: nothing is lost."
 
 
 @dataclass(frozen=True)
@@ -177,21 +177,12 @@ class ParquetWriter:
     def close(self) -> None:
         """Do nothing: a store has no connection to release."""
 
-    def _call(self, attempt: Callable[[], T]) -> T:
-        def guarded() -> T:
-            try:
-                return attempt()
-            except FileStoreRefuses as error:
-                # To repeat it would not help: a person has to correct the path or its rights.
-                raise SinkRefused(
-                    f"The {self._what} cannot be written. {error} Then start again: nothing is lost."
-                ) from error
-
+    def _call(self, request: Callable[[], T]) -> T:
         try:
-            return self._retry.call(guarded, FileStoreUnreachable, lambda error: _LOG.warning("%s", error))
+            return retried(request, self._retry, _ADVICE)
+        except FileStoreRefuses as error:
+            raise SinkRefused(f"The {self._what} cannot be written. {error} Correct it, and start again.") from error
         except FileStoreUnreachable as error:
-            raise SinkUnreachable(
-                f"{error} {self._retry.summary} The position was not saved, so the rows of this checkpoint are written again: nothing is lost."
-            ) from error
+            raise SinkUnreachable(str(error)) from error
         except StateError as error:
             raise SinkRefused(f"The {self._what} cannot be written. {error}") from error

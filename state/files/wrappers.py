@@ -105,19 +105,35 @@ class RetryingFileStore(WrappedFileStore):
         self._advice = advice
 
     def _call(self, request: Callable[[], T]) -> T:
-        def attempt() -> T | FileStoreRefuses:
-            try:
-                return request()
-            except FileStoreRefuses as error:
-                return error
+        return retried(request, self._retry, self._advice)
 
+
+def retried(request: Callable[[], T], retry: Retry, advice: str) -> T:
+    """Return the answer of a store, whose request is repeated while the store is unreachable, unless it refuses it.
+
+    Args:
+        request: the request. It must be repeatable after an unknown outcome.
+        retry: the time limit and the pauses.
+        advice: ends the error: what it means for the data and what to do.
+
+    Raises:
+        FileStoreRefuses: the store refuses the request.
+        FileStoreUnreachable: the store is unreachable beyond the limit.
+    """
+
+    def attempt() -> T | FileStoreRefuses:
         try:
-            outcome = self._retry.call(attempt, FileStoreUnreachable, self._log_outage)
-        except FileStoreUnreachable as error:
-            raise FileStoreUnreachable(f"{error} {self._retry.summary} {self._advice}") from error
-        if isinstance(outcome, FileStoreRefuses):
-            raise FileStoreRefuses(f"{outcome} {self._advice}") from outcome
-        return outcome
+            return request()
+        except FileStoreRefuses as error:
+            return error
 
-    def _log_outage(self, error: Exception) -> None:
-        _LOG.warning("%s The request is repeated for up to %.0f s.", error, self._retry.limit_s)
+    def log_outage(error: Exception) -> None:
+        _LOG.warning("%s The request is repeated for up to %.0f s.", error, retry.limit_s)
+
+    try:
+        outcome = retry.call(attempt, FileStoreUnreachable, log_outage)
+    except FileStoreUnreachable as error:
+        raise FileStoreUnreachable(f"{error} {retry.summary} {advice}") from error
+    if isinstance(outcome, FileStoreRefuses):
+        raise FileStoreRefuses(f"{outcome} {advice}") from outcome
+    return outcome
