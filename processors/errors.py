@@ -19,6 +19,19 @@ class AppFileError(PenstockError):
     """An app file is missing, does not import, or declares no processor. Correct the file or its path."""
 
 
+class DeclarationChanged(PenstockError):
+    """A processor does not fit what a processor of the same name has read or saved. Restore the declaration, or rename the processor.
+
+    Args:
+        message: the message.
+        processor: the name of the processor.
+    """
+
+    def __init__(self, message: str, processor: str) -> None:
+        super().__init__(message)
+        self.processor = processor
+
+
 class ProcessorFailed(PenstockError):
     """The code of a processor failed, not because of a single event. Nothing was saved. Correct the program."""
 

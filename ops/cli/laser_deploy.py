@@ -12,12 +12,12 @@ import msgspec
 import typer
 
 from ...processors.apps.apps import AppName
+from ...processors.errors import DeclarationChanged
 from ...processors.wording import counted
 from ..deploy.deployments import DeploymentRequest
 from ..deploy.errors import IncompatibleState
 from ..deploy.version import DeploymentSettings, Server
 from ..laser.declared_table import MAX_REPLICAS, DeclaredTable
-from ..worker.preflight import InputsChanged
 from .audited import audited
 from .laser_options import TOKEN_VARIABLE, EndpointOptions, TableOptions
 from .option_groups import with_option_groups
@@ -123,7 +123,7 @@ def deploy(
             requests.append(tiers.request(number, redis, http_port))
     try:
         deploy_servers(requests, bus, rollout, patience)
-    except (IncompatibleState, InputsChanged) as error:
+    except DeclarationChanged as error:
         refused = _table_of(error.processor)
         raise IncompatibleState(
             f"Laser table {refused} was not changed, and its servers continue: its saved pairs have other columns, or come from another category, "

@@ -1,6 +1,6 @@
 """Errors of deployments, by the action that they require of the user."""
 
-from ...processors.errors import PenstockError
+from ...processors.errors import DeclarationChanged, PenstockError
 
 
 class DeployError(PenstockError):
@@ -15,17 +15,8 @@ class NameTaken(DeployError):
     """Another app's processor of this name is deployed: rename one of them, or replace the deployment."""
 
 
-class IncompatibleState(DeployError):
-    """The saved state does not match the declaration: restore the declaration, or convert the state.
-
-    Args:
-        message: the message.
-        processor: the name of the processor.
-    """
-
-    def __init__(self, message: str, processor: str) -> None:
-        super().__init__(message)
-        self.processor = processor
+class IncompatibleState(DeclarationChanged, DeployError):
+    """The saved state does not match the declaration: restore the declaration, or convert the state."""
 
 
 class SupervisorUnavailable(DeployError):

@@ -10,7 +10,7 @@ from ...processors.declare.categories import AnyCategory
 from ...processors.declare.dead_letters import dead_letters_of
 from ...processors.declare.processor import Processor
 from ...processors.declare.retries import retry_prefix
-from ...processors.errors import USER_CODE_ERRORS, PenstockError, ProcessorFailed
+from ...processors.errors import USER_CODE_ERRORS, DeclarationChanged, PenstockError, ProcessorFailed
 from ...processors.lifecycle import start
 from ...processors.shard.checkpoints import is_remote, reads_again
 from ...processors.user_code import error_in_words
@@ -32,17 +32,8 @@ from .resume_checks import finished_maintenance
 from .topic_watch import expect_bucket_count
 
 
-class InputsChanged(PenstockError):
-    """A processor of the same name has read other categories: rename one of them, or remove the data of the other.
-
-    Args:
-        message: the message.
-        processor: the name of the processor.
-    """
-
-    def __init__(self, message: str, processor: str) -> None:
-        super().__init__(message)
-        self.processor = processor
+class InputsChanged(DeclarationChanged):
+    """A processor of the same name has read other categories: rename one of them, or remove the data of the other."""
 
 
 class MissingClone(PenstockError):
