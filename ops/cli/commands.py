@@ -48,7 +48,9 @@ _ENTRIES = {
             "deploy:deploy",
             "Deploy the current version of a processor, or of all processors of an app, and keep it running.",
         ),
-        "undeploy": Entry("deploy:undeploy", "Stop a processor's workers after a last checkpoint."),
+        "undeploy": Entry(
+            "deploy:undeploy", "Stop a processor's workers, or those of a whole app, after a last checkpoint."
+        ),
         "deployments": Entry(
             "deployment_list:list_deployments",
             "Show the deployments and their status, or one deployment with its workers and versions.",

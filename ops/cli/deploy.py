@@ -304,7 +304,7 @@ def undeploy(
     kafka: Kafka = None,
     folder: Folder = DEFAULT_FOLDER,
 ) -> None:
-    """Stop a processor's workers after a last checkpoint, or those of a whole app. State and positions stay, and a later deployment continues from them.
+    """Stop a processor's workers, or those of a whole app, after a last checkpoint. State and positions stay, and a later deployment continues from them.
 
     --purge also removes what a processor has left that only `penstock run` ran; name its backups with --backup.
 
