@@ -12,7 +12,7 @@ from support.batches import write_batch
 
 import penstock as ps
 from penstock.backfill.errors import BackfillFailed, BackfillRefused
-from penstock.backfill.outputs import bus_output
+from penstock.backfill.outputs import stored_batch
 from penstock.backfill.outputs.bus_output import SentCategory, must_compute, send_batch
 from penstock.backfill.warehouse.layout import DAY_MS, Days
 from penstock.backfill.warehouse.warehouse import Warehouse, open_warehouse
@@ -116,7 +116,7 @@ def world(request: pytest.FixtureRequest, unique: str, tmp_path: Path) -> World:
 
 def test_each_record_is_sent_once_wherever_the_sender_dies(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Records are in their key's bucket, each day in order of event time; the next sender starts after the committed ones."""
-    monkeypatch.setattr(bus_output, "CHUNK_RECORDS", 7)
+    monkeypatch.setattr(stored_batch, "PART_RECORDS", 7)
     records = totals(80)
     batch = world.write(records)
     assert must_compute(world.bus, batch, [world.category], DAYS)
@@ -160,7 +160,7 @@ def test_a_batch_or_day_that_is_on_the_bus_is_not_sent_again(world: World) -> No
 
 def test_an_incomplete_batch_is_sent_to_its_end_first(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another batch in its place would duplicate its days."""
-    monkeypatch.setattr(bus_output, "CHUNK_RECORDS", 4)
+    monkeypatch.setattr(stored_batch, "PART_RECORDS", 4)
     batch = world.write(totals(10))
     with pytest.raises(Killed):
         world.send(batch, bus=Dying(world.bus, 1, after=False))

@@ -1,0 +1,129 @@
+"""Marks of batches that were sent: a batch is sent once, and continued after a crash.
+
+    penstock.backfills, compacted    key  a category or a sink    value  its mark, as JSON
+
+The mark is no position of a consumer group, since a broker deletes those some days after the last commit.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from ...processors.wording import counted
+from ...transport.bus import Bus
+from ...transport.category_spec import CategorySpec
+from ...transport.messages import Outgoing
+from ...transport.tables.bus_table import TEXT_KEY, BusTable
+from ..errors import BackfillRefused
+from ..warehouse.layout import Days
+from .stored_batch import StoredBatch
+
+MARKS = CategorySpec("penstock.backfills", buckets=1, compacted=True)
+"""The category of marks."""
+
+
+class SentMark(msgspec.Struct, frozen=True):
+    """The progress of sending the output for a category or a sink.
+
+    Args:
+        batch: the identity of the last batch.
+        first: the first UTC day of its request.
+        last: the last UTC day.
+        records: the number of its records that were sent, in the order of sending.
+        total: the number of its records.
+        before: the ranges of days of earlier batches.
+    """
+
+    batch: str
+    first: str
+    last: str
+    records: int
+    total: int
+    before: tuple[tuple[str, str], ...] = ()
+
+    @staticmethod
+    def begin(batch: StoredBatch, days: Days, before: tuple[tuple[str, str], ...] = ()) -> SentMark:
+        """Return the mark of a batch of which nothing was sent."""
+        return SentMark(batch.digest, str(days.first), str(days.last), 0, batch.records, before)
+
+    @property
+    def days(self) -> Days:
+        """The requested days of the batch."""
+        return Days.of(self.first, self.last)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of its records were sent."""
+        return self.records == self.total
+
+    def is_of(self, batch: StoredBatch, days: Days) -> bool:
+        """Return whether this is the mark of a batch for the same days."""
+        return self.batch == batch.digest and self.days == days
+
+    def overlapping(self, days: Days) -> Days | None:
+        """Return an earlier batch's range of days that overlaps others; None without one."""
+        earlier = (Days.of(*ends) for ends in ((self.first, self.last), *self.before))
+        return next((sent for sent in earlier if sent.first <= days.last and days.first <= sent.last), None)
+
+    def outgoing(self, name: str) -> Outgoing:
+        """Return the message of the mark."""
+        return _TABLE.put(name, self)
+
+
+_TABLE: BusTable[str, SentMark] = BusTable(MARKS, TEXT_KEY, msgspec.json.Decoder(SentMark).decode)
+
+
+def marks_on(bus: Bus) -> dict[str, SentMark]:
+    """Return the current mark of each category and sink; wait for open transactions."""
+    return _TABLE.read(bus, wait_for_transactions=True)
+
+
+class Appending(NamedTuple):
+    """What was sent to such a place stays there. The words of errors about it.
+
+    Args:
+        contains: such as "the bus contains".
+        inside: such as "on the bus".
+        permanent: why records stay.
+    """
+
+    contains: str
+    inside: str
+    permanent: str
+
+    def mark_to_continue(self, name: str, mark: SentMark | None, batch: StoredBatch, days: Days) -> SentMark:
+        """Return the mark from which a batch is sent.
+
+        Args:
+            name: the category or sink.
+            mark: its current mark.
+            batch: the batch.
+            days: the requested days.
+
+        Raises:
+            BackfillRefused: another batch has sent some of these records or days.
+        """
+        if mark is None:
+            return SentMark.begin(batch, days)
+        if mark.is_of(batch, days):
+            return mark
+        if not mark.is_whole and mark.batch == batch.digest:
+            raise BackfillRefused(
+                f"{name}: this batch was requested for {mark.days}, and {self.contains} {mark.records:,} of {counted(mark.total, 'record')}. Nothing was "
+                "sent. Repeat the backfill of those days, which continues after them."
+            )
+        if not mark.is_whole:
+            raise BackfillRefused(
+                f"{name}: {self.contains} {mark.records:,} of {counted(mark.total, 'record')} of an earlier batch, of {mark.days}, and the folder contains "
+                f"another batch. Nothing was sent: {self.permanent}, so it would contain parts of both. Put the earlier batch back "
+                "into its folder, and send all of it; or write this batch to files."
+            )
+        overlapping = mark.overlapping(days)
+        if overlapping:
+            raise BackfillRefused(
+                f"{name}: the batch of {overlapping} is {self.inside} already. Nothing was sent: {self.permanent}, not even with "
+                "`--overwrite`, so they would be there twice. Choose days that were not sent, or write the batch to files."
+            )
+        return SentMark.begin(batch, days, ((mark.first, mark.last), *mark.before))
