@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
+from enum import Enum
 from types import MappingProxyType
 
 from pyspark import StorageLevel
@@ -18,7 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentat
 from ...processors.apps.apps import App, AppName
 from ...processors.declare.aggregator import Aggregator
 from ...processors.declare.categories import AnyCategory
-from ...processors.declare.processor import Processor
+from ...processors.declare.processor import Destination, Processor
 from ...processors.declare.stateful import Stateful
 from ...transport.kafka import KafkaBus
 from ..errors import BackfillRefused
@@ -34,7 +35,7 @@ from ..spark.progress import Progress, no_progress, reported_progress
 from ..spark.session import spark_session, wait_for_tasks
 from ..spark.shipped_app import ShippedApp
 from ..spark.shipping import ship
-from ..steps.outputs import slot_of
+from ..steps.outputs import name_in_batch, slot_of, times_in_batch
 from ..steps.step import Step
 from ..warehouse.columns import DAY_COLUMN, OUTPUT_MARKS, Columns
 from ..warehouse.layout import Days, folder_of
@@ -43,6 +44,17 @@ from .plans import Order, days_read, expect_no_loop, order_of, plan
 
 Orders = Mapping[type[Processor], "Order | None"]
 """The order of events of each processor; None if it does not matter."""
+
+
+class Written(Enum):
+    """The outputs that a run computes."""
+
+    CATEGORIES = "categories"
+    ALL = "categories and sinks"
+
+    def of(self, processor: type[Processor]) -> tuple[Destination, ...]:
+        """Return what a run writes of a processor."""
+        return processor.destinations() if self is Written.ALL else processor.outputs()
 
 
 @dataclass(frozen=True)
@@ -76,6 +88,7 @@ def run_backfill(
     last: date,
     output: str,
     master: str = "local[*]",
+    written: Written = Written.CATEGORIES,
     order: Order | None = None,
     chained: bool = False,
     overwrite: bool = False,
@@ -93,6 +106,7 @@ def run_backfill(
         last: the last UTC day.
         output: a folder or an ``hdfs://`` location for the output categories, in the layout of the warehouse.
         master: the Spark master.
+        written: the outputs to compute. The rows of a sink get a folder of their own; see `name_in_batch`.
         order: the order of events for processors whose result depends on it; None for the default of each.
         chained: read the outputs of earlier processors from this run instead of the archive.
         overwrite: replace existing categories in the output; otherwise they are refused.
@@ -112,17 +126,18 @@ def run_backfill(
     app, days = app_name.load(), Days(first, last)
     expect_no_loop(app)
     _expect_columns(app)
-    _expect_no_needed_sinks(app)
+    _expect_all_outputs(app, written)
+    running = [processor for processor in app.processors if written.of(processor)]
     chain = Chain.of(app, chained=chained)
-    elsewhere = external_inputs(places, chain.read_from_outside(app))
+    elsewhere = external_inputs(places, chain.read_from_outside(running))
     chain = replace(chain, elsewhere=frozenset(elsewhere))
-    orders = {
-        processor: order_of(processor, order, archived=chain.is_archived(processor)) for processor in app.processors
-    }
+    orders = {processor: order_of(processor, order, archived=chain.is_archived(processor)) for processor in running}
+    _expect_folders(running, written)
+    _expect_days_of_rows(orders, written, chain)
     tolerant = allow_missing or until_now is not None  # the bus has the days that are not archived yet
-    notes = _checked_inputs(_wanted(app, orders, chain, days), warehouse, elsewhere, allow_missing=tolerant)
+    notes = _checked_inputs(_wanted(orders, chain, days), warehouse, elsewhere, allow_missing=tolerant)
     if until_now is None:
-        for processor in app.processors:
+        for processor in running:
             expect_archived(processor, _archived_inputs(processor, chain), warehouse, _OF_AN_APP)
     target = open_warehouse(output).location
     with spark_session(master) as spark:
@@ -132,11 +147,11 @@ def run_backfill(
             folder = OutputFolder(Folders(spark, target), overwrite=overwrite)
             made = {name: folder.aside(name) for name in chain.made}
             made |= {name: f"{place.location}/{folder_of(name)}" for name, place in elsewhere.items()}
-            archived = [category for category in _read(app.processors) if category.name not in made]
+            archived = [category for category in _read(running) if category.name not in made]
             bus = BusPart.of(spark, until_now, shipped, warehouse, archived) if until_now else None
             source = Source(spark, warehouse, made, bus)
-            folder.begin(category.name for category in _written(app.processors))
-        run = _Run(shipped, source, days, chain, folder, notes)
+            folder.begin(names_in_batch(running, written))
+        run = _Run(shipped, source, days, chain, folder, written, notes)
         try:
             return list(run.nodes(app, orders, progress))
         except BaseException:
@@ -153,27 +168,46 @@ def _expect_columns(app: App) -> None:
             Columns(category.record)
 
 
-def _expect_no_needed_sinks(app: App) -> None:
+def _expect_all_outputs(app: App, written: Written) -> None:
     """Raise BackfillRefused if the run would write the outputs of a processor in part, or nothing at all."""
-    beside = next((each for each in app.processors if each.sinks() and each.outputs()), None)
-    is_nothing_left = not any(each.outputs() for each in app.processors)
-    refused = beside or next((each for each in app.processors if each.sinks() and is_nothing_left), None)
+    outputs = {processor: written.of(processor) for processor in app.processors}
+    in_part = next((each for each, some in outputs.items() if some and len(some) < len(each.destinations())), None)
+    nothing = next((each for each in outputs if each.sinks()), None) if not any(outputs.values()) else None
+    refused = in_part or nothing
     if refused is None:
         return
-    written = (
-        f"{refused.sinks()[0].name} beside {refused.outputs()[0].name}" if beside else f"only {refused.sinks()[0].name}"
-    )
-    advice = (
-        "Let a second processor copy a category to the sink; then backfill the category, and write its results to the bus "
-        "(`penstock backfill … --output bus`)."
-        if beside
-        else "Its workers fill the sink: write the results of another processor to the category that it reads (`penstock backfill … --output bus`), or "
-        f"let it read the category again with `penstock reset APP:{refused.__name__}`."
-    )
+    sinks = ", ".join(sink.name for sink in refused.sinks())
+    beside = f" beside {refused.outputs()[0].name}" if in_part else ""
     raise BackfillRefused(
-        f"{refused.__name__} writes {written}. A backfill runs in many tasks, which Spark may repeat and which have no order, so it writes no sinks: "
-        f"rows would be repeated, or replaced by older ones. Nothing was started. {advice}"
+        f"{refused.__name__} writes {sinks}{beside}, and this run would only write categories. Nothing was started. Write the rows to the sink, too, "
+        "with `--output sinks`."
     )
+
+
+def _expect_folders(processors: Sequence[type[Processor]], written: Written) -> None:
+    """Raise BackfillRefused if a category and a sink, or two sinks, would have the same folder."""
+    names: dict[str, str] = {}
+    for destination in (destination for processor in processors for destination in written.of(processor)):
+        other = names.setdefault(name_in_batch(destination), destination.name)
+        if other != destination.name:
+            raise BackfillRefused(
+                f"{other} and {destination.name} would have the same folder in the output. Nothing was started. Run their processors one by one "
+                "(path/app.py:Processor), each into a folder of its own."
+            )
+
+
+def _expect_days_of_rows(orders: Orders, written: Written, chain: Chain) -> None:
+    """Raise BackfillRefused if rows of a sink would be computed, of which no day is known."""
+    for processor, order in orders.items():
+        for sink in processor.sinks() if written is Written.ALL else ():
+            if order is not None:
+                times_in_batch(sink)
+            if chain.made:
+                raise BackfillRefused(
+                    f"{processor.__name__} writes rows to {sink.name}, which have no event time, and `--chained` computes all days to keep some of them. "
+                    "Nothing was started. First write the categories with `--chained --output LOCATION`; then run path/app.py:"
+                    f"{processor.__name__} with `--input LOCATION --output sinks`."
+                )
 
 
 def _checked_inputs(
@@ -200,17 +234,16 @@ class Chain:
     def of(app: App, *, chained: bool) -> Chain:
         """Return the chain of an app; without chaining, the archive is between all processors."""
         read = {category.name for processor in app.processors for category in processor.sources()}
-        written = {category.name for category in _written(app.processors)}
-        return Chain(frozenset(read & written if chained else ()))
+        made = {category.name for processor in app.processors for category in processor.outputs()}
+        return Chain(frozenset(read & made if chained else ()))
 
     def is_archived(self, processor: type[Processor]) -> bool:
         """Return whether all inputs of a processor come from the archive."""
         return (self.made | self.elsewhere).isdisjoint(category.name for category in processor.sources())
 
-    def read_from_outside(self, app: App) -> list[AnyCategory]:
-        """Return the inputs of processors with outputs that the run does not write itself."""
-        read = [category for processor in app.processors if processor.outputs() for category in processor.sources()]
-        return [category for category in read if category.name not in self.made]
+    def read_from_outside(self, processors: Sequence[type[Processor]]) -> list[AnyCategory]:
+        """Return the inputs that the run does not write itself."""
+        return [category for category in _read(processors) if category.name not in self.made]
 
 
 _OF_AN_APP = (
@@ -220,25 +253,25 @@ _OF_AN_APP = (
 
 
 def _archived_inputs(processor: type[Processor], chain: Chain) -> list[AnyCategory]:
-    """Return the inputs of a processor that come from the archive; none if it does not run."""
+    """Return the inputs of a processor that come from the archive."""
     outside = chain.made | chain.elsewhere
     return [category for category in _read([processor]) if category.name not in outside]
 
 
 def _read(processors: Sequence[type[Processor]]) -> list[AnyCategory]:
-    """Return the inputs of processors with outputs; the others do not run."""
-    return [category for processor in processors if processor.outputs() for category in processor.sources()]
+    return [category for processor in processors for category in processor.sources()]
 
 
-def _written(processors: Sequence[type[Processor]]) -> list[AnyCategory]:
-    return [category for processor in processors for category in processor.outputs()]
+def names_in_batch(processors: Sequence[type[Processor]], written: Written) -> list[str]:
+    """Return the names of what a run writes in its output."""
+    return [name_in_batch(destination) for processor in processors for destination in written.of(processor)]
 
 
-def _wanted(app: App, orders: Orders, chain: Chain, days: Days) -> list[WantedDays]:
-    """Return the days to read of each archived input, over all processors with outputs."""
+def _wanted(orders: Orders, chain: Chain, days: Days) -> list[WantedDays]:
+    """Return the days to read of each archived input, over all processors that run."""
     wanted: dict[str, WantedDays] = {}
-    for processor in filter(lambda processor: processor.outputs(), app.processors):
-        read = ALL_DAYS if chain.made else days_read(processor, orders[processor], days)
+    for processor, order in orders.items():
+        read = ALL_DAYS if chain.made else days_read(processor, order, days)
         for category in processor.sources():
             if category.name not in chain.made:
                 other = wanted.get(category.name, WantedDays(category, read, days)).read
@@ -254,20 +287,21 @@ class _Run:
     days: Days
     chain: Chain
     folder: OutputFolder
+    written: Written
     input_notes: Mapping[str, str]
 
     def nodes(self, app: App, orders: Orders, progress: Progress) -> Iterator[NodeResult]:
         """Run the processors in order; publish each category after the last processor that reads or writes it."""
         for processor in app.processors:
-            yield self._node(processor, orders[processor], progress)
+            yield self._node(processor, orders.get(processor), progress)
             with translated_errors(processor.__name__):
                 self._publish(app, processor)
 
     def _node(self, processor: type[Processor], order: Order | None, progress: Progress) -> NodeResult:
         """Run one processor; its output is complete but not published."""
-        if not processor.outputs():
+        if not self.written.of(processor):
             sinks = ", ".join(sink.name for sink in processor.sinks())
-            reason = f"it writes only {sinks}, and backfills write no sinks" if sinks else "it writes no category"
+            reason = f"it writes only {sinks}; `--output sinks` includes it" if sinks else "it writes no category"
             return NodeResult(processor.__name__, _kind_of(processor), 0, 0, 0, 0.0, f"not run, since {reason}")
         began_s = time.monotonic()
         context = self.source.spark.sparkContext
@@ -284,7 +318,7 @@ class _Run:
             reported_progress(context, processor.__name__, lambda: total_events_in(steps), progress),
         ):
             frame, note = plan(processor, self.source, self._computed, order, step_over)
-            _write(frame, processor, self.folder)
+            self._write(frame, processor)
         notes = [joined_notes(self.input_notes, processor.sources(), note), *(bus.notes(origins) if bus else ())]
         return NodeResult(
             processor.__name__,
@@ -306,26 +340,25 @@ class _Run:
         done = app.processors.index(processor) + 1
         later = app.processors[done:]
         read = {category.name for other in later for category in other.sources()} & self.chain.made
-        pending = read | {category.name for category in _written(later)}
-        for name in dict.fromkeys(category.name for category in _written(app.processors[:done])):
+        pending = read | set(names_in_batch(later, self.written))
+        for name in dict.fromkeys(names_in_batch(app.processors[:done], self.written)):
             if name not in pending and name not in self.folder.published:
                 if self.chain.made:
                     self.folder.keep(name, self.days)
                 self.folder.publish(name)
 
-
-def _write(frame: DataFrame, processor: type[Processor], folder: OutputFolder) -> None:
-    """Compute the rows once, and write each category."""
-    several = len(processor.outputs()) > 1
-    if several:
-        frame.persist(StorageLevel.DISK_ONLY)
-    for number, category in enumerate(processor.outputs()):
-        slot = slot_of(number)
-        folder.add(
-            frame.where(F.col(slot).isNotNull()).select(f"{slot}.*", *OUTPUT_MARKS.names, DAY_COLUMN), category.name
-        )
-    if several:
-        frame.unpersist()
+    def _write(self, frame: DataFrame, processor: type[Processor]) -> None:
+        """Compute the rows once, and write those of each category and sink."""
+        destinations = self.written.of(processor)
+        if len(destinations) > 1:
+            frame.persist(StorageLevel.DISK_ONLY)
+        for number, destination in enumerate(processor.destinations()):
+            slot = slot_of(number)
+            if destination in destinations:
+                rows = frame.where(F.col(slot).isNotNull()).select(f"{slot}.*", *OUTPUT_MARKS.names, DAY_COLUMN)
+                self.folder.add(rows, name_in_batch(destination))
+        if len(destinations) > 1:
+            frame.unpersist()
 
 
 def _kind_of(processor: type[Processor]) -> str:

@@ -24,7 +24,8 @@ from ...processors.apps.apps import App
 from ...processors.declare.aggregator import Aggregator
 from ...processors.declare.categories import AnyCategory
 from ...processors.declare.phases import Partials
-from ...processors.declare.processor import Processor
+from ...processors.declare.processor import Processor, as_tuple
+from ...processors.declare.sinks import Sink
 from ...processors.declare.stateful import Stateful
 from ...processors.time.watermarks import UpstreamWatermark
 from ...processors.time.windows import GlobalWindow
@@ -199,6 +200,10 @@ def _mapped(processor: type[Processor], source: Source, days: Days, step_over: S
 
     def frame(category: AnyCategory) -> DataFrame:
         files, step = source.files(category), step_over(category)
+        if processor.sinks():  # a row may replace another one of its key
+            events = source.events(category).where(wanted)
+            in_order = events.repartition("_key").sortWithinPartitions("_key", *bus_order(events))
+            return in_order.mapInArrow(mapper_step(step), rows)
         if files is None:
             return source.events(category).where(wanted).mapInArrow(mapper_step(step), rows)
         planned = source.planned(files, days)
@@ -211,17 +216,18 @@ def _arrived(processor: type[Processor], source: Source, days: Days, step_over: 
     rows = by_arrival(merged_inputs(processor, source), processor.sources()[0].buckets)
     step = arrival_order_step(_inputs(processor, step_over), days)
     frame = rows.mapInArrow(step, spark_schema(OutputRows(processor).schema))
-    if issubclass(processor, Aggregator) and processor.writes:
-        frame = _last_updates(frame)
+    if issubclass(processor, Aggregator):
+        results = [number for number, each in enumerate(as_tuple(processor.writes)) if not isinstance(each, Sink)]
+        frame = reduce(_last_updates, map(slot_of, results), frame)
     return Plan(
         frame,
         "reads the whole archive in order of arrival, bucket by bucket, including late events; outputs whose event time is in the days",
     )
 
 
-def _last_updates(frame: DataFrame) -> DataFrame:
-    """Keep the last result of each key and event time, and all records that are not results."""
-    is_result = F.col(slot_of(0)).isNotNull()
+def _last_updates(frame: DataFrame, results: str) -> DataFrame:
+    """Keep the last result of each key and event time in a column, and all other records."""
+    is_result = F.col(results).isNotNull()
     newest = F.max(_NUMBER).over(Window.partitionBy(is_result, "_key", "_event_time"))
     numbered = frame.withColumn(_NUMBER, F.monotonically_increasing_id()).withColumn(_NEWEST, newest)
     return numbered.where(~is_result | (F.col(_NUMBER) == F.col(_NEWEST))).drop(_NUMBER, _NEWEST)

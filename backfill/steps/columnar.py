@@ -139,8 +139,8 @@ class ColumnReader:
         self._expect_same(at_once, one_by_one, "process_columns", "process")
 
     def _records(self, rows: pa.Table) -> list[Any]:
-        [category] = self.step.opened.processor.outputs()
-        columns = Columns(category.record)
+        [written] = type(self.step.opened.processor).destinations()
+        columns = Columns(written.record)
         found = self.step.opened.rows
         return [record for part in rows.to_batches() for record in columns.records(found.own(found.of_columns(part)))]
 

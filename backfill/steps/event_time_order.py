@@ -14,7 +14,6 @@ from typing import Any, cast
 from ...processors.declare.aggregator import Aggregator
 from ...processors.declare.categories import AnyCategory
 from ...processors.declare.processor import Processor
-from ...processors.declare.routes import Routes
 from ...processors.declare.stateful import Stateful
 from ...processors.keyed_state.changes import EmptyState
 from ...processors.operators import Operator, SessionOperator, StatefulOperator, StepResult
@@ -84,15 +83,10 @@ def _tie(event: InputEvent) -> bytes:
 
 def outputs_within(inputs: Inputs, outputs: Sequence[Any], within: Days) -> list[Any]:
     """Return the outputs whose event time lies in the days."""
-    inputs.steps[0].opened.rows.expect_no_tombstones(outputs)
+    rows = inputs.steps[0].opened.rows
+    rows.expect_no_tombstones(outputs)
     start_ms, end_ms = within.start_ms, within.end_ms
-    times = _times(inputs.processor, outputs)
-    return [output for output, time in zip(outputs, times, strict=True) if start_ms <= time < end_ms]
-
-
-def _times(processor: Processor, outputs: Sequence[Any]) -> Iterator[int]:
-    routes = Routes(type(processor))
-    return (category.times.of_one(record) for category, record in map(routes.route_to_category, outputs))
+    return [output for output, time in zip(outputs, rows.times_of(outputs), strict=True) if start_ms <= time < end_ms]
 
 
 class SortedSlidingWindows:

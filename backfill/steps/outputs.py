@@ -1,31 +1,117 @@
 """Outputs of a processor as rows in Spark.
 
-A row has the output's key, its event time and day, and one struct column for each category that the processor writes. Only the column
-of the output's own category is not null.
+A row has the output's key, its event time and day, and one struct column for each category and sink that the processor writes. Only the
+column of the output's own category or sink is not null.
+
+Rows of a sink have neither a key nor an event time. Their time is their number in the worker process, so that rows of one task keep their order.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import count, islice
 from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...processors.declare.canonical import CanonicalForm
-from ...processors.declare.processor import Processor
+from ...processors.declare.event_times import EventTimes, only_time_of
+from ...processors.declare.processor import Destination, Processor
 from ...processors.declare.record_check import RecordCheck
 from ...processors.declare.routes import Routes, To
+from ...processors.declare.sinks import Sink
 from ...processors.declare.tombstones import Tombstone
 from ...processors.errors import ProcessorFailed
 from ...processors.wording import counted
+from ..errors import BackfillRefused
 from ..spark.session import BATCH_EVENTS
 from ..warehouse.columns import CONVERSION_ERRORS, DAY_COLUMN, OUTPUT_MARKS, Columns, days_of
 
 
 def slot_of(number: int) -> str:
-    """Return the name of the struct column of an output category, by its index in `outputs()`."""
+    """Return the name of the struct column of a category or sink, by its index in `destinations()`."""
     return f"_output_{number}"
+
+
+def name_in_batch(destination: Destination) -> str:
+    """Return the name of a category or sink in the layout of a warehouse, which allows no spaces or slashes."""
+    if not isinstance(destination, Sink):
+        return destination.name
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", destination.name).strip("-")
+
+
+def times_in_batch(destination: Destination) -> EventTimes:
+    """Return the event times by which outputs are in a range of days.
+
+    Raises:
+        BackfillRefused: the rows of a sink do not have exactly one time.
+    """
+    if not isinstance(destination, Sink):
+        return destination.times
+    times = only_time_of(destination.name, destination.record)
+    if times is None:
+        raise BackfillRefused(
+            f"Some rows for {destination.name} appear without an event, as event time passes, so only a time in them says to which day they belong; and "
+            f"{destination.record_name} does not have exactly one field of type penstock.EventTime or datetime. Nothing was started. Declare one; or write "
+            "the results to a category, and let a stateless processor copy it to the sink."
+        )
+    return times
+
+
+@dataclass(frozen=True)
+class _Written:
+    """What a processor writes to one category or sink.
+
+    Args:
+        destination: the category or sink.
+        columns: the columns of its records.
+        check: checks the values of a record.
+        form: how records are written.
+        numbers: the numbers of the rows of a sink.
+    """
+
+    destination: Destination
+    columns: Columns
+    check: RecordCheck
+    form: CanonicalForm
+    numbers: Iterator[int]
+
+    @staticmethod
+    def of(destination: Destination) -> _Written:
+        """Return what is written to a category or sink.
+
+        Raises:
+            DeclarationError: its records have no columns.
+        """
+        record = destination.record
+        return _Written(destination, Columns(record), RecordCheck(record), CanonicalForm(record), count())
+
+    def marks(self, records: Sequence[Any]) -> tuple[pa.Array[Any], pa.Array[Any]]:
+        """Return the keys and the event times of records."""
+        if isinstance(self.destination, Sink):
+            return self._numbered(len(records))
+        keys, times = self.destination.keys_of(records), self.destination.event_times_of(records)
+        return pa.array(keys, pa.string()), pa.array(times, pa.int64())
+
+    def marks_of_columns(self, rows: pa.RecordBatch) -> tuple[pa.Array[Any], pa.Array[Any]]:
+        """Return the keys and the event times of records in columns."""
+        category = self.destination
+        if isinstance(category, Sink):
+            return self._numbered(rows.num_rows)
+        if isinstance(category.key, str):
+            keys = rows.column(category.key).cast(pa.string())
+        else:
+            keys = pa.array(category.keys_of(self.columns.records(rows)), pa.string())
+        if category.times.column:
+            return keys, rows.column(category.times.column)
+        return keys, pa.array(category.event_times_of(self.columns.records(rows)), pa.int64())
+
+    def _numbered(self, rows: int) -> tuple[pa.Array[Any], pa.Array[Any]]:
+        return pa.array([""] * rows, pa.string()), pa.array(islice(self.numbers, rows), pa.int64())
 
 
 class OutputRows:
@@ -40,10 +126,9 @@ class OutputRows:
 
     def __init__(self, processor: type[Processor]) -> None:
         self._routes = Routes(processor)
-        self._columns = {category.name: Columns(category.record) for category in processor.outputs()}
-        self._checks = {category.name: RecordCheck(category.record) for category in processor.outputs()}
-        self._forms = {category.name: CanonicalForm(category.record) for category in processor.outputs()}
-        self._structs = {name: pa.struct(list(columns.schema)) for name, columns in self._columns.items()}
+        self._written = {each.name: _Written.of(each) for each in processor.destinations()}
+        structs = (pa.struct(list(written.columns.schema)) for written in self._written.values())
+        self._structs = dict(zip(self._written, structs, strict=True))
         slots = [(slot_of(number), struct) for number, struct in enumerate(self._structs.values())]
         marks = [(field.name, field.type) for field in OUTPUT_MARKS]
         self.schema = pa.schema([*marks, (DAY_COLUMN, pa.string()), *slots])
@@ -59,7 +144,7 @@ class OutputRows:
             self.expect_no_tombstones(part)
             try:
                 routed = self._routes.split(part)
-                rows = [self._rows(category, records) for category, records in routed]
+                rows = [self._rows(destination.name, records) for destination, records in routed]
             except (TypeError, *CONVERSION_ERRORS) as error:
                 raise ProcessorFailed(
                     f"An output of {self._routes.processor.__name__} does not fit its category: {error}. None "
@@ -79,50 +164,53 @@ class OutputRows:
                     "a field `deleted`."
                 )
 
+    def times_of(self, outputs: Sequence[Any]) -> Iterator[int]:
+        """Return the event time of each output (milliseconds since 1970, UTC), for `times_in_batch`."""
+        return (
+            self._times[destination.name].of_one(record) for destination, record in map(self._routes.route, outputs)
+        )
+
+    @cached_property
+    def _times(self) -> dict[str, EventTimes]:
+        return {destination.name: times_in_batch(destination) for destination in self._routes.processor.destinations()}
+
     def of_columns(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return columns of the only output category as rows.
+        """Return columns of the only output category or sink as rows.
 
         Raises:
             ProcessorFailed: the columns do not fit the category.
         """
-        [category] = self._routes.processor.outputs()
-        columns = self._columns[category.name]
+        [(name, written)] = self._written.items()
+        columns = written.columns
         try:
             arrays = [_as(batch.column(field.name), field) for field in columns.schema]
         except (KeyError, *CONVERSION_ERRORS) as error:
             raise ProcessorFailed(
-                f"The result of {self._routes.processor.__name__}.process_columns does not fit {category.name}, whose columns are "
+                f"The result of {self._routes.processor.__name__}.process_columns does not fit {name}, whose columns are "
                 f"{', '.join(f'{field.name}: {field.type}' for field in columns.schema)}: {error}. None of it was published. Correct the processor "
                 "and run the backfill again."
             ) from error
         rows = pa.RecordBatch.from_arrays(arrays, schema=columns.schema)
-        if isinstance(category.key, str):
-            keys = rows.column(category.key).cast(pa.string())
-        else:
-            keys = pa.array(category.keys_of(columns.records(rows)), pa.string())
-        if category.times.column:
-            times = rows.column(category.times.column)
-        else:
-            times = pa.array(category.event_times_of(columns.records(rows)), pa.int64())
-        return self._as_rows(category.name, arrays, keys, times)
+        keys, times = written.marks_of_columns(rows)
+        return self._as_rows(name, arrays, keys, times)
 
     def own(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return the record columns of rows of the only category."""
         return pa.RecordBatch.from_struct_array(cast("pa.StructArray", rows.column(slot_of(0))))
 
-    def _rows(self, category: Any, records: Sequence[Any]) -> pa.RecordBatch:
-        records = self._forms[category.name].of(records)
-        self._checks[category.name].expect(records)
-        keys = pa.array(category.keys_of(records), pa.string())
-        times = pa.array(category.event_times_of(records), pa.int64())
-        return self._as_rows(category.name, self._columns[category.name].arrays(records), keys, times)
+    def _rows(self, name: str, records: Sequence[Any]) -> pa.RecordBatch:
+        written = self._written[name]
+        records = written.form.of(records)
+        written.check.expect(records)
+        keys, times = written.marks(records)
+        return self._as_rows(name, written.columns.arrays(records), keys, times)
 
     def _as_rows(
-        self, category: str, arrays: Sequence[pa.Array[Any]], keys: pa.Array[Any], times: pa.Array[Any]
+        self, name: str, arrays: Sequence[pa.Array[Any]], keys: pa.Array[Any], times: pa.Array[Any]
     ) -> pa.RecordBatch:
-        """Return rows with the marks of outputs and nulls in the columns of other categories."""
-        own = pa.StructArray.from_arrays(arrays, fields=list(self._columns[category].schema))
-        slots = [own if name == category else pa.nulls(len(times), struct) for name, struct in self._structs.items()]
+        """Return rows with the marks of outputs, and nulls in the columns of other categories and sinks."""
+        own = pa.StructArray.from_arrays(arrays, fields=list(self._written[name].columns.schema))
+        slots = [own if other == name else pa.nulls(len(times), struct) for other, struct in self._structs.items()]
         return pa.RecordBatch.from_arrays([keys, times, days_of(times), *slots], schema=self.schema)
 
 

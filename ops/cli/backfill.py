@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,7 +14,8 @@ import typer
 from ...backfill.warehouse.warehouse import open_warehouse
 from ...processors.apps.apps import AppName
 from .audited import audited
-from .backfill_into_bus import backfill_into_bus, batch_folder, is_bus
+from .backfill_into_bus import BUS, backfill_into_bus
+from .backfill_into_sinks import SINKS, backfill_into_sinks
 from .backfill_into_store import backfill_store_days
 from .batch_progress import batch_progress
 from .options import (
@@ -47,9 +49,9 @@ _Output = Annotated[
     str | None,
     typer.Option(
         "--output",
-        metavar="LOCATION|bus|store",
+        metavar="LOCATION|bus|sinks|store",
         help="The destination; the default is the folder backfill in --dir. bus (or bus:LOCATION): the processors' own categories, by way of that "
-        "folder. store: the aggregator's remote store, replacing its values of these days.",
+        "folder. sinks (or sinks:LOCATION): their sinks, likewise. store: the aggregator's remote store, replacing its values of these days.",
         show_default=False,
     ),
 ]
@@ -135,8 +137,10 @@ def backfill(
     )
     if output == STORE:
         request.into_store(connect(kafka, folder), store)
-    elif output is not None and is_bus(output):
-        request.into_bus(connect(kafka, folder), batch_folder(output, folder), webhdfs)
+    elif output is not None and (place := output.partition(":"))[0] in {BUS, SINKS}:
+        location = batch_output_location(place[2] or None, folder)
+        send = request.into_bus if place[0] == BUS else request.into_sinks
+        send(connect(kafka, folder), location, webhdfs)
     else:
         location = batch_output_location(output, folder)
         _show_results(request.compute(location), location, json=json)
@@ -170,9 +174,10 @@ class _BackfillRequest(_Options):
     warehouse: Archive
     days: tuple[date, date]
 
-    def compute(self, location: str) -> list[NodeResult]:
-        """Run the batch, and write to a folder."""
+    def compute(self, location: str, *, sinks: bool = False) -> list[NodeResult]:
+        """Run the batch, and write to a folder; also the rows of sinks, if they are the destination."""
         from ...backfill.run.backfill import (  # noqa: PLC0415 - Spark is slow to import, and most commands do without
+            Written,
             run_backfill,
         )
         from ...backfill.run.plans import Order  # noqa: PLC0415 - as below
@@ -186,6 +191,7 @@ class _BackfillRequest(_Options):
                 last=self.days[1],
                 output=location,
                 master=self.master,
+                written=Written.ALL if sinks else Written.CATEGORIES,
                 order=None if self.order is Ordering.AUTO else Order(self.order.value),
                 chained=self.chained,
                 overwrite=self.overwrite,
@@ -197,17 +203,26 @@ class _BackfillRequest(_Options):
 
     def into_bus(self, bus: KafkaBus, location: str, webhdfs: str | None) -> None:
         """Run the batch, and send its outputs to the processors' categories."""
+        self._expect_days(BUS)
+        compute = partial(self._compute_and_show, location)
+        backfill_into_bus(self.app, bus, location, webhdfs, self.days, compute, json=self.json)
+
+    def into_sinks(self, bus: KafkaBus, location: str, webhdfs: str | None) -> None:
+        """Run the batch, and write the rows of its sinks."""
+        self._expect_days(SINKS)
+        compute = partial(self._compute_and_show, location, sinks=True)
+        backfill_into_sinks(self.app, bus, location, webhdfs, self.days, compute, json=self.json)
+
+    def _expect_days(self, place: str) -> None:
         if self.until_now:
             raise typer.BadParameter(
-                "--to now and --output bus exclude each other: sent days are recorded. Name the last day."
+                f"--to now and --output {place} exclude each other: sent days are recorded. Name the last day."
             )
 
-        def compute() -> None:
-            results = self.compute(location)
-            if not self.json:
-                _show_results(results, location, json=False)
-
-        backfill_into_bus(self.app, bus, location, webhdfs, self.days, compute, json=self.json)
+    def _compute_and_show(self, location: str, *, sinks: bool = False) -> None:
+        results = self.compute(location, sinks=sinks)
+        if not self.json:
+            _show_results(results, location, json=False)
 
     def into_store(self, bus: KafkaBus, store: str | None) -> None:
         """Replace values in a remote store."""

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict
 from datetime import date
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...processors.apps.apps import AppName
-from .options import batch_output_location, expect_main_cluster
+from .options import expect_main_cluster
 from .output import note, print_json, print_table, progress_steps
 from .signals import interruptible
 
@@ -17,16 +16,6 @@ if TYPE_CHECKING:  # Arrow is slow to import, and most commands do without
     from ...transport.bus import Bus
 
 BUS = "bus"
-
-
-def is_bus(output: str) -> bool:
-    """Return whether an output is the bus: `bus`, or `bus:LOCATION` with a folder."""
-    return output.partition(":")[0] == BUS
-
-
-def batch_folder(output: str, folder: Path) -> str:
-    """Return the folder of the batch before it is sent."""
-    return batch_output_location(output.partition(":")[2] or None, folder)
 
 
 def backfill_into_bus(

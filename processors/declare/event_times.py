@@ -19,7 +19,7 @@ from ..validation import is_function_of, similar_member
 from ..wording import as_code
 from .field_paths import FieldPath, find_field
 from .record_check import INT_MAX, INT_MIN, SHOWN, InvalidRecord
-from .records import RecordType, members_of, type_name
+from .records import EVENT_TIME_EXTRA, RecordType, fields_of, members_of, type_name
 from .tombstones import RowDeletion
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -267,3 +267,20 @@ def _of_any(value: object) -> int:
     raise TypeError(
         f"the function returned {value!r}. It must return whole milliseconds since 1970 or a datetime with an offset"
     )
+
+
+def only_time_of(name: str, record: RecordType) -> EventTimes | None:
+    """Return the event times of records without a declared one: those of their only `EventTime` or datetime; None without exactly one.
+
+    Args:
+        name: where they are, for errors.
+        record: their type.
+    """
+    found = [field.encode_name for field in fields_of(record).values() if _is_time(field.type)]
+    return EventTimes(name, record, found[0]) if len(found) == 1 else None
+
+
+def _is_time(shape: shapes.Type) -> bool:
+    if isinstance(shape, shapes.Metadata):
+        return shape.extra == EVENT_TIME_EXTRA or _is_time(shape.type)
+    return isinstance(shape, shapes.DateTimeType)

@@ -18,7 +18,9 @@ from ..models.conversion import ModelRecord, is_model, shape_of
 from ..validation import is_class
 from ..wording import as_code
 
-EventTime: TypeAlias = Annotated[int, msgspec.Meta(extra={"unit": "ms since 1970, UTC"})]
+EVENT_TIME_EXTRA = {"unit": "ms since 1970, UTC"}
+"""The metadata of an `EventTime` in the shape of its field."""
+EventTime: TypeAlias = Annotated[int, msgspec.Meta(extra=EVENT_TIME_EXTRA)]
 """The type of an event time: milliseconds since 1970, UTC."""
 
 

@@ -180,17 +180,6 @@ class Routes:
             )
         raise self._unknown(_in_words(output))
 
-    def route_to_category(self, output: Any) -> tuple[AnyCategory, Any]:
-        """Return the category and the record of an output of a processor without sinks.
-
-        Raises:
-            TypeError: as in `split`.
-        """
-        destination, record = self.route(output)
-        if isinstance(destination, Sink):
-            raise TypeError(f"A {type(record).__name__} goes to {destination.name}, which is no category.")
-        return destination, record
-
     def _named(self, output: To) -> Destination:
         name = getattr(output.category, "name", output.category)
         found = self._by_name.get(name)

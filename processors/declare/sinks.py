@@ -40,7 +40,8 @@ class SinkBatch:
         processor: the processor's name.
         bucket: the shard's bucket number.
         first: by input, the next unread offset before the first event of the batch. A batch that is written again after a crash has the same
-            one, and may end later or earlier. A position is saved only after the batch before it.
+            one, and may end later or earlier. A position is saved only after the batch before it. Of a backfill, the only input is a name of its
+            days, and offsets are numbers of rows.
         rows: records and tombstones, in order.
         position: the position after the batch, as text. Exactly once: save it with the rows, as one. Otherwise it is empty.
         semantics: the processor's output semantics.
@@ -131,6 +132,11 @@ class Sink(ABC):
     def variables(self) -> tuple[str, ...]:
         """The environment variables with its addresses and secrets, which a deployment stores for its workers."""
         return ()
+
+    @property
+    def replaces_rows(self) -> bool:
+        """Whether a row replaces the earlier row of its key, so that a backfill may write its days again. By default, rows are appended."""
+        return False
 
     def expect_processor(self, processor: type[Processor]) -> None:  # noqa: B027 - most sinks take the rows of any
         """Raise DeclarationError if the rows of a processor cannot reach this sink with its semantics."""

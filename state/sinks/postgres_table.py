@@ -72,6 +72,11 @@ class PostgresTable(Sink):
         return () if "://" in self.at else (self.at,)
 
     @property
+    def replaces_rows(self) -> bool:
+        """Whether it has a key."""
+        return self.key is not None
+
+    @property
     def columns(self) -> list[RecordColumn]:
         """The columns of the record."""
         return record_columns(self.record)

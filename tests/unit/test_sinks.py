@@ -14,7 +14,7 @@ from support.resets import Reading, Total, readings, reset, totals
 
 import penstock as ps
 from penstock.backfill.errors import BackfillRefused
-from penstock.backfill.run.backfill import _expect_no_needed_sinks
+from penstock.backfill.run.backfill import Written, _expect_all_outputs, _expect_folders
 from penstock.ops.deploy.environment import required_variables
 from penstock.ops.maintenance.reset_target import Edge
 from penstock.ops.monitoring.reports import node_of
@@ -298,18 +298,30 @@ def test_a_replay_shows_rows_and_never_opens_a_sink(machine: Machine) -> None:
 
 
 def test_a_backfill_refuses_outputs_that_it_would_write_in_part() -> None:
-    """It writes categories and no sinks."""
-    app = App.of("app", [of(Copy, writes=(sink(), totals))])
-    with pytest.raises(BackfillRefused, match=r"Copy writes rows beside totals.*second processor"):
-        _expect_no_needed_sinks(app)
-    with pytest.raises(BackfillRefused, match=r"Copy writes only rows.*penstock reset"):
-        _expect_no_needed_sinks(App.of("app", [of(Copy, writes=sink())]))
+    """Unless it writes sinks, too."""
+    beside, alone = (App.of("app", [of(Copy, writes=writes)]) for writes in ((sink(), totals), sink()))
+    with pytest.raises(BackfillRefused, match=r"Copy writes rows beside totals.*--output sinks"):
+        _expect_all_outputs(beside, Written.CATEGORIES)
+    with pytest.raises(
+        BackfillRefused, match=r"Copy writes rows, and this run would only write categories.*--output sinks"
+    ):
+        _expect_all_outputs(alone, Written.CATEGORIES)
+    for app in (beside, alone):
+        _expect_all_outputs(app, Written.ALL)
 
 
 def test_a_backfill_leaves_out_a_processor_with_sinks_only() -> None:
     """If another one of the app has results; the report says so."""
     other = type("Other", (Copy,), {"writes": totals})
-    _expect_no_needed_sinks(App.of("app", [of(Copy, writes=sink()), other]))
+    _expect_all_outputs(App.of("app", [of(Copy, writes=sink()), other]), Written.CATEGORIES)
+
+
+def test_sinks_of_a_backfill_have_folders_of_their_own() -> None:
+    """Their names in the output have other characters."""
+    spaced, dashed = (of(Copy, writes=sink(name)) for name in ("our rows", "our-rows"))
+    _expect_folders([spaced, spaced], Written.ALL)
+    with pytest.raises(BackfillRefused, match="our rows and our-rows would have the same folder"):
+        _expect_folders([spaced, dashed], Written.ALL)
 
 
 def test_deployments_and_reports_name_the_sinks() -> None:

@@ -1,0 +1,195 @@
+"""Batch output written to sinks: in order, by one writer, and continued after a crash.
+
+    <folder>/category=…/ds=…/*.parquet --in parts--> `SinkWriter.write` --> a mark on the bus
+
+A sink that supports it saves the position of a part in the transaction with its rows, so each row is written once. With another one, a crash
+repeats the last part with the same identity: a Parquet file is replaced, and a request has the same `Idempotency-Key`. At most once, the mark
+comes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+
+import msgspec
+
+from ...processors.declare.semantics import Semantics
+from ...processors.declare.sinks import (
+    RefusedRow,
+    Sink,
+    SinkBatch,
+    SinkFenced,
+    SinkRefused,
+    SinkUnreachable,
+    SinkWriter,
+)
+from ...processors.wording import counted
+from ...transport.bus import Bus, Writer
+from ...transport.errors import BusError
+from ...transport.internal_topics import create_missing_categories
+from ..errors import BackfillFailed, BackfillRefused
+from ..steps.outputs import name_in_batch
+from ..warehouse.layout import Days
+from ..warehouse.warehouse import Warehouse
+from .sent_marks import MARKS, Appending, SentMark, marks_on
+from .stored_batch import StoredBatch
+
+WRITER = "backfill"
+"""The name of the writer in a sink, in place of a processor's. Workers keep the sink's shards."""
+_APPENDED = Appending("it contains", "in it", "rows are only appended to it")
+
+RowsWritten = Callable[[str, int, int], None]
+"""Receives a sink, the number of its rows that were written, and their total."""
+
+
+@dataclass(frozen=True)
+class FilledSink:
+    """The result of writing the rows of a sink.
+
+    Args:
+        sink: its name.
+        rows: the number of rows in its batch.
+        written_before: the number of rows that an earlier run had written.
+        refused: the number of rows that the sink refused now.
+        reason: why it refused the first of them; empty without any.
+    """
+
+    sink: str
+    rows: int
+    written_before: int
+    refused: int
+    reason: str
+
+
+class _Position(msgspec.Struct, frozen=True):
+    """The position that a sink saves with a part: the batch, and the number of its rows that were written."""
+
+    batch: str
+    rows: int
+
+
+_decode = msgspec.json.Decoder(_Position).decode
+
+
+def must_compute_rows(bus: Bus, folder: Warehouse, sinks: Sequence[Sink], days: Days) -> bool:
+    """Return whether rows must be computed before they are written; not if the folder has them and a part was written.
+
+    Raises:
+        BackfillRefused: all rows, or those of another batch of these days, were appended; or there are no sinks.
+    """
+    if not sinks:
+        raise BackfillRefused(
+            "None of the processors writes to a sink. Nothing was started. Omit `--output sinks` to write to a folder."
+        )
+    marks = marks_on(bus)
+    batches = {sink: StoredBatch.of(folder, name_in_batch(sink), sink.record) for sink in sinks if sink.name in marks}
+    begun = [_mark_of(sink, marks[sink.name], batch, days) for sink, batch in batches.items()]
+    if len(begun) == len(sinks) and all(mark.is_whole and mark.total for mark in begun):
+        names = ", ".join(sink.name for sink in sinks)
+        raise BackfillRefused(
+            f"The rows of {days} were written to {names} already, {counted(sum(mark.total for mark in begun), 'row')}. Nothing was written: rows are only "
+            "appended, so a second run would write them twice. Choose other days."
+        )
+    return not any(mark.records for mark in begun)
+
+
+def _mark_of(sink: Sink, mark: SentMark | None, batch: StoredBatch, days: Days) -> SentMark:
+    """Return the mark from which rows are written. Rows that replace others are written again after a whole batch, and after another one."""
+    if not sink.replaces_rows:
+        return _APPENDED.mark_to_continue(sink.name, mark, batch, days)
+    is_begun = mark is not None and mark.is_of(batch, days) and not mark.is_whole
+    return mark if mark is not None and is_begun else SentMark.begin(batch, days)
+
+
+def write_rows(bus: Bus, folder: Warehouse, sink: Sink, days: Days, written: RowsWritten) -> FilledSink:
+    """Write the batch output of a sink; continue after the rows of an earlier run.
+
+    Args:
+        bus: contains the marks.
+        folder: the location of the batch output.
+        sink: the sink.
+        days: the requested days of the batch.
+        written: receives the progress after each part.
+
+    Raises:
+        BackfillRefused: another batch of these days was written; nothing was written now.
+        BackfillFailed: the sink or the bus failed; the next run continues after the written rows.
+        WarehouseError: the folder cannot be read.
+    """
+    create_missing_categories(bus, MARKS)
+    batch = StoredBatch.of(folder, name_in_batch(sink), sink.record)
+    mark = _mark_of(sink, marks_on(bus).get(sink.name), batch, days)
+    try:
+        with closing(sink.open()) as writer, closing(bus.writer()) as marks:
+            return _SinkBackfill(sink, writer, marks, batch, mark).run(written)
+    except (SinkUnreachable, SinkFenced, SinkRefused, BusError) as error:
+        raise BackfillFailed(
+            f"{sink.name}: {error} Run the same backfill again after that: it continues after the rows that were written."
+        ) from error
+
+
+@dataclass(frozen=True)
+class _SinkBackfill:
+    """One run over the rows of a sink.
+
+    Args:
+        sink: the sink.
+        writer: its writer.
+        marks: writes the marks.
+        batch: the rows.
+        mark: the mark from which rows are written.
+    """
+
+    sink: Sink
+    writer: SinkWriter
+    marks: Writer
+    batch: StoredBatch
+    mark: SentMark
+
+    def run(self, written: RowsWritten) -> FilledSink:
+        """Write all parts that are left."""
+        begin = rows = max(self.mark.records, self._position())
+        refused: list[RefusedRow] = []
+        for part in filter(None, self.batch.parts(begin)):
+            refused += self._write(part, rows)
+            rows += len(part)
+            written(self.sink.name, rows, self.batch.records)
+        reason = refused[0].reason if refused else ""
+        return FilledSink(self.sink.name, self.batch.records, begin, len(refused), reason)
+
+    @property
+    def _semantics(self) -> Semantics:
+        """The strongest that the sink supports."""
+        order = (Semantics.EXACTLY_ONCE, Semantics.AT_LEAST_ONCE, Semantics.AT_MOST_ONCE)
+        return next(each for each in order if each in self.sink.semantics)
+
+    def _position(self) -> int:
+        """Claim the sink, and return the number of rows of this batch that it contains, as far as it knows."""
+        saved = self.writer.claim(WRITER, 0)
+        position = _decode(saved) if saved else None
+        return position.rows if position and position.batch == self._identity else 0
+
+    @property
+    def _identity(self) -> str:
+        """The batch and its days."""
+        return f"{self.mark.batch} {self.mark.days}"
+
+    def _write(self, part: Sequence[object], before: int) -> Sequence[RefusedRow]:
+        exactly, after = self._semantics is Semantics.EXACTLY_ONCE, before + len(part)
+        position = msgspec.json.encode(_Position(self._identity, after)).decode() if exactly else ""
+        # The name takes the place of an input, which is a folder in some sinks: days in parts would share it with other days.
+        first = {f"{WRITER}-{self.mark.first}-{self.mark.last}": before}
+        rows = SinkBatch(WRITER, 0, first, part, position, self._semantics)
+        if self._semantics is Semantics.AT_MOST_ONCE:
+            self._save(after)
+            return self.writer.write(rows) or ()
+        refused = self.writer.write(rows) or ()
+        self._save(after)
+        return refused
+
+    def _save(self, rows: int) -> None:
+        """Save the mark: durable on return."""
+        self.marks.send(MARKS.name, [msgspec.structs.replace(self.mark, records=rows).outgoing(self.sink.name)])
+        self.marks.flush()
