@@ -55,7 +55,7 @@ _BEGIN = """
 """
 _VERSION = "SELECT owner, epoch, writes FROM penstock_sinks WHERE processor = %s AND bucket = %s AND sink = %s"
 _COLUMNS = """
-    SELECT attname, format_type(atttypid, atttypmod), NOT attnotnull, atthasdef OR attidentity <> '', attgenerated <> ''
+    SELECT attname, format_type(atttypid, atttypmod), NOT attnotnull, atthasdef OR attidentity <> '', attgenerated <> '' OR attidentity = 'a'
     FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped
 """
 _UNIQUE = """
