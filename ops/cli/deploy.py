@@ -31,7 +31,7 @@ from ..deploy.deployments import (
 from ..deploy.dry_run import dry_run_text
 from ..deploy.environment import STORE, opentelemetry_variables, required_variables
 from ..deploy.kustomize import DeployedVersion, base_prerequisites, kustomize_base
-from ..deploy.manifests import prerequisites
+from ..deploy.pods import prerequisites
 from ..deploy.purge import PurgePlan, plan_purge, purge
 from ..deploy.readiness import READY_LIMIT_S
 from ..deploy.registry import deployment_lock, deployments_of, find_deployment

@@ -16,7 +16,8 @@ from msgspec.structs import replace
 from ...processors.apps.app_files import Contents
 from ..dev_services.service import Progress
 from .errors import DeployError, SupervisorUnavailable, UpdateFailed, WorkerFailed
-from .manifests import Manifest, manifests_of, object_name, pod_settings, scaled_object
+from .manifests import manifests_of, scaled_object
+from .pods import Manifest, object_name, pod_settings
 from .registry import DeploymentFiles, DesiredState
 from .version import Version
 
@@ -26,7 +27,7 @@ KUBECTL_LIMIT_S = 60.0
 
 def log_command(version: Version, worker: int | None, lines: int, *, follow: bool) -> list[str]:
     """Return the command that prints the logs of a deployment's pods, or of one of them."""
-    name, namespace = object_name(version), pod_settings(version.settings).namespace
+    name, namespace = object_name(version.name), pod_settings(version.settings).namespace
     pods = (
         [f"{name}-{worker}"] if worker is not None else ["--selector", f"app.kubernetes.io/instance={name}", "--prefix"]
     )
@@ -112,7 +113,7 @@ class KubernetesRollout:
         """
         old = self._files.version(self._files.expect_desired_state().version)
         self._progress(f"{version.label}: restarting all workers, because the inputs differ …")
-        self._kubectl(old, "delete", "statefulset", object_name(old), "--ignore-not-found", "--wait")
+        self._kubectl(old, "delete", "statefulset", object_name(old.name), "--ignore-not-found", "--wait")
         self.update(version)
 
     def scale(self, workers: int) -> None:
@@ -137,7 +138,7 @@ class KubernetesRollout:
     def _roll_out(self, version: Version, workers: int) -> None:
         self._apply(self._manifests(version, workers), version)
         self._progress(f"{version.label}: waiting until the cluster has replaced all workers …")
-        name = f"statefulset/{object_name(version)}"
+        name = f"statefulset/{object_name(version.name)}"
         limit_s = self._limit_s * workers
         try:
             self._kubectl(version, "rollout", "status", name, f"--timeout={limit_s:.0f}s", limit_s=limit_s)
@@ -147,7 +148,7 @@ class KubernetesRollout:
             ) from error
 
     def _delete(self, version: Version) -> None:
-        instance = f"app.kubernetes.io/instance={object_name(version)}"
+        instance = f"app.kubernetes.io/instance={object_name(version.name)}"
         self._kubectl(version, "delete", KINDS, "--selector", instance, "--wait", "--ignore-not-found")
 
     def _manifests(self, version: Version, workers: int) -> list[Manifest]:

@@ -20,11 +20,11 @@ from typing import NamedTuple
 from ...processors.apps.app_files import Contents
 from .errors import DeployError
 from .kubernetes_rollout import manifest_list
-from .manifests import (
+from .manifests import manifests_of
+from .pods import (
     CODE,
     Manifest,
     container_of,
-    manifests_of,
     object_name,
     pod_settings,
     pod_spec,
@@ -75,7 +75,7 @@ def kustomize_base(processors: Sequence[DeployedVersion]) -> dict[str, str]:
     if not processors:
         raise DeployError("The app has no processor, so there is nothing to write. Declare one.")
     files = {
-        f"{object_name(version)}.json": manifest_list(manifests_of(version, code, workers))
+        f"{object_name(version.name)}.json": manifest_list(manifests_of(version, code, workers))
         for version, code, workers in processors
     }
     app = _App([processor.version for processor in processors])

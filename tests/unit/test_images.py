@@ -9,7 +9,7 @@ import pytest
 from support.cli import Cli
 
 from penstock import __version__
-from penstock.ops.deploy.manifests import USER
+from penstock.ops.deploy.pods import USER
 from penstock.ops.templates import TEMPLATES, create_project, images
 from penstock.ops.templates.images import ImageRefused, image_recipe, requirements_of
 

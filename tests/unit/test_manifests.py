@@ -25,7 +25,8 @@ from penstock.ops.cli.root import commands_of
 from penstock.ops.deploy.errors import DeployError, SupervisorUnavailable, UpdateFailed
 from penstock.ops.deploy.kubernetes_rollout import KubernetesRollout, expect_reachable, manifest_list
 from penstock.ops.deploy.kustomize import DeployedVersion, kustomize_base
-from penstock.ops.deploy.manifests import Manifest, manifests_of, prerequisites
+from penstock.ops.deploy.manifests import manifests_of
+from penstock.ops.deploy.pods import Manifest, prerequisites
 from penstock.ops.deploy.registry import DeploymentFiles, DesiredState
 from penstock.ops.deploy.systemd import installed_version, unit_text
 from penstock.ops.deploy.version import PodSettings, Version

@@ -1,0 +1,185 @@
+"""Pods with the code of a version: their containers, volumes and rights, and the Secrets that they read.
+
+The code is in a ConfigMap, as a ZIP file. A first container unpacks it, and the next one runs `penstock` in its folder.
+
+Source: Kubernetes API reference 1.30 (core/v1).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from ..worker.app_processes import STOP_LIMIT_S
+from .errors import DeployError
+from .version import DeploymentSettings, PodSettings, Version
+
+Manifest = dict[str, Any]
+
+NAME_LIMIT = 52
+"""The longest name of a StatefulSet: labels are limited to 63 characters, and pods append a suffix."""
+USER = 1000
+CODE, DATA = "/penstock/app", "/penstock/data"
+"""The folders of the code and of the state in a pod."""
+_PACKED, _CONFIG = "/penstock/packed", "/penstock/config"
+_FILE = "penstock.toml"
+_UNPRIVILEGED: Manifest = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "readOnlyRootFilesystem": True,
+}
+
+
+def object_name(deployment: str) -> str:
+    """Return the name of a deployment's objects.
+
+    Raises:
+        DeployError: the deployment's name is too long.
+    """
+    name = "penstock-" + re.sub(r"[^a-z0-9]+", "-", deployment.lower()).strip("-")
+    if len(name) > NAME_LIMIT:
+        raise DeployError(
+            f"The name {deployment} is too long for Kubernetes, which allows {NAME_LIMIT - len('penstock-')} characters. Nothing was "
+            "changed. Give the processor a shorter `name`."
+        )
+    return name
+
+
+def secret_name(version: Version) -> str:
+    """Return the name of the Secret with the values of a deployment's environment variables."""
+    return f"{object_name(version.name)}-env"
+
+
+def prerequisites(version: Version) -> list[str]:
+    """Return the commands that create the Secrets of a deployment, and a description of other required objects."""
+    commands = []
+    if version.settings.variables:
+        values = " ".join(f'--from-literal={name}="${name}"' for name in version.settings.variables)
+        commands.append(f"kubectl create secret generic {secret_name(version)} {values}")
+    if version.settings.config is not None:
+        file = f"--from-file={_FILE}={version.settings.config}"
+        commands.append(f"kubectl create secret generic {config_secret(version)} {file}")
+    if version.settings.secured:
+        commands.append(f"a TriggerAuthentication {config_secret(version)}, with which KEDA reads the lag from Kafka")
+    return commands
+
+
+def pod_spec(version: Version, container: Manifest, selector: Manifest) -> Manifest:
+    """Return the specification of a pod with the code of a version, unpacked, and without rights.
+
+    Args:
+        version: the version.
+        container: the container of the pod.
+        selector: the labels of the pods, which are spread over the nodes.
+    """
+    pods = pod_settings(version.settings)
+    volumes: list[Manifest] = [
+        {"name": "packed", "configMap": {"name": code_name(version)}},
+        {"name": "app", "emptyDir": {}},
+        {"name": "tmp", "emptyDir": {}},
+    ]
+    if version.settings.config is not None:
+        volumes.append({"name": "config", "secret": {"secretName": config_secret(version)}})
+    return {
+        "terminationGracePeriodSeconds": round(STOP_LIMIT_S) + 30,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        # A lost node takes as few workers along as possible.
+        "topologySpreadConstraints": [
+            {
+                "maxSkew": 1,
+                "topologyKey": "kubernetes.io/hostname",
+                "whenUnsatisfiable": "ScheduleAnyway",
+                "labelSelector": {"matchLabels": selector},
+            }
+        ],
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": USER,
+            "runAsGroup": USER,
+            "fsGroup": USER,
+            "fsGroupChangePolicy": "OnRootMismatch",
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "initContainers": [_unpack_container(pods)],
+        "containers": [container],
+        "volumes": volumes,
+    }
+
+
+def _unpack_container(pods: PodSettings) -> Manifest:
+    return {
+        "name": "code",
+        "image": pods.image,
+        "command": ["python", "-m", "zipfile", "-e", f"{_PACKED}/app.zip", CODE],
+        "volumeMounts": [mount("packed", _PACKED, read_only=True), mount("app", CODE)],
+        "resources": _resources(pods),
+        "securityContext": _UNPRIVILEGED,
+    }
+
+
+def container_of(version: Version, pods: PodSettings, name: str, arguments: list[str]) -> Manifest:
+    """Return a container that runs a command of `penstock` in the folder of the code, with a read-only file system except for /tmp."""
+    mounts = [mount("app", CODE, read_only=True), mount("tmp", "/tmp")]  # noqa: S108 - of the pod
+    if version.settings.config is not None:
+        mounts.append(mount("config", _CONFIG, read_only=True))
+    return {
+        "name": name,
+        "image": pods.image,
+        "command": ["penstock", *arguments],
+        "workingDir": CODE,
+        "resources": _resources(pods),
+        "securityContext": _UNPRIVILEGED,
+        "volumeMounts": mounts,
+    }
+
+
+def version_in_pod(version: Version) -> Version:
+    """Return a version with the paths of its files in a pod."""
+    settings = version.settings
+    config = None if settings.config is None else f"{_CONFIG}/{_FILE}"
+    return replace(version, settings=replace(settings, folder=DATA, config=config))
+
+
+def secret_values(versions: Sequence[Version]) -> list[Manifest]:
+    """Return the environment variables of several versions, each with the Secret of the first version that has it."""
+    secrets = {name: secret_name(version) for version in reversed(versions) for name in version.settings.variables}
+    return [
+        {"name": name, "valueFrom": {"secretKeyRef": {"name": secrets[name], "key": name}}} for name in sorted(secrets)
+    ]
+
+
+def _resources(pods: PodSettings) -> Manifest:
+    return {"requests": {"cpu": pods.cpu, "memory": pods.memory}, "limits": {"memory": pods.memory}}
+
+
+def mount(name: str, path: str, *, read_only: bool = False) -> Manifest:
+    """Return the mount of a volume at a path."""
+    return {"name": name, "mountPath": path, **({"readOnly": True} if read_only else {})}
+
+
+def code_name(version: Version) -> str:
+    """Return the name of the ConfigMap with the code of a version."""
+    return f"{object_name(version.name)}-code-{version.digest}"
+
+
+def config_secret(version: Version) -> str:
+    """Return the name of the Secret with the configuration of a deployment."""
+    return f"{object_name(version.name)}-config"
+
+
+def pod_settings(settings: DeploymentSettings) -> PodSettings:
+    """Return the settings of a deployment's pods.
+
+    Raises:
+        DeployError: the deployment has no image.
+    """
+    if settings.pods is None:
+        raise DeployError(
+            "Kubernetes needs an image for the workers. Nothing was changed. Name an image with Python, Penstock and the app's dependencies "
+            "with --image."
+        )
+    return settings.pods
