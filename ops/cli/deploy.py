@@ -230,7 +230,7 @@ def _write_base(folder: Path, plans: list[DeploymentPlan]) -> None:
     base = kustomize_base([DeployedVersion(plan.version, plan.code, plan.workers) for plan in plans])
     for path in write_files(folder, base):
         out.print(str(path), markup=False, highlight=False)
-    for prerequisite in base_prerequisites():
+    for prerequisite in base_prerequisites(plans[0].version):
         note(f"Create in the cluster once: {prerequisite}")
     note(f"Next: kubectl apply -k {folder}")
 

@@ -17,7 +17,7 @@ from ...processors.apps.app_files import Contents
 from ..dev_services.service import Progress
 from .errors import DeployError, SupervisorUnavailable, UpdateFailed, WorkerFailed
 from .manifests import manifests_of, scaled_object
-from .pods import Manifest, object_name, pod_settings
+from .pods import Manifest, kubectl, object_name
 from .registry import DeploymentFiles, DesiredState
 from .version import Version
 
@@ -27,25 +27,14 @@ KUBECTL_LIMIT_S = 60.0
 
 def log_command(version: Version, worker: int | None, lines: int, *, follow: bool) -> list[str]:
     """Return the command that prints the logs of a deployment's pods, or of one of them."""
-    name, namespace = object_name(version.name), pod_settings(version.settings).namespace
+    name = object_name(version.name)
     pods = (
         [f"{name}-{worker}"] if worker is not None else ["--selector", f"app.kubernetes.io/instance={name}", "--prefix"]
     )
-    where = ["--namespace", namespace] if namespace else []
     # By default, kubectl follows five pods at most.
     many = ["--max-log-requests", str(max(version.shape.buckets, 5))] if follow and worker is None else []
-    return [
-        "kubectl",
-        *where,
-        "logs",
-        *pods,
-        "--container",
-        "worker",
-        "--tail",
-        str(lines),
-        *many,
-        *["--follow"] * follow,
-    ]
+    options = ["--container", "worker", "--tail", str(lines), *many, *["--follow"] * follow]
+    return kubectl(version.settings, "logs", *pods, *options)
 
 
 class KubernetesRollout:
@@ -169,8 +158,7 @@ class KubernetesRollout:
                 "This machine has no kubectl. Nothing was sent to a cluster. Install kubectl and deploy again; or print the manifests with "
                 "--dry-run, and apply them on another machine."
             )
-        namespace = pod_settings(version.settings).namespace
-        command = ["kubectl", *([] if namespace is None else ["--namespace", namespace]), *arguments]
+        command = kubectl(version.settings, *arguments)
         try:
             done = subprocess.run(
                 command, input=stdin, capture_output=True, text=True, check=False, timeout=KUBECTL_LIMIT_S + limit_s

@@ -25,6 +25,7 @@ from .pods import (
     CODE,
     Manifest,
     container_of,
+    kubectl,
     object_name,
     pod_settings,
     pod_spec,
@@ -87,11 +88,12 @@ def kustomize_base(processors: Sequence[DeployedVersion]) -> dict[str, str]:
     return {"kustomization.yaml": _kustomization(sorted(files), pod_settings(app.version.settings).namespace), **files}
 
 
-def base_prerequisites() -> list[str]:
-    """Return the commands that create the Secrets of the services."""
+def base_prerequisites(version: Version) -> list[str]:
+    """Return the commands that create the Secrets of the services of a version's app."""
+    create = " ".join(kubectl(version.settings, "create", "secret", "generic"))
     return [
-        f"kubectl create secret generic {DASHBOARD_SECRET} --from-literal=PENSTOCK_DASHBOARD_TOKEN=… --from-literal=PENSTOCK_DASHBOARD_VIEWER_TOKEN=…",
-        f"kubectl create secret generic {ALERTS_SECRET} --from-literal=PENSTOCK_ALERTS_WEBHOOK=https://…",
+        f"{create} {DASHBOARD_SECRET} --from-literal=PENSTOCK_DASHBOARD_TOKEN=… --from-literal=PENSTOCK_DASHBOARD_VIEWER_TOKEN=…",
+        f"{create} {ALERTS_SECRET} --from-literal=PENSTOCK_ALERTS_WEBHOOK=https://…",
     ]
 
 

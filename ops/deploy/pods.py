@@ -8,6 +8,7 @@ Source: Kubernetes API reference 1.30 (core/v1).
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
@@ -48,6 +49,16 @@ def object_name(deployment: str) -> str:
     return name
 
 
+def kubectl(settings: DeploymentSettings, *words: str) -> list[str]:
+    """Return the words of a kubectl command in the namespace of a deployment.
+
+    Raises:
+        DeployError: the deployment has no image.
+    """
+    namespace = pod_settings(settings).namespace
+    return ["kubectl", *([] if namespace is None else ["--namespace", namespace]), *words]
+
+
 def secret_name(version: Version) -> str:
     """Return the name of the Secret with the values of a deployment's environment variables."""
     return f"{object_name(version.name)}-env"
@@ -55,14 +66,15 @@ def secret_name(version: Version) -> str:
 
 def prerequisites(version: Version) -> list[str]:
     """Return the commands that create the Secrets of a deployment, and a description of other required objects."""
-    commands = []
-    if version.settings.variables:
-        values = " ".join(f'--from-literal={name}="${name}"' for name in version.settings.variables)
-        commands.append(f"kubectl create secret generic {secret_name(version)} {values}")
-    if version.settings.config is not None:
-        file = f"--from-file={_FILE}={version.settings.config}"
-        commands.append(f"kubectl create secret generic {config_secret(version)} {file}")
-    if version.settings.secured:
+    commands, settings = [], version.settings
+    create = " ".join(kubectl(settings, "create", "secret"))
+    if settings.variables:
+        values = " ".join(f'--from-literal={name}="${name}"' for name in settings.variables)
+        commands.append(f"{create} generic {secret_name(version)} {values}")
+    if settings.config is not None:
+        file = shlex.quote(f"--from-file={_FILE}={settings.config}")
+        commands.append(f"{create} generic {config_secret(version)} {file}")
+    if settings.secured:
         commands.append(f"a TriggerAuthentication {config_secret(version)}, with which KEDA reads the lag from Kafka")
     return commands
 

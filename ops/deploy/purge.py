@@ -24,7 +24,7 @@ from ...transport.tables.registrations import forget_registration, registrations
 from ...transport.tables.upstream_watermarks import WATERMARKS, WatermarkOwner, deletion_messages, watermarks_on
 from .environment import STORE
 from .errors import NotDeployed
-from .pods import object_name
+from .pods import kubectl, object_name
 from .registry import DeploymentFiles
 from .version import Target, Version
 from .worker_logs import logs_folder
@@ -127,7 +127,8 @@ def _out_of_reach(version: Version | None, backup: str | None) -> Iterator[str]:
         yield "its state in the remote store, which other programs may read; delete it there"
     if version.settings.target is Target.KUBERNETES:
         instance = f"app.kubernetes.io/instance={object_name(version.name)}"
-        yield f"the volumes with its state in the cluster: `kubectl delete persistentvolumeclaim --selector {instance}`"
+        command = kubectl(version.settings, "delete", "persistentvolumeclaim", "--selector", instance)
+        yield f"the volumes with its state in the cluster: `{' '.join(command)}`"
 
 
 def purge(plan: PurgePlan, bus: Bus) -> None:

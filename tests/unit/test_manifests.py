@@ -23,8 +23,8 @@ from support.kubectl import Kubectl
 from penstock.ops.cli.command_line import Penstock
 from penstock.ops.cli.root import commands_of
 from penstock.ops.deploy.errors import DeployError, SupervisorUnavailable, UpdateFailed
-from penstock.ops.deploy.kubernetes_rollout import KubernetesRollout, expect_reachable, manifest_list
-from penstock.ops.deploy.kustomize import DeployedVersion, kustomize_base
+from penstock.ops.deploy.kubernetes_rollout import KubernetesRollout, expect_reachable, log_command, manifest_list
+from penstock.ops.deploy.kustomize import DeployedVersion, base_prerequisites, kustomize_base
 from penstock.ops.deploy.manifests import manifests_of
 from penstock.ops.deploy.pods import Manifest, prerequisites
 from penstock.ops.deploy.registry import DeploymentFiles, DesiredState
@@ -332,6 +332,18 @@ def test_manifests_contain_no_secrets(tmp_path: Path, monkeypatch: pytest.Monkey
         'kubectl create secret generic penstock-small-totals-env --from-literal=PENSTOCK_STORE="$PENSTOCK_STORE"'
         in text
     )
+
+
+def test_printed_commands_name_the_namespace(tmp_path: Path) -> None:
+    """A Secret in another namespace than the pods would not be found."""
+    placed = version(
+        tmp_path, pods=PodSettings("registry/app:7", "streams"), variables=("PENSTOCK_STORE",), config="/etc/my conf"
+    )
+    printed = [*prerequisites(placed), *base_prerequisites(placed), " ".join(log_command(placed, 0, 10, follow=False))]
+
+    assert len(printed) == 5
+    assert all(command.startswith("kubectl --namespace streams ") for command in printed)
+    assert printed[1].endswith(" '--from-file=penstock.toml=/etc/my conf'")
 
 
 def test_limits_of_kubernetes_are_checked(tmp_path: Path) -> None:
