@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -36,11 +37,12 @@ from ..deploy.purge import PurgePlan, plan_purge, purge
 from ..deploy.readiness import READY_LIMIT_S
 from ..deploy.registry import deployment_lock, deployments_of, find_deployment
 from ..deploy.system_units import expect_visible, system_units, unit_prerequisites
-from ..deploy.version import DeploymentSettings, PodSettings, Target, Version
+from ..deploy.version import DeploymentSettings, Target, Version
 from ..output_files import write_files
 from .app_categories import create_missing
 from .audited import audited
 from .deployment_list import show_deployments
+from .option_groups import with_option_groups
 from .options import (
     DEFAULT_FOLDER,
     AsJson,
@@ -63,6 +65,7 @@ from .options import (
 )
 from .options import Target as AppTarget
 from .output import note, out
+from .pod_options import PodMemory, PodOptions
 from .root import configuration_of
 from .signals import interruptible
 from .traces import expect_traces_installed
@@ -92,9 +95,11 @@ INTERRUPTED = "Running workers continue. Repeat the command to finish."
 
 
 @audited("deploy")
+@with_option_groups
 def deploy(
     context: typer.Context,
     target: AppTarget,
+    *,
     workers: Annotated[
         int | None,
         typer.Option(
@@ -117,22 +122,8 @@ def deploy(
         bool, typer.Option("--take-over", help="Replace a deployment of the same name from another app file.")
     ] = False,
     create: Annotated[bool, typer.Option("--create", help="Create the app's missing categories.")] = False,
-    image: Annotated[
-        str | None,
-        typer.Option(
-            "--image", help="For Kubernetes: an image with Penstock and the app's dependencies.", show_default=False
-        ),
-    ] = None,
-    namespace: Annotated[
-        str | None, typer.Option("--namespace", help="For Kubernetes: the namespace.", show_default=False)
-    ] = None,
-    cpu: Annotated[str, typer.Option("--cpu", help="For Kubernetes: the CPU request of a worker.")] = "500m",
-    memory: Annotated[str, typer.Option("--memory", help="For Kubernetes: the memory of a worker.")] = "1Gi",
-    disk: Annotated[str, typer.Option("--disk", help="For Kubernetes: the size of a worker's volume.")] = "10Gi",
-    storage_class: Annotated[
-        str | None,
-        typer.Option("--storage-class", help="For Kubernetes: the class of these volumes.", show_default=False),
-    ] = None,
+    pods: PodOptions,
+    memory: PodMemory = "1Gi",
     kustomize: Annotated[
         Path | None,
         typer.Option(
@@ -187,7 +178,7 @@ def deploy(
         backup_history=backup_history,
         standby=standby,
         target=where,
-        pods=_pods(where, image, PodSettings(image or "", namespace, cpu, memory, disk, storage_class)),
+        pods=pods.settings(where, memory),
         traces=traces,
     )
     environment = {**os.environ, **({STORE: store} if store else {})}
@@ -204,11 +195,10 @@ def deploy(
         )
         for processor in app.processors
     ]
-    checked = bus if not dry_run or _answers(bus) else None
+    checked = checked_bus(bus, dry_run=dry_run)
     with interruptible(INTERRUPTED), deployment_lock(folder, note):
         plans = [plan_deployment(request, checked, environment, note) for request in requests]
-        for plan in plans:
-            _note_plan(plan)
+        note_plans(plans)
         if kustomize is not None:
             _write_base(kustomize, plans)
             return
@@ -251,8 +241,10 @@ def write_units(folder: Path, plans: list[DeploymentPlan]) -> None:
         note(f"As root, in {folder}: {step}")
 
 
-def _answers(bus: KafkaBus) -> bool:
-    """Return whether a broker answers; note otherwise what a dry run does not check."""
+def checked_bus(bus: KafkaBus, *, dry_run: bool) -> KafkaBus | None:
+    """Return the bus that plans are checked against; None, with a note, for a dry run if no broker answers."""
+    if not dry_run:
+        return bus
     try:
         bus.catalog.names()
     except BusRefuses:
@@ -262,24 +254,14 @@ def _answers(bus: KafkaBus) -> bool:
             f"No broker answers at {bus.settings.bootstrap}, so the categories and their numbers of buckets are not checked. Everything else is; "
             "deploy checks all of it."
         )
-        return False
-    return True
+        return None
+    return bus
 
 
 def _with_variables(settings: DeploymentSettings, processor: type[Processor], names: set[str]) -> DeploymentSettings:
     """Return the settings with the variables of a processor and others."""
     variables = tuple(sorted({*required_variables(processor), *names}))
     return msgspec.structs.replace(settings, variables=variables)
-
-
-def _pods(where: Target, image: str | None, pods: PodSettings) -> PodSettings | None:
-    if where is not Target.KUBERNETES:
-        return None
-    if image is None:
-        raise typer.BadParameter(
-            "--target kubernetes needs --image: an image with Python, Penstock, and the app's dependencies."
-        )
-    return pods
 
 
 @audited("undeploy")
@@ -400,17 +382,20 @@ def scale(
     show_deployments([deployment_status(folder, after)], json=json)
 
 
-def _note_plan(plan: DeploymentPlan) -> None:
-    note(f"{plan.summary}.")
-    _note_standbys(plan.version, plan.workers)
-    if plan.version.settings.target is Target.KUBERNETES:
-        if plan.version.settings.kafka.startswith(("127.", "localhost")):
+def note_plans(plans: Sequence[DeploymentPlan]) -> None:
+    """Print the changes of plans, and what they need on Kubernetes."""
+    for plan in plans:
+        note(f"{plan.summary}.")
+        if plan.version.server is None:
+            _note_standbys(plan.version, plan.workers)
+    in_cluster = [plan.version for plan in plans if plan.version.settings.target is Target.KUBERNETES]
+    for kafka in {version.settings.kafka for version in in_cluster}:
+        if kafka.startswith(("127.", "localhost")):
             note(
-                f"{plan.version.settings.kafka} is a local address, which workers in the cluster cannot reach. Use an address that they "
-                "can reach."
+                f"{kafka} is a local address, which pods in the cluster cannot reach. Use an address that they can reach."
             )
-        for prerequisite in prerequisites(plan.version):
-            note(f"Create in the cluster once: {prerequisite}")
+    for prerequisite in dict.fromkeys(each for version in in_cluster for each in prerequisites(version)):
+        note(f"Create in the cluster once: {prerequisite}")
 
 
 def _note_standbys(version: Version, workers: int) -> None:

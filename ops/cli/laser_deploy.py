@@ -23,15 +23,15 @@ from .laser_options import TOKEN_VARIABLE, EndpointOptions, TableOptions
 from .option_groups import with_option_groups
 from .options import DEFAULT_FOLDER, Backup, BackupEvery, Folder, Kafka, TlsOptions, WebHdfs, absolute_location, connect
 from .output import note
+from .pod_options import PodMemory
 from .root import configuration_of
+from .server_addresses import ServerAddress
 from .server_deployment import (
-    FreePorts,
     RolloutOptions,
     delete_servers,
     deploy_servers,
     deployed_servers,
     options_of,
-    ports_of,
     resolved,
     server_settings,
     stand_in_for,
@@ -80,6 +80,7 @@ def deploy(
     backup: Backup = None,
     webhdfs: WebHdfs = None,
     backup_every: BackupEvery = 60.0,
+    memory: PodMemory = "1Gi",
     rollout: RolloutOptions,
 ) -> None:
     """Serve a table of a category's latest values to Redis clients, on one or several servers, and keep them running.
@@ -89,6 +90,7 @@ def deploy(
 
     Example: penstock laser deploy rankings --key carrier --value top --lifetime 7d --replicas 2
     """
+    addresses = rollout.addresses(endpoint.host, port)
     endpoint.expect_protected()  # a server that refuses to start would be restarted forever
     configuration, folder = configuration_of(context), rollout.folder
     if all_tables:
@@ -103,24 +105,19 @@ def deploy(
             )
     bus = rollout.connect()
     settings = msgspec.structs.replace(
-        server_settings(context, bus, rollout, [TOKEN_VARIABLE]),
+        server_settings(context, bus, rollout, memory, TOKEN_VARIABLE),
         backup=absolute_location(backup),
         webhdfs=webhdfs,
         backup_every_s=backup_every,
     )
-    ports, requests = FreePorts(folder), []
+    ports = {"redis": FIRST_PORT} | ({"http": FIRST_HTTP_PORT} if http else {})
+    requests = []
     for each in names:
         declared = configuration.named_section(DeclaredTable, each)
         tiers = _Tiers(each, table.or_declared(each, declared), endpoint, tls, folder, settings)
         for number in range(1, (replicas or (1 if declared is None else declared.replicas)) + 1):
-            known = ports_of(folder, tiers.deployment(number))
-            redis = (
-                port + number - 1
-                if port is not None
-                else known.get("redis") or ports.next_from(FIRST_PORT, endpoint.host)
-            )
-            http_port = (known.get("http") or ports.next_from(FIRST_HTTP_PORT, endpoint.host)) if http else None
-            requests.append(tiers.request(number, redis, http_port))
+            address = addresses.of(tiers.deployment(number), ports, tls, tiers.group)
+            requests.append(tiers.request(number, address))
     try:
         deploy_servers(requests, bus, rollout, patience)
     except DeclarationChanged as error:
@@ -178,39 +175,45 @@ class _Tiers:
         self._name, self._table, self._endpoint, self._tls = name, table, endpoint, tls
         self._folder, self._settings = folder, settings
 
+    @property
+    def group(self) -> str:
+        """The name that all of them share."""
+        return f"laser.{self._name}"
+
     def deployment(self, number: int) -> str:
         """Return the name of a server's deployment and processor."""
-        return f"laser.{self._name}.{number}"
+        return f"{self.group}.{number}"
 
-    def request(self, number: int, port: int, http_port: int | None) -> DeploymentRequest:
+    def request(self, number: int, address: ServerAddress) -> DeploymentRequest:
         """Return the request for a server."""
         options, endpoint, name = self._table, self._endpoint, f"{self._name}.{number}"
         daily = options.daily(name, self._settings.webhdfs)
-        schemes = {"redis": port} | ({} if http_port is None else {"http": http_port})
-        urls = tuple(self._tls.url(scheme, endpoint.host, chosen) for scheme, chosen in schemes.items())
         words = {
             "--key": options.key,
             "--value": options.value,
             "--lifetime": options.lifetime,
-            "--host": endpoint.host,
-            "--port": port,
-            "--http": http_port,
+            "--host": address.host,
+            "--port": address.ports["redis"],
+            "--http": address.ports.get("http"),
             "--connections": endpoint.connections,
-            **self._tls.words(),
         }
         if daily is not None:
             source = options_of({"--parquet": daily.files.location, "--webhdfs": self._settings.webhdfs})
-            server = Server(
-                ("laser", "serve", name), (*source, *options_of(words)), urls, has_worker=False, reads_app=False
-            )
+            server = self._server(("laser", "serve", name), (*source, *options_of(words)), address, reads_app=False)
             stand_in = stand_in_for(f"laser.{name}", ())
             return DeploymentRequest(
                 AppName(Path(daily.files.location)), stand_in, self._settings, 1, take_over=True, server=server
             )
         table, app = options.table(name, self._folder, self._name)
         source = ("--category", table.category.name)
-        server = Server(("laser", "serve", name, "--app"), (*source, *options_of(words)), urls, has_worker=True)
+        server = self._server(("laser", "serve", name, "--app"), (*source, *options_of(words)), address, reads_app=True)
         return DeploymentRequest(resolved(app), table.processor(), self._settings, 1, take_over=True, server=server)
+
+    def _server(
+        self, command: tuple[str, ...], words: tuple[str, ...], address: ServerAddress, *, reads_app: bool
+    ) -> Server:
+        """Return a server, which has a worker if it reads an app."""
+        return Server(command, words, address.urls, reads_app, reads_app, self.group, self._tls.paths())
 
 
 def _deployed(folder: Path, name: str) -> list[str]:

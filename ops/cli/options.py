@@ -182,10 +182,10 @@ class TlsOptions(OptionGroup):
         secure = "" if self.certificate() is None else "s"
         return f"{scheme}{secure}://{f'[{host}]' if ':' in host else host}:{port}"
 
-    def words(self) -> dict[str, Path]:
-        """Return the options for the command line of a deployed server."""
+    def paths(self) -> tuple[str, str] | None:
+        """Return the absolute paths of the certificate and of its key; None for a server without TLS."""
         certificate = self.certificate()
-        return {} if certificate is None else {"--tls-cert": certificate.file, "--tls-key": certificate.key}
+        return None if certificate is None else (str(certificate.file), str(certificate.key))
 
 
 ServerNumber = Annotated[

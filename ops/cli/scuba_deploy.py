@@ -12,25 +12,39 @@ from ..deploy.version import Server
 from .audited import audited
 from .option_groups import with_option_groups
 from .options import DEFAULT_FOLDER, Folder, Kafka, TlsOptions, absolute_location, connect
-from .scuba_options import DEFAULT_PORT, TOKEN_VARIABLE, EndpointOptions, StorageOptions, WarehouseOptions, missing
+from .scuba_options import (
+    DEFAULT_PORT,
+    TOKEN_VARIABLE,
+    EndpointOptions,
+    StorageOptions,
+    WarehouseOptions,
+    missing,
+    parse_size,
+)
 from .server_deployment import (
-    FreePorts,
     RolloutOptions,
     category_and_app,
     delete_servers,
     deploy_servers,
     deployed_servers,
     options_of,
-    ports_of,
     resolved,
     server_settings,
     stand_in_for,
 )
 
+PROCESS_MIB = 1024
+"""The memory of a server beside its rows and queries: of Python, the Kafka client, and the events on their way."""
+
 
 def deployment_of(table: str) -> str:
     """Return the name of the deployment of a server, by the name of its first table."""
     return f"scuba.{table}"
+
+
+def pod_memory(memory: str) -> str:
+    """Return the memory of a server's pod: of its rows and queries, and of the process around them."""
+    return f"{(parse_size(memory) >> 20) + PROCESS_MIB}Mi"
 
 
 def deploy(
@@ -83,12 +97,12 @@ def deploy(
         from ..scuba.guarded import SCUBA  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise missing(error) from error
+    addresses = rollout.addresses(endpoint.host, port)
     Access.at(endpoint.host, endpoint.token, SCUBA)  # refuses an address without a token before anything is deployed
     bus, folder, name = rollout.connect(), rollout.folder, deployment_of(category)
     declared, found = category_and_app(app, category, folder)
     others = [category_and_app(str(found), each, folder)[0] for each in more or ()]
-    known = ports_of(folder, name)
-    chosen = port or next(iter(known.values()), None) or FreePorts(folder).next_from(DEFAULT_PORT, endpoint.host)
+    address = addresses.of(name, {"http": DEFAULT_PORT}, tls)
     words = {
         "--keep": storage.keep,
         "--sample": storage.sample,
@@ -97,18 +111,22 @@ def deploy(
         "--file": folder.absolute() / "state" / name / "rows.duckdb",
         "--warehouse": absolute_location(warehouse.warehouse),
         "--webhdfs": warehouse.webhdfs,
-        "--host": endpoint.host,
-        "--port": chosen,
-        **tls.words(),
+        "--host": address.host,
+        "--port": address.ports["http"],
         "--timeout": endpoint.timeout,
     }
     names = (category, *(each.name for each in others))
-    url = tls.url("http", endpoint.host, chosen)
-    server = Server(("scuba", "serve"), (*names, *options_of(words)), (url,), has_worker=False)
+    server = Server(
+        ("scuba", "serve"),
+        (*names, *options_of(words)),
+        address.urls,
+        has_worker=False,
+        certificate=tls.paths(),
+    )
     request = DeploymentRequest(
         resolved(found),
         stand_in_for(name, [declared, *others]),
-        server_settings(context, bus, rollout, [TOKEN_VARIABLE]),
+        server_settings(context, bus, rollout, pod_memory(storage.memory), TOKEN_VARIABLE),
         1,
         take_over=True,
         server=server,

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import os
-import socket
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, ClassVar
-from urllib.parse import urlsplit
 
 import typer
 
@@ -17,7 +14,6 @@ from ...processors.apps.apps import AppName
 from ...processors.declare.categories import AnyCategory
 from ...processors.declare.processor import Processor
 from ...processors.declare.stateless import Stateless
-from ...processors.errors import PenstockError
 from ...processors.wording import counted
 from ...transport.kafka import KafkaBus
 from ..config.kafka_settings import TABLE
@@ -28,32 +24,25 @@ from ..deploy.dry_run import dry_run_text
 from ..deploy.errors import NotDeployed
 from ..deploy.purge import plan_purge, purge
 from ..deploy.registry import (
-    DeploymentFiles,
     all_deployments,
     deployment_lock,
     find_deployment,
     names_of_deployments,
 )
 from ..deploy.version import DeploymentSettings, Target
-from .deploy import INTERRUPTED, Units, expect_dry_run, write_units
+from ..listening import is_loopback
+from .deploy import INTERRUPTED, Units, checked_bus, expect_dry_run, note_plans, write_units
 from .deployment_list import show_deployments
-from .option_groups import OptionGroup
 from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, connect, expect_main_cluster
 from .output import note, out
+from .pod_options import PodOptions
 from .root import configuration_of
+from .server_addresses import Addresses, MachineAddresses, ServerRefused, ServiceAddresses, server_of
 from .signals import interruptible
-
-PORTS_TRIED = 1_000
-_SCHEMES = {"rediss": "redis", "https": "http"}
-"""Schemes without TLS by scheme with TLS."""
-
-
-class ServerRefused(PenstockError):
-    """A server cannot be deployed as asked: correct the options."""
 
 
 @dataclass(frozen=True)
-class RolloutOptions(OptionGroup):
+class RolloutOptions(PodOptions):
     """How servers are deployed."""
 
     where: Annotated[Target, typer.Option("--target", help="The supervisor of the servers.")] = Target.LOCAL
@@ -70,9 +59,25 @@ class RolloutOptions(OptionGroup):
         expect_dry_run(self.units, self.where, dry_run=self.dry_run)
         return connect(self.kafka, self.folder)
 
+    def addresses(self, host: str, port: int | None) -> Addresses:
+        """Return the addresses for servers.
+
+        Args:
+            host: the value of `--host`.
+            port: the value of `--port`.
+        """
+        if self.where is not Target.KUBERNETES:
+            return MachineAddresses(self.folder, host, port)
+        if port is not None or not is_loopback(host):
+            raise typer.BadParameter(
+                "--host and --port are for servers on this machine; in a cluster, servers listen at fixed ports of their pods, behind a Service. Nothing "
+                "was deployed. Leave them out."
+            )
+        return ServiceAddresses(self.namespace)
+
 
 def server_settings(
-    context: typer.Context, bus: KafkaBus, options: RolloutOptions, secrets: Iterable[str]
+    context: typer.Context, bus: KafkaBus, options: RolloutOptions, memory: str, token: str
 ) -> DeploymentSettings:
     """Return the settings of servers without backups.
 
@@ -80,18 +85,13 @@ def server_settings(
         context: the context of the command.
         bus: the bus of their categories.
         options: how they are deployed.
-        secrets: environment variables that they receive if set.
-
-    Raises:
-        ServerRefused: the supervisor is Kubernetes.
+        memory: the memory of a pod, in Kubernetes' notation.
+        token: the environment variable with the token of clients. In a cluster, where other pods reach the servers, it is required.
     """
-    if options.where is Target.KUBERNETES:
-        raise ServerRefused(
-            "Servers cannot be deployed to Kubernetes with this command yet: clients would need a Service, and the server a token. Nothing was "
-            "deployed. Use --target local or systemd, or run the server's `serve` command in a StatefulSet of your own."
-        )
     file = configuration_of(context).file
-    names = {*variables_in(file.values), *secrets} & os.environ.keys()
+    names = {*variables_in(file.values), token} & os.environ.keys()
+    if options.where is Target.KUBERNETES:
+        names |= {token}
     return DeploymentSettings(
         kafka=bus.settings.bootstrap,
         config=None if file.path is None else str(file.path.absolute()),
@@ -99,6 +99,7 @@ def server_settings(
         folder=str(options.folder.absolute()),
         working_folder=str(Path.cwd()),
         target=options.where,
+        pods=options.settings(options.where, memory),
         variables=tuple(sorted(names)),
     )
 
@@ -139,48 +140,6 @@ def resolved(app: AppName) -> AppName:
     return replace(app.whole, path=app.path.resolve())
 
 
-def ports_of(folder: Path, name: str) -> dict[str, int]:
-    """Return the ports of a server by scheme of their URLs without TLS, as of its last deployment; empty without one."""
-    files = DeploymentFiles(folder, name)
-    desired = files.desired_state()
-    server = None if desired is None else files.version(desired.version).server
-    urls = () if server is None else map(urlsplit, server.urls)
-    return {_SCHEMES.get(url.scheme, url.scheme): url.port or 0 for url in urls}
-
-
-class FreePorts:
-    """Ports that neither another server of the folder nor a process on this machine uses.
-
-    Args:
-        folder: the value of `--dir`.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._used = {port for name in names_of_deployments(folder) for port in ports_of(folder, name).values()}
-
-    def next_from(self, first: int, host: str) -> int:
-        """Return the first free port, at or after another one, and do not return it again.
-
-        Raises:
-            ServerRefused: there is none among many.
-        """
-        for port in range(first, min(first + PORTS_TRIED, 65_536)):
-            if port not in self._used and _is_free(host, port):
-                self._used.add(port)
-                return port
-        raise ServerRefused(
-            f"No port from {first} on is free on {host}. Nothing was deployed. Name another one with --port."
-        )
-
-
-def _is_free(host: str, port: int) -> bool:
-    try:
-        with closing(socket.create_server((host, port))):
-            return True
-    except OSError:
-        return False
-
-
 def deploy_servers(
     requests: Sequence[DeploymentRequest], bus: KafkaBus, options: RolloutOptions, patience_s: float
 ) -> None:
@@ -192,11 +151,10 @@ def deploy_servers(
         options: how they are deployed.
         patience_s: the longest time that a server may take until it answers.
     """
-    folder = options.folder
+    folder, checked = options.folder, checked_bus(bus, dry_run=options.dry_run)
     with interruptible(INTERRUPTED), deployment_lock(folder, note):
-        plans = [plan_deployment(request, bus, os.environ, note) for request in requests]
-        for plan in plans:
-            note(f"{plan.summary}.")
+        plans = [plan_deployment(request, checked, os.environ, note) for request in requests]
+        note_plans(plans)
         if options.units is not None:
             write_units(options.units, plans)
             return
@@ -235,6 +193,8 @@ def delete_servers(
         plans = [plan_purge(folder, name, bus) for name in names]
         for line in (line for plan in plans for line in plan.lines()):
             note(f"To be removed: {line}")
+        for item in (item for plan in plans for item in plan.out_of_reach):
+            note(f"Not removed: {item}")
         if not confirm(f"Stop {counted(len(names), 'server')} of {table} and remove all of this permanently?"):
             note("Nothing was changed.")
             raise typer.Exit(1)
@@ -272,7 +232,7 @@ def stand_in_for(deployment: str, categories: Sequence[AnyCategory]) -> type[Pro
 
 def deployed_servers(folder: Path, matches: Callable[[str], bool]) -> list[str]:
     """Return the names of servers in a folder (`--dir`) that were deployed, also of stopped ones."""
-    return [name for name in names_of_deployments(folder) if matches(name) and ports_of(folder, name)]
+    return [name for name in names_of_deployments(folder) if matches(name) and server_of(folder, name) is not None]
 
 
 def options_of(values: Mapping[str, object]) -> tuple[str, ...]:

@@ -20,9 +20,9 @@ from .worker_command import run_arguments
 def dry_run_text(plans: Sequence[DeploymentPlan]) -> str:
     """Return the files and commands of plans with the same target; for Kubernetes, the input of `kubectl apply`."""
     if plans[0].version.settings.target is Target.KUBERNETES:
-        return manifest_list(
-            [manifest for plan in plans for manifest in manifests_of(plan.version, plan.code, plan.workers)]
-        )
+        manifests = [each for plan in plans for each in manifests_of(plan.version, plan.code, plan.workers)]
+        # The objects for all replicas of a server together are in the manifests of each.
+        return manifest_list(list({(each["kind"], each["metadata"]["name"]): each for each in manifests}.values()))
     return "\n".join(line for plan in plans for line in _local_steps(plan))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 from collections.abc import Sequence
+from pathlib import Path
 
 import msgspec
 from msgspec.structs import replace
@@ -17,8 +18,8 @@ from ...processors.apps.app_files import Contents
 from ..dev_services.service import Progress
 from .errors import DeployError, SupervisorUnavailable, UpdateFailed, WorkerFailed
 from .manifests import manifests_of, scaled_object
-from .pods import Manifest, kubectl, object_name
-from .registry import DeploymentFiles, DesiredState
+from .pods import Manifest, kubectl, object_name, replicas_name, shared_name
+from .registry import DeploymentFiles, DesiredState, all_deployments
 from .version import Version
 
 KINDS = "scaledobject,networkpolicy,poddisruptionbudget,statefulset,service,configmap"
@@ -110,7 +111,9 @@ class KubernetesRollout:
         desired = self._files.expect_desired_state()
         version = self._files.version(desired.version)
         self._files.save_desired_state(replace(desired, workers=(desired.version,) * workers))
-        self._apply([scaled_object(version, workers)], version)
+        # A server has one process, which KEDA does not scale.
+        manifests = [scaled_object(version, workers)] if version.server is None else self._manifests(version, workers)
+        self._apply(manifests, version)
 
     def reapply(self) -> None:
         """Apply the manifests of the current version again."""
@@ -137,8 +140,17 @@ class KubernetesRollout:
             ) from error
 
     def _delete(self, version: Version) -> None:
-        instance = f"app.kubernetes.io/instance={object_name(version.name)}"
-        self._kubectl(version, "delete", KINDS, "--selector", instance, "--wait", "--ignore-not-found")
+        names = [object_name(version.name)]
+        if version.server is not None and version.server.replica_of and not self._has_replicas(version):
+            names.append(replicas_name(version.server.replica_of))
+        selector = f"app.kubernetes.io/instance in ({', '.join(names)})"
+        self._kubectl(version, "delete", KINDS, "--selector", selector, "--wait", "--ignore-not-found")
+
+    @staticmethod
+    def _has_replicas(version: Version) -> bool:
+        """Return whether another replica of a server is deployed, for which the objects of all replicas stay."""
+        others = (each.version for each in all_deployments(Path(version.settings.folder)) if each.name != version.name)
+        return any(each.settings.pods and shared_name(each) == shared_name(version) for each in others)
 
     def _manifests(self, version: Version, workers: int) -> list[Manifest]:
         return manifests_of(version, self._code(version), workers)
@@ -181,14 +193,21 @@ def manifest_list(manifests: Sequence[Manifest]) -> str:
 
 
 def expect_reachable(version: Version) -> None:
-    """Check that pods can reach the backup store.
+    """Check that pods can reach the backup store of a version, and what a server reads.
 
     Raises:
-        DeployError: the backup store is a folder on this machine.
+        DeployError: it is on this machine.
     """
-    backup = version.settings.backup
+    backup, states = version.settings.backup, Path(version.settings.folder, "state")
     if backup is not None and "://" not in backup:
         raise DeployError(
             f"The backup store {backup} is a folder on this machine, which the cluster's workers cannot reach. Nothing was changed. Name "
             "a store that they reach: --backup hdfs://HOST:PORT/PATH."
+        )
+    paths = [Path(word) for word in (version.server.options if version.server else ()) if word.startswith("/")]
+    unreachable = [path for path in paths if not path.is_relative_to(states)]
+    if unreachable:
+        raise DeployError(
+            f"{unreachable[0]} is on this machine, where the cluster's servers cannot read it. Nothing was changed. Name a location that they reach, "
+            "such as hdfs://HOST:PORT/PATH."
         )

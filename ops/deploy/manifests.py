@@ -1,11 +1,13 @@
-"""Kubernetes manifests of a deployment.
+"""Kubernetes manifests of a deployment: of the workers of a processor, or of a server.
 
     ConfigMap            the code of one version as a ZIP file; its name contains the digest, so versions coexist
-    Service              headless, for the names of the workers
-    StatefulSet          the workers, with the unpacked code, a volume for state, and probes
-    PodDisruptionBudget  at most one worker is unavailable at a time
-    NetworkPolicy        other pods reach the health port only
+    Service              headless, for the names of the workers; of a server, its address, and one for any of its replicas that is ready
+    StatefulSet          the workers, or the one process of a server, with the unpacked code, a volume for state, and probes
+    PodDisruptionBudget  at most one worker, or replica of a server, is unavailable at a time
+    NetworkPolicy        other pods reach the health port only, and the ports of a server
     ScaledObject         KEDA starts more workers when the group's lag grows, up to one per bucket
+
+The objects for all replicas of a server together are the same in the manifests of each, so that each can be applied alone.
 
 The manifests contain no secrets. They refer to Secrets, which the user creates.
 
@@ -33,10 +35,12 @@ from .pods import (
     object_name,
     pod_settings,
     pod_spec,
+    replicas_name,
     secret_values,
+    shared_name,
     version_in_pod,
 )
-from .version import PodSettings, Version
+from .version import PodSettings, Server, Version
 from .worker_command import run_arguments
 
 CODE_LIMIT_BYTES = 700_000
@@ -44,6 +48,7 @@ CODE_LIMIT_BYTES = 700_000
 LAG_PER_WORKER = 10_000
 """The lag in events per worker above which KEDA starts another worker."""
 HEALTH_PORT = 8080
+_NAME = "app.kubernetes.io/name"
 
 
 def manifests_of(version: Version, code: Contents, workers: int) -> list[Manifest]:
@@ -57,13 +62,15 @@ def manifests_of(version: Version, code: Contents, workers: int) -> list[Manifes
     Raises:
         DeployError: the code is too large, or the name is too long.
     """
+    server = version.server
     return [
-        _code_map(version, code),
-        _service(version),
+        *([_code_map(version, code)] if version.reads_app else []),
+        _headless_service(version) if server is None else _server_service(version, server),
+        *([_replicas_service(version, server)] if server is not None and server.replica_of else []),
         _stateful_set(version),
         _disruption_budget(version),
         _network_policy(version),
-        scaled_object(version, workers),
+        *([scaled_object(version, workers)] if server is None else []),
     ]
 
 
@@ -117,22 +124,50 @@ def _code_map(version: Version, code: Contents) -> Manifest:
     )
 
 
-def _service(version: Version) -> Manifest:
+def _headless_service(version: Version) -> Manifest:
     ports = [{"name": "health", "port": HEALTH_PORT}]
     spec = {"clusterIP": "None", "selector": _selector(version), "ports": ports, "publishNotReadyAddresses": True}
     return _object("v1", "Service", version, object_name(version.name), spec=spec)
 
 
+def _server_service(version: Version, server: Server) -> Manifest:
+    ports = [{"name": "health", "port": HEALTH_PORT}, *_service_ports(server)]
+    spec = {"selector": _selector(version), "ports": ports}
+    return _object("v1", "Service", version, object_name(version.name), spec=spec)
+
+
+def _replicas_service(version: Version, server: Server) -> Manifest:
+    spec = {"selector": _replicas_selector(version), "ports": _service_ports(server)}
+    return {"apiVersion": "v1", "kind": "Service", "metadata": _replicas_metadata(server.replica_of), "spec": spec}
+
+
+def _service_ports(server: Server) -> list[Manifest]:
+    return [{"name": scheme, "port": port, "targetPort": scheme} for scheme, port in server.ports.items()]
+
+
 def _disruption_budget(version: Version) -> Manifest:
-    spec = {"maxUnavailable": 1, "selector": {"matchLabels": _selector(version)}}
-    return _object("policy/v1", "PodDisruptionBudget", version, object_name(version.name), spec=spec)
+    # One for all replicas: a pod with two cannot be evicted.
+    spec = {"maxUnavailable": 1, "selector": {"matchLabels": _replicas_selector(version)}}
+    if version.server is None or not version.server.replica_of:
+        return _object("policy/v1", "PodDisruptionBudget", version, object_name(version.name), spec=spec)
+    metadata = _replicas_metadata(version.server.replica_of)
+    return {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": metadata, "spec": spec}
 
 
 def _network_policy(version: Version) -> Manifest:
     # Where a worker connects to (Kafka, stores, the backup) depends on the app, so it is not restricted.
-    ingress = [{"ports": [{"protocol": "TCP", "port": HEALTH_PORT}]}]
-    spec = {"podSelector": {"matchLabels": _selector(version)}, "policyTypes": ["Ingress"], "ingress": ingress}
+    ports = [{"protocol": "TCP", "port": port} for port in _ports(version).values()]
+    spec = {
+        "podSelector": {"matchLabels": _selector(version)},
+        "policyTypes": ["Ingress"],
+        "ingress": [{"ports": ports}],
+    }
     return _object("networking.k8s.io/v1", "NetworkPolicy", version, object_name(version.name), spec=spec)
+
+
+def _ports(version: Version) -> dict[str, int]:
+    """Return the ports of a pod by name."""
+    return {"health": HEALTH_PORT, **({} if version.server is None else version.server.ports)}
 
 
 def _stateful_set(version: Version) -> Manifest:
@@ -145,8 +180,9 @@ def _stateful_set(version: Version) -> Manifest:
             "resources": {"requests": {"storage": pods.disk}},
         },
     }
-    # Without `replicas`, because KEDA sets them, and applying the manifest again would reset them.
     spec = {
+        # Not those of workers: KEDA sets them, and applying the manifest again would reset them.
+        **({} if version.server is None else {"replicas": 1}),
         "serviceName": object_name(version.name),
         "selector": {"matchLabels": _selector(version)},
         "podManagementPolicy": "Parallel",
@@ -154,7 +190,7 @@ def _stateful_set(version: Version) -> Manifest:
         "minReadySeconds": 10,
         "template": {
             "metadata": {"labels": _labels(version)},
-            "spec": pod_spec(version, _worker_container(version, pods), _selector(version)),
+            "spec": pod_spec(version, _worker_container(version, pods), _replicas_selector(version)),
         },
         "volumeClaimTemplates": [claim],
     }
@@ -163,12 +199,13 @@ def _stateful_set(version: Version) -> Manifest:
 
 def _worker_container(version: Version, pods: PodSettings) -> Manifest:
     arguments = run_arguments(version_in_pod(version), CODE, f"0.0.0.0:{HEALTH_PORT}")
-    container = container_of(version, pods, "worker", [*arguments, "--keep-place"])  # a replaced pod keeps its name
+    arguments += ["--keep-place"] * (version.server is None)  # a replaced pod keeps its name
+    container = container_of(version, pods, "worker", arguments)
     container["volumeMounts"].insert(1, mount("data", DATA))
     return {
         **container,
         "env": [{"name": DEPLOYMENT_VARIABLE, "value": version.label}, *secret_values([version])],
-        "ports": [{"name": "health", "containerPort": HEALTH_PORT}],
+        "ports": [{"name": name, "containerPort": port} for name, port in _ports(version).items()],
         # A worker without a broker lives, and is not ready: a restart would not help it.
         "startupProbe": {**_probe("/live"), "periodSeconds": 5, "failureThreshold": 60},
         "livenessProbe": {**_probe("/live"), "periodSeconds": 20, "failureThreshold": 3},
@@ -185,8 +222,24 @@ def _object(api: str, kind: str, version: Version, name: str, **rest: Any) -> Ma
 
 
 def _labels(version: Version) -> dict[str, str]:
-    return {**_selector(version), "app.kubernetes.io/version": str(version.number)}
+    return {**_replicas_selector(version), **_selector(version), "app.kubernetes.io/version": str(version.number)}
 
 
 def _selector(version: Version) -> dict[str, str]:
-    return {"app.kubernetes.io/name": "penstock", "app.kubernetes.io/instance": object_name(version.name)}
+    return _instance(object_name(version.name))
+
+
+def _replicas_selector(version: Version) -> dict[str, str]:
+    """Return the labels of the pods of a server and all its replicas; of a deployment without replicas, its own."""
+    if version.server is None or not version.server.replica_of:
+        return _selector(version)
+    return {_NAME: "penstock", "app.kubernetes.io/part-of": shared_name(version)}
+
+
+def _replicas_metadata(replica_of: str) -> Manifest:
+    name = replicas_name(replica_of)
+    return {"name": name, "labels": _instance(name)}
+
+
+def _instance(name: str) -> dict[str, str]:
+    return {_NAME: "penstock", "app.kubernetes.io/instance": name}

@@ -1,6 +1,7 @@
 """Pods with the code of a version: their containers, volumes and rights, and the Secrets that they read.
 
-The code is in a ConfigMap, as a ZIP file. A first container unpacks it, and the next one runs `penstock` in its folder.
+The code is in a ConfigMap, as a ZIP file. A first container unpacks it, and the next one runs `penstock` in its folder. Replicas of a server
+share their Secrets.
 
 Source: Kubernetes API reference 1.30 (core/v1).
 """
@@ -9,10 +10,8 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
-
-from msgspec.structs import replace
 
 from ..worker.app_processes import STOP_LIMIT_S
 from .errors import DeployError
@@ -25,7 +24,10 @@ NAME_LIMIT = 52
 USER = 1000
 CODE, DATA = "/penstock/app", "/penstock/data"
 """The folders of the code and of the state in a pod."""
-_PACKED, _CONFIG = "/penstock/packed", "/penstock/config"
+_PACKED, _CONFIG, _TLS = "/penstock/packed", "/penstock/config", "/penstock/tls"
+_READ_ONLY = {"app": CODE, "config": _CONFIG, "tls": _TLS}
+"""The paths of volumes that a pod only reads."""
+_TMP = "/tmp"  # noqa: S108 - of the pod
 _FILE = "penstock.toml"
 _UNPRIVILEGED: Manifest = {
     "allowPrivilegeEscalation": False,
@@ -44,7 +46,7 @@ def object_name(deployment: str) -> str:
     if len(name) > NAME_LIMIT:
         raise DeployError(
             f"The name {deployment} is too long for Kubernetes, which allows {NAME_LIMIT - len('penstock-')} characters. Nothing was "
-            "changed. Give the processor a shorter `name`."
+            "changed. Give the processor or the table a shorter name."
         )
     return name
 
@@ -59,14 +61,41 @@ def kubectl(settings: DeploymentSettings, *words: str) -> list[str]:
     return ["kubectl", *([] if namespace is None else ["--namespace", namespace]), *words]
 
 
+def shared_name(version: Version) -> str:
+    """Return the name of the objects that a server shares with its replicas; without any, the name of its own objects."""
+    return object_name((version.server and version.server.replica_of) or version.name)
+
+
+def replicas_name(deployment: str) -> str:
+    """Return the name of the objects for all replicas of a server together. No server has it: their names end with a number."""
+    return f"{object_name(deployment)}-any"
+
+
+def service_hosts(deployment: str, replica_of: str, namespace: str | None) -> list[str]:
+    """Return the host names under which a server's clients reach it in the cluster, and any of its replicas that is ready.
+
+    Args:
+        deployment: the name of its deployment.
+        replica_of: the name that it shares with its replicas; empty without any.
+        namespace: its namespace; None for the one of its clients.
+    """
+    services = [object_name(deployment), *([replicas_name(replica_of)] if replica_of else [])]
+    return [name if namespace is None else f"{name}.{namespace}.svc" for name in services]
+
+
 def secret_name(version: Version) -> str:
     """Return the name of the Secret with the values of a deployment's environment variables."""
-    return f"{object_name(version.name)}-env"
+    return f"{shared_name(version)}-env"
+
+
+def config_secret(version: Version) -> str:
+    """Return the name of the Secret with the configuration of a deployment."""
+    return f"{shared_name(version)}-config"
 
 
 def prerequisites(version: Version) -> list[str]:
     """Return the commands that create the Secrets of a deployment, and a description of other required objects."""
-    commands, settings = [], version.settings
+    commands, settings, server = [], version.settings, version.server
     create = " ".join(kubectl(settings, "create", "secret"))
     if settings.variables:
         values = " ".join(f'--from-literal={name}="${name}"' for name in settings.variables)
@@ -74,7 +103,10 @@ def prerequisites(version: Version) -> list[str]:
     if settings.config is not None:
         file = shlex.quote(f"--from-file={_FILE}={settings.config}")
         commands.append(f"{create} generic {config_secret(version)} {file}")
-    if settings.secured:
+    if server is not None and server.certificate is not None:
+        certificate, key = map(shlex.quote, server.certificate)
+        commands.append(f"{create} tls {_tls_secret(version)} --cert={certificate} --key={key}")
+    if settings.secured and server is None:
         commands.append(f"a TriggerAuthentication {config_secret(version)}, with which KEDA reads the lag from Kafka")
     return commands
 
@@ -87,14 +119,6 @@ def pod_spec(version: Version, container: Manifest, selector: Manifest) -> Manif
         container: the container of the pod.
         selector: the labels of the pods, which are spread over the nodes.
     """
-    pods = pod_settings(version.settings)
-    volumes: list[Manifest] = [
-        {"name": "packed", "configMap": {"name": code_name(version)}},
-        {"name": "app", "emptyDir": {}},
-        {"name": "tmp", "emptyDir": {}},
-    ]
-    if version.settings.config is not None:
-        volumes.append({"name": "config", "secret": {"secretName": config_secret(version)}})
     return {
         "terminationGracePeriodSeconds": round(STOP_LIMIT_S) + 30,
         "automountServiceAccountToken": False,
@@ -116,10 +140,21 @@ def pod_spec(version: Version, container: Manifest, selector: Manifest) -> Manif
             "fsGroupChangePolicy": "OnRootMismatch",
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        "initContainers": [_unpack_container(pods)],
+        "initContainers": [_unpack_container(pod_settings(version.settings))] if version.reads_app else [],
         "containers": [container],
-        "volumes": volumes,
+        "volumes": list(_volumes(version)),
     }
+
+
+def _volumes(version: Version) -> Iterator[Manifest]:
+    if version.reads_app:
+        yield {"name": "packed", "configMap": {"name": code_name(version)}}
+        yield {"name": "app", "emptyDir": {}}
+    yield {"name": "tmp", "emptyDir": {}}
+    if version.settings.config is not None:
+        yield {"name": "config", "secret": {"secretName": config_secret(version)}}
+    if version.server is not None and version.server.certificate is not None:
+        yield {"name": "tls", "secret": {"secretName": _tls_secret(version)}}
 
 
 def _unpack_container(pods: PodSettings) -> Manifest:
@@ -135,25 +170,23 @@ def _unpack_container(pods: PodSettings) -> Manifest:
 
 def container_of(version: Version, pods: PodSettings, name: str, arguments: list[str]) -> Manifest:
     """Return a container that runs a command of `penstock` in the folder of the code, with a read-only file system except for /tmp."""
-    mounts = [mount("app", CODE, read_only=True), mount("tmp", "/tmp")]  # noqa: S108 - of the pod
-    if version.settings.config is not None:
-        mounts.append(mount("config", _CONFIG, read_only=True))
+    volumes = [volume["name"] for volume in _volumes(version)]
+    mounts = [mount(name, path, read_only=True) for name, path in _READ_ONLY.items() if name in volumes]
     return {
         "name": name,
         "image": pods.image,
         "command": ["penstock", *arguments],
-        "workingDir": CODE,
+        "workingDir": CODE if version.reads_app else _TMP,
         "resources": _resources(pods),
         "securityContext": _UNPRIVILEGED,
-        "volumeMounts": mounts,
+        "volumeMounts": [mount("tmp", _TMP), *mounts],
     }
 
 
 def version_in_pod(version: Version) -> Version:
     """Return a version with the paths of its files in a pod."""
-    settings = version.settings
-    config = None if settings.config is None else f"{_CONFIG}/{_FILE}"
-    return replace(version, settings=replace(settings, folder=DATA, config=config))
+    config = None if version.settings.config is None else f"{_CONFIG}/{_FILE}"
+    return version.moved(DATA, config, (f"{_TLS}/tls.crt", f"{_TLS}/tls.key"))
 
 
 def secret_values(versions: Sequence[Version]) -> list[Manifest]:
@@ -178,9 +211,8 @@ def code_name(version: Version) -> str:
     return f"{object_name(version.name)}-code-{version.digest}"
 
 
-def config_secret(version: Version) -> str:
-    """Return the name of the Secret with the configuration of a deployment."""
-    return f"{object_name(version.name)}-config"
+def _tls_secret(version: Version) -> str:
+    return f"{shared_name(version)}-tls"
 
 
 def pod_settings(settings: DeploymentSettings) -> PodSettings:

@@ -20,8 +20,6 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-import msgspec
-
 from ..worker.app_processes import STOP_LIMIT_S, penstock_command
 from .errors import DeployError
 from .systemd import quoted, template_of, unit_of
@@ -152,7 +150,7 @@ def _file_of(version: Version) -> str:
 
 
 def _unit_of(version: Version) -> str:
-    words = run_arguments(_installed(version), _code_of(version), None)
+    words = run_arguments(version.moved(STATE, None), _code_of(version), None)
     if version.server:
         return _unit(version, _stem(version), f"server {version.name}", _command(words))
     return _unit(
@@ -191,16 +189,6 @@ def _unit(version: Version, stem: str, description: str, command: str, restart: 
         stem=stem,
         writable="" if backup is None or "://" in backup else f"ReadWritePaths={quoted(backup)}\n",
     )
-
-
-def _installed(version: Version) -> Version:
-    """Return a version with the paths of its files under its unit, which names the configuration."""
-    server = version.server
-    if server is not None:
-        options = tuple(word.replace(version.settings.folder, STATE) for word in server.options)
-        server = msgspec.structs.replace(server, options=options)
-    settings = msgspec.structs.replace(version.settings, folder=STATE, config=None)
-    return msgspec.structs.replace(version, settings=settings, server=server)
 
 
 def _code_of(version: Version) -> Path:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from enum import Enum
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import msgspec
+from msgspec.structs import replace
 
 from ...processors.apps.apps import AppName
 from ...processors.declare.processor import Processor
+
+_SCHEMES = {"rediss": "redis", "https": "http"}
+"""Schemes without TLS by scheme with TLS."""
 
 
 class Target(str, Enum):
@@ -101,8 +106,8 @@ class Shape(msgspec.Struct, frozen=True):
 
     @property
     def buckets(self) -> int:
-        """The number of buckets of each input."""
-        return next(iter(self.inputs.values()))
+        """The number of buckets of each input; 0 without inputs."""
+        return next(iter(self.inputs.values()), 0)
 
 
 class Server(msgspec.Struct, frozen=True):
@@ -114,6 +119,8 @@ class Server(msgspec.Struct, frozen=True):
         urls: its addresses.
         has_worker: whether it contains a worker, with a group, state and reports.
         reads_app: whether it reads an app file.
+        replica_of: the name that it shares with servers of the same content, such as laser.rankings; empty without others.
+        certificate: the absolute paths of its certificate and of the private key; None without TLS.
     """
 
     command: tuple[str, ...]
@@ -121,6 +128,13 @@ class Server(msgspec.Struct, frozen=True):
     urls: tuple[str, ...]
     has_worker: bool
     reads_app: bool = True
+    replica_of: str = ""
+    certificate: tuple[str, str] | None = None
+
+    @property
+    def ports(self) -> dict[str, int]:
+        """Its ports by the scheme of their URLs without TLS."""
+        return {_SCHEMES.get(url.scheme, url.scheme): url.port or 0 for url in map(urlsplit, self.urls)}
 
 
 class Version(msgspec.Struct, frozen=True):
@@ -154,9 +168,30 @@ class Version(msgspec.Struct, frozen=True):
     clone: str = ""
     server: Server | None = None
 
+    @property
+    def reads_app(self) -> bool:
+        """Whether its process reads the app file."""
+        return self.server is None or self.server.reads_app
+
     def app_in(self, code: Path | str) -> AppName:
         """Return the name of its processor in a folder with its code."""
         return AppName(Path(code) / self.app_file, self.processor, self.clone or None)
+
+    def moved(self, folder: str, config: str | None, certificate: tuple[str, str] | None = None) -> Version:
+        """Return the version with the paths at which a process elsewhere finds its files.
+
+        Args:
+            folder: its folder of states, the value of `--dir`.
+            config: its configuration.
+            certificate: its certificate and private key, if it has them; None for the same paths.
+        """
+        server = self.server
+        if server is not None:
+            states, moved = f"{self.settings.folder}/state/", f"{folder}/state/"
+            options = tuple(word.replace(states, moved) for word in server.options)
+            paths = server.certificate and (certificate or server.certificate)
+            server = replace(server, options=options, certificate=paths)
+        return replace(self, settings=replace(self.settings, folder=folder, config=config), server=server)
 
     @property
     def label(self) -> str:

@@ -24,6 +24,8 @@ def run_arguments(version: Version, code: Path | str, health: str | None, number
         "--health": health,
         "--number": number,
     }
+    if server is not None and server.certificate is not None:
+        options |= zip(("--tls-cert", "--tls-key"), server.certificate, strict=True)
     if server is None or server.has_worker:
         options |= {
             "--backup": settings.backup,

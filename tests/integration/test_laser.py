@@ -12,11 +12,13 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 import pytest
 import redis
 from support.cli import Cli
+from support.kubectl import Kubectl
 from support.secured_kafka import certificate
 
 import penstock as ps
@@ -277,6 +279,72 @@ def test_no_read_fails_while_one_of_two_deployed_servers_lives(
         assert list((folder / "deployments").glob("laser.*")) == []
     finally:
         Daemon("supervisord", folder / "supervisor").stop(limit_s=60)
+
+
+def test_the_manifests_of_a_cluster_serve_a_table(
+    laser: Laser, tmp_path: Path, port: int, wait_until: WaitUntil
+) -> None:
+    """Their command serves clients with the token, and is ready then. Without a cluster: in a folder in place of the pod's, at other ports.
+
+    Kubectl receives the manifests, and later the names of the objects to delete; the volumes are named, which stay.
+    """
+    kubectl, health = Kubectl(tmp_path / "bin"), free_port()
+    table = laser.table[-24:]  # names of objects are limited
+    where = ("--dir", str(tmp_path / "dir"))
+    options = ("--app", str(laser.app), "--category", laser.category, "--key", "carrier", "--value", "top")
+    cluster = ("--target", "kubernetes", "--image", "registry/app:7", "--namespace", "streams")
+    laser.send(ranking("UA", "LAX"))
+    deployed = laser.cli(
+        "laser",
+        "deploy",
+        table,
+        *options,
+        *cluster,
+        *where,
+        "--json",
+        PATH=kubectl.path,
+        PENSTOCK_LASER_TOKEN=TOKEN,
+    )
+    assert deployed.returncode == 0, deployed.stderr
+    [(apply, manifests), (wait, _)] = kubectl.calls()
+    [pod] = [each["spec"]["template"]["spec"] for each in manifests["items"] if each["kind"] == "StatefulSet"]
+    elsewhere = {"/penstock/app": str(laser.app.parent), "/penstock/data": str(tmp_path / "pod"), "8720": str(port)}
+    elsewhere["0.0.0.0:8080"] = str(health)
+    command = pod["containers"][0]["command"][1:]
+    for there, here in elsewhere.items():
+        command = [word.replace(there, here) for word in command]
+    process = laser.cli.start(*command, PENSTOCK_LASER_TOKEN=TOKEN)
+    with client_of(port, wait_until, password=TOKEN) as client:
+        assert client.get("UA") == "LAX"
+    wait_until(lambda: is_ready(health))
+    process.terminate()
+    process.communicate(timeout=60)
+    laser.cli("logs", f"laser.{table}.1", *where, PATH=kubectl.path)
+    deleted = laser.cli("laser", "delete", table, "--yes", *where, PATH=kubectl.path)
+    [(logs, _), (delete, _)] = kubectl.calls()
+    [status] = json.loads(deployed.stdout)
+
+    assert apply == ["--namespace", "streams", "apply", "--filename", "-"]
+    assert "rollout" in wait
+    assert TOKEN not in json.dumps(manifests)
+    assert [urlsplit(url).port for url in status["urls"]] == [8720, 8720]
+    assert {urlsplit(url).hostname for url in status["urls"]} == {
+        f"{each['metadata']['name']}.streams.svc" for each in manifests["items"] if each["kind"] == "Service"
+    }
+    assert "logs" in logs
+    assert deleted.returncode == 0, deleted.stderr
+    assert "kubectl --namespace streams delete persistentvolumeclaim" in deleted.stderr
+    assert "delete" in delete
+    assert laser.cli.ok("deployments", "--json", *where).strip() in {"", "[]"}
+
+
+def is_ready(health: int) -> bool:
+    """Return whether the health endpoint at a port says so."""
+    try:
+        with urlopen(f"http://127.0.0.1:{health}/ready", timeout=20) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
 
 
 def test_a_pipeline_and_bad_requests(laser: Laser, port: int, wait_until: WaitUntil) -> None:
