@@ -19,7 +19,7 @@ from ..deploy.errors import IncompatibleState
 from ..deploy.version import DeploymentSettings, Server
 from ..laser.declared_table import MAX_REPLICAS, DeclaredTable
 from .audited import audited
-from .laser_options import TOKEN_VARIABLE, EndpointOptions, TableOptions
+from .laser_options import EndpointOptions, TableOptions
 from .option_groups import with_option_groups
 from .options import DEFAULT_FOLDER, Backup, BackupEvery, Folder, Kafka, TlsOptions, WebHdfs, absolute_location, connect
 from .output import note
@@ -105,7 +105,7 @@ def deploy(
             )
     bus = rollout.connect()
     settings = msgspec.structs.replace(
-        server_settings(context, bus, rollout, memory, TOKEN_VARIABLE),
+        server_settings(context, bus, rollout, memory, endpoint.tokens),
         backup=absolute_location(backup),
         webhdfs=webhdfs,
         backup_every_s=backup_every,
@@ -119,7 +119,7 @@ def deploy(
             address = addresses.of(tiers.deployment(number), ports, tls, tiers.group)
             requests.append(tiers.request(number, address))
     try:
-        deploy_servers(requests, bus, rollout, patience)
+        deploy_servers(requests, bus, rollout, patience, endpoint.tokens)
     except DeclarationChanged as error:
         refused = _table_of(error.processor)
         raise IncompatibleState(

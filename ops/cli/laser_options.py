@@ -184,6 +184,11 @@ class EndpointOptions(OptionGroup):
     ] = None
     connections: Annotated[int, typer.Option("--connections", help="The most connections at a time.", min=1)] = 1_000
 
+    @property
+    def tokens(self) -> dict[str, str | None]:
+        """The token, by the environment variable from which a server reads it."""
+        return {TOKEN_VARIABLE: self.token}
+
     def expect_protected(self) -> None:
         """Expect a token that cannot be guessed, if other machines can reach the address.
 

@@ -14,7 +14,6 @@ from .option_groups import with_option_groups
 from .options import DEFAULT_FOLDER, Folder, Kafka, TlsOptions, absolute_location, connect
 from .scuba_options import (
     DEFAULT_PORT,
-    TOKEN_VARIABLE,
     EndpointOptions,
     StorageOptions,
     WarehouseOptions,
@@ -126,12 +125,12 @@ def deploy(
     request = DeploymentRequest(
         resolved(found),
         stand_in_for(name, [declared, *others]),
-        server_settings(context, bus, rollout, pod_memory(storage.memory), TOKEN_VARIABLE),
+        server_settings(context, bus, rollout, pod_memory(storage.memory), endpoint.tokens),
         1,
         take_over=True,
         server=server,
     )
-    deploy_servers([request], bus, rollout, patience)
+    deploy_servers([request], bus, rollout, patience, endpoint.tokens)
 
 
 def delete(

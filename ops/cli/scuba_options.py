@@ -47,6 +47,11 @@ class EndpointOptions(OptionGroup):
     ] = None
     timeout: Annotated[str, typer.Option("--timeout", help="The longest time of a query.")] = "10s"
 
+    @property
+    def tokens(self) -> dict[str, str | None]:
+        """The token, by the environment variable from which a server reads it."""
+        return {TOKEN_VARIABLE: self.token}
+
 
 @dataclass(frozen=True)
 class WarehouseOptions(OptionGroup):

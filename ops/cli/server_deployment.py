@@ -77,7 +77,7 @@ class RolloutOptions(PodOptions):
 
 
 def server_settings(
-    context: typer.Context, bus: KafkaBus, options: RolloutOptions, memory: str, token: str
+    context: typer.Context, bus: KafkaBus, options: RolloutOptions, memory: str, tokens: Mapping[str, str | None]
 ) -> DeploymentSettings:
     """Return the settings of servers without backups.
 
@@ -86,12 +86,11 @@ def server_settings(
         bus: the bus of their categories.
         options: how they are deployed.
         memory: the memory of a pod, in Kubernetes' notation.
-        token: the environment variable with the token of clients. In a cluster, where other pods reach the servers, it is required.
+        tokens: the tokens of clients by environment variable. In a cluster, where other pods reach the servers, they are required, and come from a Secret.
     """
     file = configuration_of(context).file
-    names = {*variables_in(file.values), token} & os.environ.keys()
-    if options.where is Target.KUBERNETES:
-        names |= {token}
+    names = variables_in(file.values) & os.environ.keys()
+    names |= {name for name, token in tokens.items() if token is not None or options.where is Target.KUBERNETES}
     return DeploymentSettings(
         kafka=bus.settings.bootstrap,
         config=None if file.path is None else str(file.path.absolute()),
@@ -141,7 +140,11 @@ def resolved(app: AppName) -> AppName:
 
 
 def deploy_servers(
-    requests: Sequence[DeploymentRequest], bus: KafkaBus, options: RolloutOptions, patience_s: float
+    requests: Sequence[DeploymentRequest],
+    bus: KafkaBus,
+    options: RolloutOptions,
+    patience_s: float,
+    tokens: Mapping[str, str | None],
 ) -> None:
     """Deploy servers one after the other, so that with several of a table, one always answers.
 
@@ -150,10 +153,12 @@ def deploy_servers(
         bus: the bus of their categories.
         options: how they are deployed.
         patience_s: the longest time that a server may take until it answers.
+        tokens: the tokens of clients by environment variable.
     """
+    environment = {**os.environ, **{name: token for name, token in tokens.items() if token is not None}}
     folder, checked = options.folder, checked_bus(bus, dry_run=options.dry_run)
     with interruptible(INTERRUPTED), deployment_lock(folder, note):
-        plans = [plan_deployment(request, checked, os.environ, note) for request in requests]
+        plans = [plan_deployment(request, checked, environment, note) for request in requests]
         note_plans(plans)
         if options.units is not None:
             write_units(options.units, plans)

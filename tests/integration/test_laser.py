@@ -390,8 +390,11 @@ def test_other_machines_need_a_token(laser: Laser, port: int) -> None:
     short = laser.cli(*options, "--value", "top", "--port", str(port), PENSTOCK_LASER_TOKEN="short")  # noqa: S106 - refused
     deploy = ("laser", "deploy", *options[2:], "--value", "top", "--host", "0.0.0.0", "--dry-run")  # noqa: S104 - refused
     deployed = laser.cli(*deploy)
+    protected = laser.cli(*deploy, "--token", TOKEN)
 
     assert (refused.returncode, short.returncode, deployed.returncode) == (1, 1, 1)
     assert "PENSTOCK_LASER_TOKEN" in refused.stderr
     assert "PENSTOCK_LASER_TOKEN" in deployed.stderr
     assert "could be guessed" in short.stderr
+    assert "with the value of PENSTOCK_LASER_TOKEN" in protected.stdout
+    assert TOKEN not in protected.stdout + protected.stderr
