@@ -18,12 +18,16 @@ from ...processors.apps.app_files import Contents
 from ..dev_services.service import Progress
 from .errors import DeployError, SupervisorUnavailable, UpdateFailed, WorkerFailed
 from .manifests import manifests_of, scaled_object
-from .pods import Manifest, kubectl, object_name, replicas_name, shared_name
+from .pods import GRACE_S, Manifest, kubectl, object_name, replicas_name, shared_name
 from .registry import DeploymentFiles, DesiredState, all_deployments
 from .version import Version
 
 KINDS = "scaledobject,networkpolicy,poddisruptionbudget,statefulset,service,configmap"
 KUBECTL_LIMIT_S = 60.0
+END_LIMIT_S = 30.0 + GRACE_S
+"""How long pods may take to end, beside the answer of the cluster."""
+_TO_THE_END = ("--wait", "--cascade=foreground", "--ignore-not-found")
+"""A deletion ends when the pods have ended. In the background, they would still read, as members of their group."""
 
 
 def log_command(version: Version, worker: int | None, lines: int, *, follow: bool) -> list[str]:
@@ -103,7 +107,7 @@ class KubernetesRollout:
         """
         old = self._files.version(self._files.expect_desired_state().version)
         self._progress(f"{version.label}: restarting all workers, because the inputs differ …")
-        self._kubectl(old, "delete", "statefulset", object_name(old.name), "--ignore-not-found", "--wait")
+        self._kubectl(old, "delete", "statefulset", object_name(old.name), *_TO_THE_END, limit_s=END_LIMIT_S)
         self.update(version)
 
     def scale(self, workers: int) -> None:
@@ -144,7 +148,7 @@ class KubernetesRollout:
         if version.server is not None and version.server.replica_of and not self._has_replicas(version):
             names.append(replicas_name(version.server.replica_of))
         selector = f"app.kubernetes.io/instance in ({', '.join(names)})"
-        self._kubectl(version, "delete", KINDS, "--selector", selector, "--wait", "--ignore-not-found")
+        self._kubectl(version, "delete", KINDS, "--selector", selector, *_TO_THE_END, limit_s=END_LIMIT_S)
 
     @staticmethod
     def _has_replicas(version: Version) -> bool:

@@ -22,6 +22,8 @@ Manifest = dict[str, Any]
 NAME_LIMIT = 52
 """The longest name of a StatefulSet: labels are limited to 63 characters, and pods append a suffix."""
 USER = 1000
+GRACE_S = round(STOP_LIMIT_S) + 30
+"""How long a pod may take to end, in seconds: for its last checkpoint and what surrounds it."""
 CODE, DATA = "/penstock/app", "/penstock/data"
 """The folders of the code and of the state in a pod."""
 _PACKED, _CONFIG, _TLS = "/penstock/packed", "/penstock/config", "/penstock/tls"
@@ -120,7 +122,7 @@ def pod_spec(version: Version, container: Manifest, selector: Manifest) -> Manif
         selector: the labels of the pods, which are spread over the nodes.
     """
     return {
-        "terminationGracePeriodSeconds": round(STOP_LIMIT_S) + 30,
+        "terminationGracePeriodSeconds": GRACE_S,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         # A lost node takes as few workers along as possible.

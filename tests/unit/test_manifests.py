@@ -391,6 +391,7 @@ def test_kubectl_applies_scales_and_deletes(tmp_path: Path, kubectl: Kubectl) ->
     assert [part["spec"]["minReplicaCount"] for part in scaled["items"]] == [3]
     assert "statefulset" in delete[3]
     assert "persistentvolumeclaim" not in delete[3]
+    assert "--cascade=foreground" in delete  # pods that still run are members of the group
     assert files.deployment() is None
 
 
