@@ -22,7 +22,7 @@ from .pods import GRACE_S, Manifest, kubectl, object_name, replicas_name, shared
 from .registry import DeploymentFiles, DesiredState, all_deployments
 from .version import Version
 
-KINDS = "scaledobject,networkpolicy,poddisruptionbudget,statefulset,service,configmap"
+KINDS = "networkpolicy,poddisruptionbudget,statefulset,service,configmap"
 KUBECTL_LIMIT_S = 60.0
 END_LIMIT_S = 30.0 + GRACE_S
 """How long pods may take to end, beside the answer of the cluster."""
@@ -144,11 +144,12 @@ class KubernetesRollout:
             ) from error
 
     def _delete(self, version: Version) -> None:
-        names = [object_name(version.name)]
-        if version.server is not None and version.server.replica_of and not self._has_replicas(version):
-            names.append(replicas_name(version.server.replica_of))
+        names, server = [object_name(version.name)], version.server
+        if server is not None and server.replica_of and not self._has_replicas(version):
+            names.append(replicas_name(server.replica_of))
         selector = f"app.kubernetes.io/instance in ({', '.join(names)})"
-        self._kubectl(version, "delete", KINDS, "--selector", selector, *_TO_THE_END, limit_s=END_LIMIT_S)
+        kinds = f"scaledobject,{KINDS}" if server is None else KINDS  # a cluster without KEDA refuses the word
+        self._kubectl(version, "delete", kinds, "--selector", selector, *_TO_THE_END, limit_s=END_LIMIT_S)
 
     @staticmethod
     def _has_replicas(version: Version) -> bool:
