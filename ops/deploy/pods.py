@@ -48,7 +48,7 @@ def object_name(deployment: str) -> str:
     if len(name) > NAME_LIMIT:
         raise DeployError(
             f"The name {deployment} is too long for Kubernetes, which allows {NAME_LIMIT - len('penstock-')} characters. Nothing was "
-            "changed. Give the processor or the table a shorter name."
+            "changed. Give the processor, table or category a shorter name."
         )
     return name
 

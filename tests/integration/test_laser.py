@@ -18,7 +18,7 @@ from urllib.request import Request, urlopen
 import pytest
 import redis
 from support.cli import Cli
-from support.kubectl import Kubectl
+from support.kubectl import Kubectl, is_ready, pod_command
 from support.secured_kafka import certificate
 
 import penstock as ps
@@ -307,13 +307,9 @@ def test_the_manifests_of_a_cluster_serve_a_table(
     )
     assert deployed.returncode == 0, deployed.stderr
     [(apply, manifests), (wait, _)] = kubectl.calls()
-    [pod] = [each["spec"]["template"]["spec"] for each in manifests["items"] if each["kind"] == "StatefulSet"]
     elsewhere = {"/penstock/app": str(laser.app.parent), "/penstock/data": str(tmp_path / "pod"), "8720": str(port)}
     elsewhere["0.0.0.0:8080"] = str(health)
-    command = pod["containers"][0]["command"][1:]
-    for there, here in elsewhere.items():
-        command = [word.replace(there, here) for word in command]
-    process = laser.cli.start(*command, PENSTOCK_LASER_TOKEN=TOKEN)
+    process = laser.cli.start(*pod_command(manifests["items"], elsewhere), PENSTOCK_LASER_TOKEN=TOKEN)
     with client_of(port, wait_until, password=TOKEN) as client:
         assert client.get("UA") == "LAX"
     wait_until(lambda: is_ready(health))
@@ -336,15 +332,6 @@ def test_the_manifests_of_a_cluster_serve_a_table(
     assert "kubectl --namespace streams delete persistentvolumeclaim" in deleted.stderr
     assert "delete" in delete
     assert laser.cli.ok("deployments", "--json", *where).strip() in {"", "[]"}
-
-
-def is_ready(health: int) -> bool:
-    """Return whether the health endpoint at a port says so."""
-    try:
-        with urlopen(f"http://127.0.0.1:{health}/ready", timeout=20) as answer:
-            return bool(answer.status == 200)
-    except OSError:
-        return False
 
 
 def test_a_pipeline_and_bad_requests(laser: Laser, port: int, wait_until: WaitUntil) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from support.cli import Cli
+from support.kubectl import is_ready, pod_command
 from support.query_site import APP, random_views
 
 from penstock.ops.dev_services.ports import free_port
@@ -130,6 +131,26 @@ def test_a_killed_server_continues_and_duplicates_no_row(
     assert site.client.select(counted).rows == [[4_000, 4_000]]
     with pytest.raises(QueryFailed, match="needs its token"):
         ScubaClient(cli.environment["PENSTOCK_SCUBA"], token=TOKEN + "!").tables()
+
+
+def test_the_manifests_of_a_cluster_serve_events(cli: Cli, prefix: str, wait_until: WaitUntil, tmp_path: Path) -> None:
+    """Their command serves clients with the token, with its rows in a file. Without a cluster: in a folder in place of the pod's, at other ports."""
+    site, port, health = (
+        ScubaSite(cli, prefix[-20:], wait_until),
+        free_port(),
+        free_port(),
+    )  # names of objects are limited
+    site.send(random_views(100, seed=1))
+    cluster = ("--target", "kubernetes", "--image", "registry/app:7", "--dry-run", "--dir", str(tmp_path / "dir"))
+    printed = cli.ok("scuba", "deploy", site.table, "--app", str(site.app), *cluster)
+    elsewhere = {"/penstock/app": str(site.app.parent), "/penstock/data": str(tmp_path / "pod")}
+    elsewhere |= {"8740": str(port), "0.0.0.0:8080": str(health)}
+    cli.start(*pod_command(json.loads(printed)["items"], elsewhere), PENSTOCK_SCUBA_TOKEN=TOKEN)
+    wait_until(lambda: is_ready(health))
+    site.client = ScubaClient(f"http://127.0.0.1:{port}", token=TOKEN)
+    site.wait_for(100)
+
+    assert (tmp_path / "pod" / "state" / f"scuba.{site.table}" / "rows.duckdb").exists()
 
 
 def test_a_deployed_server_returns_after_a_kill_with_each_event_once(

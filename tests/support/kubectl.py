@@ -1,4 +1,4 @@
-"""A substitute for kubectl without a cluster: it records its calls, and fails at chosen calls.
+"""A substitute for kubectl without a cluster: it records its calls, and fails at chosen calls; and pods as processes of this machine.
 
 `calls` in its folder has a line of JSON for each call: the arguments and the manifests on its input.
 """
@@ -8,8 +8,10 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 _SCRIPT = """#!{python}
 import json, pathlib, sys
@@ -53,3 +55,21 @@ class Kubectl:
         lines = path.read_text().splitlines() if path.exists() else []
         path.unlink(missing_ok=True)
         return [tuple(json.loads(line)) for line in lines]
+
+
+def pod_command(manifests: Sequence[Any], elsewhere: Mapping[str, str]) -> list[str]:
+    """Return the words of `penstock` in the only pod of manifests, with others for the paths and ports of the pod."""
+    [pod] = [each["spec"]["template"]["spec"] for each in manifests if each["kind"] == "StatefulSet"]
+    _, *words = pod["containers"][0]["command"]
+    for there, here in elsewhere.items():
+        words = [word.replace(there, here) for word in words]
+    return words
+
+
+def is_ready(health: int) -> bool:
+    """Return whether a health endpoint on this machine answers as the readiness probe of a pod expects it."""
+    try:
+        with urlopen(f"http://127.0.0.1:{health}/ready", timeout=20) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
