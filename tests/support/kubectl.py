@@ -60,7 +60,7 @@ class Kubectl:
 def pod_command(manifests: Sequence[Any], elsewhere: Mapping[str, str]) -> list[str]:
     """Return the words of `penstock` in the only pod of manifests, with others for the paths and ports of the pod."""
     [pod] = [each["spec"]["template"]["spec"] for each in manifests if each["kind"] == "StatefulSet"]
-    _, *words = pod["containers"][0]["command"]
+    words: list[str] = pod["containers"][0]["command"][1:]
     for there, here in elsewhere.items():
         words = [word.replace(there, here) for word in words]
     return words

@@ -250,18 +250,21 @@ rankings = ps.Category("rankings", Ranking, key="carrier", event_time="at", buck
 
 
 @pytest.mark.parametrize(
-    ("command", "addresses"),
+    ("command", "addresses", "memory"),
     [
         (
             ["laser", "deploy", "rankings", "--key", "carrier", "--value", "top", "--replicas", "2"],
             {"penstock-laser-rankings-1", "penstock-laser-rankings-2", "penstock-laser-rankings-any"},
+            "1Gi",
         ),
-        (["scuba", "deploy", "rankings", "--memory", "1GB"], {"penstock-scuba-rankings"}),
+        (["scuba", "deploy", "rankings", "--memory", "1GB"], {"penstock-scuba-rankings"}, "2048Mi"),
     ],
     ids=["laser", "scuba"],
 )
-def test_a_dry_run_needs_neither_cluster_nor_broker(tmp_path: Path, command: list[str], addresses: set[str]) -> None:
-    """It prints the input of kubectl, each object once, and the commands for Secrets, and stores nothing."""
+def test_a_dry_run_needs_neither_cluster_nor_broker(
+    tmp_path: Path, command: list[str], addresses: set[str], memory: str
+) -> None:
+    """It prints the input of kubectl, each object once, and the commands for Secrets, and stores nothing. Servers listen beyond their pod, with a token."""
     app = tmp_path / "rankings.py"
     app.write_text(APP)
     where = ["--app", str(app), "--kafka", "127.0.0.1:1", "--dir", str(tmp_path / "dir")]
@@ -270,7 +273,14 @@ def test_a_dry_run_needs_neither_cluster_nor_broker(tmp_path: Path, command: lis
     items = msgspec.json.decode(printed.stdout)["items"]
     names = [(each["kind"], each["metadata"]["name"]) for each in items]
 
+    containers = [each["spec"]["template"]["spec"]["containers"][0] for each in of_kind(items, "StatefulSet")]
+
     assert printed.exit_code == 0
+    for container in containers:
+        words = container["command"]
+        assert words[words.index("--host") + 1] == "0.0.0.0"  # noqa: S104 - of a pod
+        assert f"PENSTOCK_{command[0].upper()}_TOKEN" in [variable["name"] for variable in container["env"]]
+        assert container["resources"]["limits"] == {"memory": memory}
     assert len(names) == len(set(names))
     assert {name for kind, name in names if kind == "Service"} == addresses
     assert "so the categories and their numbers of buckets are not checked" in printed.stderr
