@@ -83,10 +83,10 @@ def deploy(
     memory: PodMemory = "1Gi",
     rollout: RolloutOptions,
 ) -> None:
-    """Serve a table of a category's latest values to Redis clients, on one or several servers, and keep them running.
+    r"""Serve a table of a category's latest values to Redis clients, on one or several servers, and keep them running.
 
     Each server reads the category for itself, so any of them can be lost. Later calls change them one after the other. A table that the
-    configuration declares as [laser-tables.NAME] needs no options, and `--all` deploys all of these.
+    configuration declares as \[laser-tables.NAME] needs no options, and `--all` deploys all of these.
 
     Example: penstock laser deploy rankings --key carrier --value top --lifetime 7d --replicas 2
     """

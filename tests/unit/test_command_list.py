@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping
 from inspect import cleandoc
 from pathlib import Path
+from typing import Any
+
+from rich.text import Text
 
 from penstock.ops.cli.commands import LazyCommands, outlines
 
@@ -29,6 +33,20 @@ def test_summaries_are_the_first_sentences_of_each_commands_help() -> None:
     for name, outline in summaries.items():
         help_text = " ".join(cleandoc(commands[name].help).split())
         assert help_text.startswith(str(outline.help)), f"{name}: {help_text}"
+
+
+def test_help_loses_no_words_in_brackets() -> None:
+    """They would be styles, which are not shown, unless a backslash precedes them."""
+    lost = [text for text in _help_texts(LazyCommands()) if Text.from_markup(text).plain != text.replace("\\[", "[")]
+
+    assert lost == []
+
+
+def _help_texts(commands: Mapping[str, Any]) -> Iterator[str]:
+    for command in commands.values():
+        texts = [command.help, *(getattr(option, "help", None) for option in command.params)]
+        yield from (text for text in texts if text)
+        yield from _help_texts(getattr(command, "commands", {}))
 
 
 def test_help_imports_no_command() -> None:
