@@ -24,7 +24,7 @@ from ..deploy.deployments import (
     DeploymentPlan,
     DeploymentRequest,
     apply_plan,
-    plan_deployment,
+    plan_deployments,
     roll_back,
     scale_deployment,
     stop_deployment,
@@ -197,7 +197,7 @@ def deploy(
     ]
     checked = checked_bus(bus, dry_run=dry_run)
     with interruptible(INTERRUPTED), deployment_lock(folder, note):
-        plans = [plan_deployment(request, checked, environment, note) for request in requests]
+        plans = plan_deployments(requests, checked, environment, note)
         note_plans(plans)
         if kustomize is not None:
             _write_base(kustomize, plans)

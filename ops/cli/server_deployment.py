@@ -19,7 +19,7 @@ from ...transport.kafka import KafkaBus
 from ..config.kafka_settings import TABLE
 from ..config.variables import variables_in
 from ..deploy.deployment_status import deployment_status
-from ..deploy.deployments import DeploymentRequest, apply_plan, plan_deployment, stop_deployment
+from ..deploy.deployments import DeploymentRequest, apply_plan, plan_deployments, stop_deployment
 from ..deploy.dry_run import dry_run_text
 from ..deploy.errors import NotDeployed
 from ..deploy.purge import plan_purge, purge
@@ -158,7 +158,7 @@ def deploy_servers(
     environment = {**os.environ, **{name: token for name, token in tokens.items() if token is not None}}
     folder, checked = options.folder, checked_bus(bus, dry_run=options.dry_run)
     with interruptible(INTERRUPTED), deployment_lock(folder, note):
-        plans = [plan_deployment(request, checked, environment, note) for request in requests]
+        plans = plan_deployments(requests, checked, environment, note)
         note_plans(plans)
         if options.units is not None:
             write_units(options.units, plans)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import getpass
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,10 +30,10 @@ from ..worker.preflight import expect_categories, prepare
 from .compatibility import expect_compatible
 from .environment import load_variables, required_variables, save_variables, variable_values
 from .errors import DeployError, IncompatibleState, NameTaken
-from .kubernetes_rollout import expect_reachable
+from .kubernetes_rollout import expect_own_objects, expect_reachable
 from .manifests import manifests_of
 from .readiness import READY_LIMIT_S
-from .registry import Deployment, DeploymentFiles, deployment_lock, find_deployment
+from .registry import Deployment, DeploymentFiles, all_deployments, deployment_lock, find_deployment
 from .rollouts import roll_out, rollout_of
 from .version import DeploymentSettings, Server, Shape, Target, Version
 
@@ -101,6 +101,23 @@ class DeploymentPlan:
         if self.running is None or self.running.workers == self.workers:
             return ""
         return f"; {counted(self.workers, 'worker')} instead of {self.running.workers}"
+
+
+def plan_deployments(
+    requests: Sequence[DeploymentRequest], bus: Bus | None, environment: Mapping[str, str], progress: Progress
+) -> list[DeploymentPlan]:
+    """Check the requests of one command, and return the changes of each. Changes nothing.
+
+    Raises:
+        DeployError: on Kubernetes, two of them, or one of them and an existing deployment, would have the same objects.
+        NameTaken, IncompatibleState, BusError: as `plan_deployment`.
+    """
+    plans = [plan_deployment(request, bus, environment, progress) for request in requests]
+    versions = [plan.version for plan in plans]
+    if versions and versions[0].settings.target is Target.KUBERNETES:
+        existing = all_deployments(Path(versions[0].settings.folder))
+        expect_own_objects([*(deployment.version for deployment in existing), *versions])
+    return plans
 
 
 def plan_deployment(
@@ -259,10 +276,19 @@ def _expect_own_name(request: DeploymentRequest, running: Deployment | None) -> 
 
 
 def _expect_same_target(settings: DeploymentSettings, running: Deployment | None) -> None:
-    if running is not None and running.target is not settings.target:
+    if running is None:
+        return
+    if running.target is not settings.target:
         raise DeployError(
             f"{running.name} is deployed with --target {running.target.value}. Nothing was changed. Run `penstock undeploy {running.name}`, "
             f"which keeps its state, then deploy it with --target {settings.target.value}."
+        )
+    there, here = (pods and pods.namespace for pods in (running.version.settings.pods, settings.pods))
+    if there != here:
+        place = "the namespace of kubectl's context" if there is None else f"namespace {there}"
+        raise DeployError(
+            f"{running.name} is deployed in {place}, and would run in both. Nothing was changed. Deploy it there; or run `penstock undeploy "
+            f"{running.name}` first, which keeps its volumes, and a new one starts without their state."
         )
 
 

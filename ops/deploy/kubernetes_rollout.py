@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -216,3 +216,22 @@ def expect_reachable(version: Version) -> None:
             f"{unreachable[0]} is on this machine, where the cluster's servers cannot read it. Nothing was changed. Name a location that they reach, "
             "such as hdfs://HOST:PORT/PATH."
         )
+
+
+def expect_own_objects(versions: Iterable[Version]) -> None:
+    """Check that no two deployments have objects of the same name in a cluster.
+
+    Raises:
+        DeployError: two have.
+    """
+    names: dict[tuple[str | None, str], str] = {}
+    for version in versions:
+        if version.settings.pods is None:
+            continue
+        name = object_name(version.name)
+        other = names.setdefault((version.settings.pods.namespace, name), version.name)
+        if other != version.name:
+            raise DeployError(
+                f"{version.name} and {other} would both be {name} in the cluster, and would replace each other. Nothing was changed. Give one of them "
+                "a name that differs in letters or digits, or deploy it to another --namespace."
+            )

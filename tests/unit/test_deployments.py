@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Iterable
+from dataclasses import replace as replace_request
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, ClassVar
@@ -18,7 +19,7 @@ from support.deployed import stored_versions, version_of
 import penstock as ps
 from penstock.ops.cli.status import observer_factory
 from penstock.ops.deploy.compatibility import expect_compatible
-from penstock.ops.deploy.deployments import DeploymentRequest, plan_deployment
+from penstock.ops.deploy.deployments import DeploymentRequest, plan_deployment, plan_deployments
 from penstock.ops.deploy.environment import load_variables, save_variables, variable_values
 from penstock.ops.deploy.errors import DeployError, IncompatibleState, NameTaken, NotDeployed
 from penstock.ops.deploy.purge import plan_purge, purge
@@ -333,6 +334,43 @@ def test_workers_receive_the_variables_of_their_version(tmp_path: Path) -> None:
     assert plan_deployment(on_cluster, bus(), {}, print).values == {}
     with pytest.raises(DeployError, match="Totals needs KAFKA_PASSWORD, which is not set"):
         plan_deployment(with_variable, bus(), {}, print)
+
+
+def on_cluster(folder: Path, namespace: str | None) -> DeploymentRequest:
+    """Return a request for Kubernetes."""
+    return request(folder, target=Target.KUBERNETES, pods=PodSettings("image", namespace))
+
+
+def test_a_deployment_stays_in_its_namespace(tmp_path: Path) -> None:
+    """In another one it would run a second time, as the same processor."""
+    first = plan_deployment(on_cluster(tmp_path / "a", "streams"), bus(), {}, print)
+    files = DeploymentFiles(tmp_path / "d", "totals")
+    files.add_version(first.version, first.code)
+    files.save_desired_state(DesiredState(1, (1,)))
+    plan_deployment(on_cluster(tmp_path / "a", "streams"), bus(), {}, print)
+    for other in ("others", None):
+        with pytest.raises(DeployError, match=r"is deployed in namespace streams.*penstock undeploy totals"):
+            plan_deployment(on_cluster(tmp_path / "a", other), bus(), {}, print)
+
+
+def test_deployments_of_a_cluster_have_different_objects(tmp_path: Path) -> None:
+    """Names that differ in signs only would replace each other's workers, also in one command. In another namespace they do not meet."""
+    first, second = (
+        replace_request(on_cluster(tmp_path / "a", "streams"), processor=changed(Totals, name=name))
+        for name in ("small.totals", "small-totals")
+    )
+    with pytest.raises(DeployError, match=r"small-totals and small\.totals .*penstock-small-totals"):
+        plan_deployments([first, second], bus(), {}, print)
+    [plan] = plan_deployments([first], bus(), {}, print)
+    files = DeploymentFiles(tmp_path / "d", "small.totals")
+    files.add_version(plan.version, plan.code)
+    files.save_desired_state(DesiredState(1, (1,)))
+    with pytest.raises(DeployError, match="would replace each other"):
+        plan_deployments([second], bus(), {}, print)
+
+    plan_deployments([first], bus(), {}, print)
+    elsewhere = replace_request(second, settings=on_cluster(tmp_path / "a", "others").settings)
+    plan_deployments([elsewhere], bus(), {}, print)
 
 
 def test_a_processor_of_the_same_name_in_another_app_is_rejected(
