@@ -320,10 +320,10 @@ def _names_of(target: str, folder: Path) -> list[str]:
 
 
 def _stop(folder: Path, name: str) -> None:
+    in_cluster = find_deployment(folder, name).target is Target.KUBERNETES
     stop_deployment(folder, name, note)
-    note(
-        f"{name} is stopped after a last checkpoint. Its state stays in {folder / 'state' / name}, and its positions stay in Kafka."
-    )
+    place = "on volumes of the cluster" if in_cluster else f"in {folder / 'state' / name}"
+    note(f"{name} is stopped after a last checkpoint. Its state stays {place}, and its positions stay in Kafka.")
     note(f"Deploy it again to continue, or remove state and positions with `penstock undeploy {name} --purge`.")
 
 

@@ -237,6 +237,21 @@ def test_the_last_replica_takes_the_shared_objects_along(tmp_path: Path, monkeyp
     assert last == "app.kubernetes.io/instance in (penstock-laser-tops-2, penstock-laser-tops-any)"
 
 
+def test_a_stopped_deployment_of_a_cluster_says_where_its_state_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On volumes of the cluster, and not on this machine."""
+    kubectl = Kubectl(tmp_path / "bin")
+    monkeypatch.setenv("PATH", kubectl.path)
+    files = DeploymentFiles(tmp_path, "laser.tops.1")
+    files.add_version(version(tmp_path, "laser.tops.1", LASER), Contents({}))
+    KubernetesRollout(files, 60.0, lambda _: None).start(files.version(1), 1)
+    stopped = CliRunner().invoke(commands, ["undeploy", "laser.tops.1", "--dir", str(tmp_path)])
+
+    assert stopped.exit_code == 0
+    assert "Its state stays on volumes of the cluster" in " ".join(stopped.stderr.split())
+
+
 APP = """
 import penstock as ps
 
