@@ -73,26 +73,41 @@ class _Position(msgspec.Struct, frozen=True):
 _decode = msgspec.json.Decoder(_Position).decode
 
 
-def must_compute_rows(bus: Bus, folder: Warehouse, sinks: Sequence[Sink], days: Days) -> bool:
-    """Return whether rows must be computed before they are written; not if the folder has them and a part was written.
+def expect_writable(sinks: Sequence[Sink]) -> None:
+    """Check that sinks can be written, before rows are computed for them.
 
     Raises:
-        BackfillRefused: all rows, or those of another batch of these days, were appended; or there are no sinks.
+        BackfillRefused: a sink does not answer, cannot be written as declared, or there are none.
     """
     if not sinks:
         raise BackfillRefused(
             "None of the processors writes to a sink. Nothing was started. Omit `--output sinks` to write to a folder."
         )
+    for sink in sinks:
+        try:
+            with closing(sink.open()) as writer:
+                writer.claim(WRITER, 0)
+        except (SinkUnreachable, SinkRefused) as error:
+            raise BackfillRefused(f"{error} Nothing was started.") from error
+
+
+def must_compute_rows(bus: Bus, folder: Warehouse, sinks: Sequence[Sink], days: Days) -> bool:
+    """Return whether rows must be computed before they are written; not if the folder has them and an earlier run began to write them.
+
+    Raises:
+        BackfillRefused: all rows, or those of another batch of these days, were appended.
+    """
     marks = marks_on(bus)
     batches = {sink: StoredBatch.of(folder, name_in_batch(sink), sink.record) for sink in sinks if sink.name in marks}
-    begun = [_mark_of(sink, marks[sink.name], batch, days) for sink, batch in batches.items()]
+    found = [(marks[sink.name], _mark_of(sink, marks[sink.name], batch, days)) for sink, batch in batches.items()]
+    begun = [mark for mark, continued in found if mark is continued]
     if len(begun) == len(sinks) and all(mark.is_whole and mark.total for mark in begun):
         names = ", ".join(sink.name for sink in sinks)
         raise BackfillRefused(
             f"The rows of {days} were written to {names} already, {counted(sum(mark.total for mark in begun), 'row')}. Nothing was written: rows are only "
             "appended, so a second run would write them twice. Choose other days."
         )
-    return not any(mark.records for mark in begun)
+    return not begun
 
 
 def _mark_of(sink: Sink, mark: SentMark | None, batch: StoredBatch, days: Days) -> SentMark:
@@ -151,6 +166,7 @@ class _SinkBackfill:
     def run(self, written: RowsWritten) -> FilledSink:
         """Write all parts that are left."""
         begin = rows = max(self.mark.records, self._position())
+        self._save(begin)  # so the batch is not computed again if not even its first part can be written
         refused: list[RefusedRow] = []
         for part in filter(None, self.batch.parts(begin)):
             refused += self._write(part, rows)

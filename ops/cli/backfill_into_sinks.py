@@ -28,7 +28,7 @@ def backfill_into_sinks(
     *,
     json: bool,
 ) -> None:
-    """Compute a batch, and write the rows of its sinks. A partly written batch in the folder is not computed again.
+    """Compute a batch, and write the rows of its sinks. A batch that an earlier run has begun to write is not computed again.
 
     Args:
         app: the app.
@@ -39,18 +39,21 @@ def backfill_into_sinks(
         compute: runs the batch into the folder.
         json: whether to print JSON.
     """
-    from ...backfill.outputs.sink_output import must_compute_rows, write_rows  # noqa: PLC0415 - as above
+    from ...backfill.outputs.sink_output import (  # noqa: PLC0415 - as above
+        expect_writable,
+        must_compute_rows,
+        write_rows,
+    )
     from ...backfill.warehouse.layout import Days  # noqa: PLC0415 - as above
     from ...backfill.warehouse.warehouse import open_warehouse  # noqa: PLC0415 - as above
 
     folder, span = open_warehouse(location, webhdfs), Days(*days)
     sinks = list({sink.name: sink for processor in app.load().processors for sink in processor.sinks()}.values())
-    for sink in sinks:
-        sink.open().close()  # a missing address is an error before anything is computed
+    expect_writable(sinks)
     if must_compute_rows(bus, folder, sinks, span):
         compute()
     else:
-        note(f"The rows of {span} in {location} were partly written. They are not computed again.")
+        note(f"The rows of {span} in {location} are computed, and perhaps partly written. They are not computed again.")
     for sink in filter(lambda sink: sink.replaces_rows, sinks):
         note(f"{sink.name}: each row replaces the row of its key, also one that a worker has written since.")
     effect = "Repeat the command to write the other rows."

@@ -18,7 +18,7 @@ from support.batches import write_batch
 import penstock as ps
 from penstock.backfill.errors import BackfillFailed, BackfillRefused
 from penstock.backfill.outputs import stored_batch
-from penstock.backfill.outputs.sink_output import FilledSink, must_compute_rows, write_rows
+from penstock.backfill.outputs.sink_output import FilledSink, expect_writable, must_compute_rows, write_rows
 from penstock.backfill.warehouse.layout import Days
 from penstock.backfill.warehouse.warehouse import Warehouse, open_warehouse
 from penstock.processors.declare.sinks import RefusedRow, Sink, SinkBatch, SinkUnreachable, SinkWriter
@@ -167,7 +167,7 @@ def fill(bus: MemoryBus, batch: Warehouse, sink: Sink, days: Days = DAYS) -> Fil
 def fill_with_deaths(bus: MemoryBus, batch: Warehouse, sink: Sink) -> int:
     """Write the batch, and die once at each step, each time after one step more. Return the number of deaths."""
     for deaths in range(1000):
-        death = Death(deaths % 5)
+        death = Death(deaths % 9)
         with suppress(Killed):
             write_rows(MortalBus(bus, death), batch, MortalSink(sink, death), DAYS, lambda *_: None)
             return deaths
@@ -210,11 +210,9 @@ def test_no_row_is_written_twice_at_most_once(bus: MemoryBus, tmp_path: Path) ->
 def test_rows_of_the_same_days_are_not_appended_again(bus: MemoryBus, tmp_path: Path) -> None:
     """Other days are; and a begun batch must be finished first."""
     table = MemoryTable(Total)
-    with pytest.raises(BackfillRefused, match="None of the processors writes to a sink"):
-        must_compute_rows(bus, open_warehouse(tmp_path), [], DAYS)
     batch = batch_of(tmp_path / "batch", table, totals(10))
     assert must_compute_rows(bus, batch, [table], DAYS)
-    death = Death(4)
+    death = Death(6)
     with pytest.raises(Killed):
         write_rows(MortalBus(bus, death), batch, MortalSink(table, death), DAYS, lambda *_: None)
     assert not must_compute_rows(bus, batch, [table], DAYS)
@@ -230,6 +228,31 @@ def test_rows_of_the_same_days_are_not_appended_again(bus: MemoryBus, tmp_path: 
     assert len(table.rows) == 13
 
 
+def test_a_sink_that_cannot_be_written_is_told_before_anything_is_computed(tmp_path: Path) -> None:
+    """It is as for a worker: a missing folder, or no address."""
+    expect_writable([MemoryTable(Total)])
+    with pytest.raises(BackfillRefused, match="None of the processors writes to a sink"):
+        expect_writable([])
+    with pytest.raises(BackfillRefused, match=r"NO_SUCH_URL, which is not set here.*Nothing was started\."):
+        expect_writable([ps.sinks.HttpEndpoint("NO_SUCH_URL", Total)])
+    with pytest.raises(BackfillRefused, match=r"postgresql|PostgreSQL"):
+        expect_writable([ps.sinks.PostgresTable("totals", Total, at="mysql://127.0.0.1/team")])
+
+
+def test_rows_are_not_computed_again_if_none_could_be_written(bus: MemoryBus, tmp_path: Path) -> None:
+    """Such as after an outage of the sink that began while they were computed."""
+    table = MemoryTable(Total)
+    batch = batch_of(tmp_path, table, totals(10))
+    death = Death(2)
+    with pytest.raises(Killed):
+        write_rows(MortalBus(bus, death), batch, MortalSink(table, death), DAYS, lambda *_: None)
+
+    assert not table.rows
+    assert not must_compute_rows(bus, batch, [table], DAYS)
+    assert fill(bus, batch, table).written_before == 0
+    assert list(table.rows) == totals(10)
+
+
 class Replacing(MemoryTable):
     """A table with a key."""
 
@@ -240,7 +263,7 @@ def test_rows_with_a_key_may_be_written_again(bus: MemoryBus, tmp_path: Path) ->
     """Such as after a correction of the processor, or instead of a begun batch."""
     table = Replacing(Total)
     batch = batch_of(tmp_path / "batch", table, totals(10))
-    death = Death(4)
+    death = Death(6)
     with pytest.raises(Killed):
         write_rows(MortalBus(bus, death), batch, MortalSink(table, death), DAYS, lambda *_: None)
     corrected = batch_of(tmp_path / "corrected", table, [Total(one.meter, -one.litres) for one in totals(12)])
