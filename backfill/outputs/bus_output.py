@@ -8,7 +8,7 @@ transactional id, which aborts the open transaction, reads the mark, and continu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -23,14 +23,11 @@ from ...transport.internal_topics import create_missing_categories
 from ..errors import BackfillFailed, BackfillRefused
 from ..warehouse.layout import Days
 from ..warehouse.warehouse import Warehouse
-from .sent_marks import MARKS, Appending, marks_on
+from .sent_marks import MARKS, Appending, Sending, begun_marks, marks_on
 from .stored_batch import StoredBatch
 
 TRANSACTION_LIMIT_S = 60.0
 _BUS = Appending("the bus contains", "on the bus", "records cannot be removed from a bus")
-
-BatchSender = Callable[[str, int, int], None]
-"""Receives a category, the number of its records on the bus, and their total."""
 
 
 @dataclass(frozen=True)
@@ -56,13 +53,11 @@ def must_compute(bus: Bus, folder: Warehouse, categories: Sequence[AnyCategory],
     """
     if not categories:
         raise BackfillRefused("None of the processors writes to a category. Nothing was started or sent.")
-    marks = marks_on(bus)
-    marked = {category.name: category.record for category in categories if category.name in marks}
-    sent = {
-        name: _BUS.mark_to_continue(name, marks[name], StoredBatch.of(folder, name, record), days)
-        for name, record in marked.items()
-    }
-    before = [mark for name, mark in sent.items() if mark is marks[name]]
+    before = begun_marks(
+        bus,
+        categories,
+        lambda category, mark: _BUS.mark_to_continue(category.name, mark, _stored(folder, category), days),
+    )
     if len(before) == len(categories) and all(mark.is_whole for mark in before):
         raise BackfillRefused(
             f"The batch of {days} is on the bus already, with {counted(sum(mark.total for mark in before), 'record')}. Nothing was sent: records "
@@ -71,7 +66,11 @@ def must_compute(bus: Bus, folder: Warehouse, categories: Sequence[AnyCategory],
     return not before
 
 
-def send_batch(bus: Bus, folder: Warehouse, category: AnyCategory, days: Days, sending: BatchSender) -> SentCategory:
+def _stored(folder: Warehouse, category: AnyCategory) -> StoredBatch:
+    return StoredBatch.of(folder, category.name, category.record)
+
+
+def send_batch(bus: Bus, folder: Warehouse, category: AnyCategory, days: Days, sending: Sending) -> SentCategory:
     """Send the batch output of a category in a worker's format; continue after the records of an earlier run.
 
     Args:
@@ -87,7 +86,7 @@ def send_batch(bus: Bus, folder: Warehouse, category: AnyCategory, days: Days, s
         WarehouseError: the folder cannot be read.
     """
     create_missing_categories(bus, MARKS)
-    batch, codec = StoredBatch.of(folder, category.name, category.record), Codecs(bus).of(category)
+    batch, codec = _stored(folder, category), Codecs(bus).of(category)
     written = [category.name, MARKS.name]
     with closing(bus.transactional_writer(f"backfill.{category.name}", None, TRANSACTION_LIMIT_S, written)) as writer:
         # Only after the writer is open: until then an earlier sender may still commit.

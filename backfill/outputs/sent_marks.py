@@ -7,10 +7,13 @@ The mark is no position of a consumer group, since a broker deletes those some d
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
+from ...processors.declare.categories import AnyCategory
+from ...processors.declare.sinks import Sink
 from ...processors.wording import counted
 from ...transport.bus import Bus
 from ...transport.category_spec import CategorySpec
@@ -19,6 +22,10 @@ from ...transport.tables.bus_table import TEXT_KEY, BusTable
 from ..errors import BackfillRefused
 from ..warehouse.layout import Days
 from .stored_batch import StoredBatch
+
+Place = TypeVar("Place", AnyCategory, Sink)
+Sending = Callable[[str, int, int], None]
+"""Receives a category or a sink, the number of its records that were sent, and their total."""
 
 MARKS = CategorySpec("penstock.backfills", buckets=1, compacted=True)
 """The category of marks."""
@@ -78,6 +85,21 @@ _TABLE: BusTable[str, SentMark] = BusTable(MARKS, TEXT_KEY, msgspec.json.Decoder
 def marks_on(bus: Bus) -> dict[str, SentMark]:
     """Return the current mark of each category and sink; wait for open transactions."""
     return _TABLE.read(bus, wait_for_transactions=True)
+
+
+def begun_marks(
+    bus: Bus, places: Iterable[Place], mark_to_continue: Callable[[Place, SentMark], SentMark]
+) -> list[SentMark]:
+    """Return the marks of batches that an earlier run has begun to send, and that are in their folder.
+
+    Args:
+        bus: contains the marks.
+        places: the categories or sinks.
+        mark_to_continue: returns the mark from which a place's batch is sent, by its current one.
+    """
+    marks = marks_on(bus)
+    marked = [(place, marks[place.name]) for place in places if place.name in marks]
+    return [mark for place, mark in marked if mark_to_continue(place, mark) is mark]
 
 
 class Appending(NamedTuple):

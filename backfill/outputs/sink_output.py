@@ -9,7 +9,7 @@ comes first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -33,15 +33,12 @@ from ..errors import BackfillFailed, BackfillRefused
 from ..steps.outputs import name_in_batch
 from ..warehouse.layout import Days
 from ..warehouse.warehouse import Warehouse
-from .sent_marks import MARKS, Appending, SentMark, marks_on
+from .sent_marks import MARKS, Appending, Sending, SentMark, begun_marks, marks_on
 from .stored_batch import StoredBatch
 
 WRITER = "backfill"
 """The name of the writer in a sink, in place of a processor's. Workers keep the sink's shards."""
 _APPENDED = Appending("it contains", "in it", "rows are only appended to it")
-
-RowsWritten = Callable[[str, int, int], None]
-"""Receives a sink, the number of its rows that were written, and their total."""
 
 
 @dataclass(frozen=True)
@@ -97,10 +94,7 @@ def must_compute_rows(bus: Bus, folder: Warehouse, sinks: Sequence[Sink], days: 
     Raises:
         BackfillRefused: all rows, or those of another batch of these days, were appended.
     """
-    marks = marks_on(bus)
-    batches = {sink: StoredBatch.of(folder, name_in_batch(sink), sink.record) for sink in sinks if sink.name in marks}
-    found = [(marks[sink.name], _mark_of(sink, marks[sink.name], batch, days)) for sink, batch in batches.items()]
-    begun = [mark for mark, continued in found if mark is continued]
+    begun = begun_marks(bus, sinks, lambda sink, mark: _mark_of(sink, mark, _stored(folder, sink), days))
     if len(begun) == len(sinks) and all(mark.is_whole and mark.total for mark in begun):
         names = ", ".join(sink.name for sink in sinks)
         raise BackfillRefused(
@@ -110,15 +104,20 @@ def must_compute_rows(bus: Bus, folder: Warehouse, sinks: Sequence[Sink], days: 
     return not begun
 
 
+def _stored(folder: Warehouse, sink: Sink) -> StoredBatch:
+    return StoredBatch.of(folder, name_in_batch(sink), sink.record)
+
+
 def _mark_of(sink: Sink, mark: SentMark | None, batch: StoredBatch, days: Days) -> SentMark:
     """Return the mark from which rows are written. Rows that replace others are written again after a whole batch, and after another one."""
     if not sink.replaces_rows:
         return _APPENDED.mark_to_continue(sink.name, mark, batch, days)
-    is_begun = mark is not None and mark.is_of(batch, days) and not mark.is_whole
-    return mark if mark is not None and is_begun else SentMark.begin(batch, days)
+    if mark is None or mark.is_whole or not mark.is_of(batch, days):
+        return SentMark.begin(batch, days)
+    return mark
 
 
-def write_rows(bus: Bus, folder: Warehouse, sink: Sink, days: Days, written: RowsWritten) -> FilledSink:
+def write_rows(bus: Bus, folder: Warehouse, sink: Sink, days: Days, sending: Sending) -> FilledSink:
     """Write the batch output of a sink; continue after the rows of an earlier run.
 
     Args:
@@ -126,7 +125,7 @@ def write_rows(bus: Bus, folder: Warehouse, sink: Sink, days: Days, written: Row
         folder: the location of the batch output.
         sink: the sink.
         days: the requested days of the batch.
-        written: receives the progress after each part.
+        sending: receives the progress after each part.
 
     Raises:
         BackfillRefused: another batch of these days was written; nothing was written now.
@@ -134,11 +133,11 @@ def write_rows(bus: Bus, folder: Warehouse, sink: Sink, days: Days, written: Row
         WarehouseError: the folder cannot be read.
     """
     create_missing_categories(bus, MARKS)
-    batch = StoredBatch.of(folder, name_in_batch(sink), sink.record)
+    batch = _stored(folder, sink)
     mark = _mark_of(sink, marks_on(bus).get(sink.name), batch, days)
     try:
         with closing(sink.open()) as writer, closing(bus.writer()) as marks:
-            return _SinkBackfill(sink, writer, marks, batch, mark).run(written)
+            return _SinkBackfill(sink, writer, marks, batch, mark).run(sending)
     except (SinkUnreachable, SinkFenced, SinkRefused, BusError) as error:
         raise BackfillFailed(
             f"{sink.name}: {error} Run the same backfill again after that: it continues after the rows that were written."
@@ -163,7 +162,7 @@ class _SinkBackfill:
     batch: StoredBatch
     mark: SentMark
 
-    def run(self, written: RowsWritten) -> FilledSink:
+    def run(self, sending: Sending) -> FilledSink:
         """Write all parts that are left."""
         begin = rows = max(self.mark.records, self._position())
         self._save(begin)  # so the batch is not computed again if not even its first part can be written
@@ -171,7 +170,7 @@ class _SinkBackfill:
         for part in filter(None, self.batch.parts(begin)):
             refused += self._write(part, rows)
             rows += len(part)
-            written(self.sink.name, rows, self.batch.records)
+            sending(self.sink.name, rows, self.batch.records)
         reason = refused[0].reason if refused else ""
         return FilledSink(self.sink.name, self.batch.records, begin, len(refused), reason)
 

@@ -199,11 +199,10 @@ def _mapped(processor: type[Processor], source: Source, days: Days, step_over: S
     wanted = in_days(str(days.first), str(days.last))
 
     def frame(category: AnyCategory) -> DataFrame:
-        files, step = source.files(category), step_over(category)
+        step = step_over(category)
         if processor.sinks():  # a row may replace another one of its key
-            events = source.events(category).where(wanted)
-            in_order = events.repartition("_key").sortWithinPartitions("_key", *bus_order(events))
-            return in_order.mapInArrow(mapper_step(step), rows)
+            return _by_key(source.events(category).where(wanted)).mapInArrow(mapper_step(step), rows)
+        files = source.files(category)
         if files is None:
             return source.events(category).where(wanted).mapInArrow(mapper_step(step), rows)
         planned = source.planned(files, days)
@@ -251,13 +250,14 @@ def _folded(processor: type[Stateful], source: Source, days: Days, step_over: St
     [category] = processor.sources()
     events = source.events(category)
     last = _last_offsets(events.where(in_days(str(days.first), str(days.last))))
-    frame = (
-        events.where(_up_to(last))
-        .repartition("_key")
-        .sortWithinPartitions("_key", *bus_order(events))
-        .mapInArrow(reducer_step(step_over(category), days), spark_schema(OutputRows(processor).schema))
-    )
+    step, rows = reducer_step(step_over(category), days), spark_schema(OutputRows(processor).schema)
+    frame = _by_key(events.where(_up_to(last))).mapInArrow(step, rows)
     return Plan(frame, "reads the archive from its beginning, since its state depends on all earlier events of a key")
+
+
+def _by_key(events: DataFrame) -> DataFrame:
+    """Bring the events of each key into one task, in bus order."""
+    return events.repartition("_key").sortWithinPartitions("_key", *bus_order(events))
 
 
 def _last_offsets(events: DataFrame) -> dict[int, int]:

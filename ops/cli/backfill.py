@@ -14,8 +14,6 @@ import typer
 from ...backfill.warehouse.warehouse import open_warehouse
 from ...processors.apps.apps import AppName
 from .audited import audited
-from .backfill_into_bus import BUS, backfill_into_bus
-from .backfill_into_sinks import SINKS, backfill_into_sinks
 from .backfill_into_store import backfill_store_days
 from .batch_progress import batch_progress
 from .options import (
@@ -37,6 +35,7 @@ from .options import (
 )
 from .output import note, print_json, print_table
 from .signals import interruptible
+from .stored_backfill import BUS, SINKS, StoredBackfill
 from .times import NOW, parse_days
 
 if TYPE_CHECKING:  # Spark is slow to import, and most commands do without
@@ -139,8 +138,7 @@ def backfill(
         request.into_store(connect(kafka, folder), store)
     elif output is not None and (place := output.partition(":"))[0] in {BUS, SINKS}:
         location = batch_output_location(place[2] or None, folder)
-        send = request.into_bus if place[0] == BUS else request.into_sinks
-        send(connect(kafka, folder), location, webhdfs)
+        request.send(place[0], connect(kafka, folder), location, webhdfs)
     else:
         location = batch_output_location(output, folder)
         _show_results(request.compute(location), location, json=json)
@@ -201,25 +199,20 @@ class _BackfillRequest(_Options):
                 progress=show,
             )
 
-    def into_bus(self, bus: KafkaBus, location: str, webhdfs: str | None) -> None:
-        """Run the batch, and send its outputs to the processors' categories."""
-        self._expect_days(BUS)
-        compute = partial(self._compute_and_show, location)
-        backfill_into_bus(self.app, bus, location, webhdfs, self.days, compute, json=self.json)
-
-    def into_sinks(self, bus: KafkaBus, location: str, webhdfs: str | None) -> None:
-        """Run the batch, and write the rows of its sinks."""
-        self._expect_days(SINKS)
-        compute = partial(self._compute_and_show, location, sinks=True)
-        backfill_into_sinks(self.app, bus, location, webhdfs, self.days, compute, json=self.json)
-
-    def _expect_days(self, place: str) -> None:
+    def send(self, place: str, bus: KafkaBus, location: str, webhdfs: str | None) -> None:
+        """Run the batch, and send its outputs to the processors' categories (`BUS`) or write the rows of its sinks (`SINKS`)."""
         if self.until_now:
             raise typer.BadParameter(
                 f"--to now and --output {place} exclude each other: sent days are recorded. Name the last day."
             )
+        compute = partial(self._compute_and_show, location, sinks=place == SINKS)
+        stored = StoredBackfill(self.app, bus, location, webhdfs, self.days, compute, self.json)
+        if place == SINKS:
+            stored.into_sinks()
+        else:
+            stored.into_bus()
 
-    def _compute_and_show(self, location: str, *, sinks: bool = False) -> None:
+    def _compute_and_show(self, location: str, *, sinks: bool) -> None:
         results = self.compute(location, sinks=sinks)
         if not self.json:
             _show_results(results, location, json=False)

@@ -145,8 +145,8 @@ class KubernetesRollout:
 
     def _delete(self, version: Version) -> None:
         names, server = [object_name(version.name)], version.server
-        if server is not None and server.replica_of and not self._has_replicas(version):
-            names.append(replicas_name(server.replica_of))
+        if version.replica_of and not self._has_replicas(version):
+            names.append(replicas_name(version.replica_of))
         selector = f"app.kubernetes.io/instance in ({', '.join(names)})"
         kinds = f"scaledobject,{KINDS}" if server is None else KINDS  # a cluster without KEDA refuses the word
         self._kubectl(version, "delete", kinds, "--selector", selector, *_TO_THE_END, limit_s=END_LIMIT_S)

@@ -66,7 +66,7 @@ def manifests_of(version: Version, code: Contents, workers: int) -> list[Manifes
     return [
         *([_code_map(version, code)] if version.reads_app else []),
         _headless_service(version) if server is None else _server_service(version, server),
-        *([_replicas_service(version, server)] if server is not None and server.replica_of else []),
+        *([_replicas_service(version, server)] if server is not None and version.replica_of else []),
         _stateful_set(version),
         _disruption_budget(version),
         _network_policy(version),
@@ -148,9 +148,9 @@ def _service_ports(server: Server) -> list[Manifest]:
 def _disruption_budget(version: Version) -> Manifest:
     # One for all replicas: a pod with two cannot be evicted.
     spec = {"maxUnavailable": 1, "selector": {"matchLabels": _replicas_selector(version)}}
-    if version.server is None or not version.server.replica_of:
+    if not version.replica_of:
         return _object("policy/v1", "PodDisruptionBudget", version, object_name(version.name), spec=spec)
-    metadata = _replicas_metadata(version.server.replica_of)
+    metadata = _replicas_metadata(version.replica_of)
     return {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": metadata, "spec": spec}
 
 
@@ -231,7 +231,7 @@ def _selector(version: Version) -> dict[str, str]:
 
 def _replicas_selector(version: Version) -> dict[str, str]:
     """Return the labels of the pods of a server and all its replicas; of a deployment without replicas, its own."""
-    if version.server is None or not version.server.replica_of:
+    if not version.replica_of:
         return _selector(version)
     return {_NAME: "penstock", "app.kubernetes.io/part-of": shared_name(version)}
 

@@ -65,7 +65,7 @@ def kubectl(settings: DeploymentSettings, *words: str) -> list[str]:
 
 def shared_name(version: Version) -> str:
     """Return the name of the objects that a server shares with its replicas; without any, the name of its own objects."""
-    return object_name((version.server and version.server.replica_of) or version.name)
+    return object_name(version.replica_of or version.name)
 
 
 def replicas_name(deployment: str) -> str:

@@ -173,6 +173,11 @@ class Version(msgspec.Struct, frozen=True):
         """Whether its process reads the app file."""
         return self.server is None or self.server.reads_app
 
+    @property
+    def replica_of(self) -> str:
+        """The name that its server shares with servers of the same content; empty without others, and for workers."""
+        return "" if self.server is None else self.server.replica_of
+
     def app_in(self, code: Path | str) -> AppName:
         """Return the name of its processor in a folder with its code."""
         return AppName(Path(code) / self.app_file, self.processor, self.clone or None)

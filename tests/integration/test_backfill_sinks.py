@@ -141,7 +141,7 @@ def test_rows_with_a_key_are_the_newest_of_each_key(world: World) -> None:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(("processor", "table"), [("CountHourly", "hourly"), ("CountEnded", "ended")])
 def test_windows_that_begin_in_the_days_have_one_row_each(world: World, processor: str, table: str) -> None:
-    """Also those that are written when they end."""
+    """Windows that are written when they end, too."""
     done = world.run(processor)
     counts = Counter((visit.page, visit.at // 3_600_000 * 3_600_000) for visit in made_up_visits() if within(visit))
 

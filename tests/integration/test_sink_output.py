@@ -136,10 +136,11 @@ class Posted(Sink):
         """Return no position."""
         return ""
 
-    def write(self, batch: SinkBatch) -> None:
+    def write(self, batch: SinkBatch) -> Sequence[RefusedRow]:
         """List rows."""
         assert batch.semantics is ps.Semantics.AT_MOST_ONCE
         self.rows.extend(batch.rows)
+        return ()
 
     def close(self) -> None:
         """Do nothing."""
@@ -280,7 +281,7 @@ class Refusing(Posted):
 
     semantics = frozenset({ps.Semantics.AT_LEAST_ONCE})
 
-    def write(self, batch: SinkBatch) -> Sequence[RefusedRow]:  # type: ignore[override]
+    def write(self, batch: SinkBatch) -> Sequence[RefusedRow]:
         """List the other rows."""
         if Total("m0", 20) in batch.rows and Total("again", 0) not in self.rows:
             self.rows.append(Total("again", 0))

@@ -107,7 +107,8 @@ def test_clients_reach_the_ports_of_a_server(server: Version) -> None:
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     services = of_kind(found, "Service")
 
-    assert ports == {"health": 8080, **server.server.ports}  # type: ignore[union-attr]
+    assert server.server is not None
+    assert ports == {"health": 8080, **server.server.ports}
     assert {str(port) for name, port in ports.items() if name != "health"} <= set(container["command"])
     assert f"0.0.0.0:{ports['health']}" in container["command"]
     assert workload["spec"]["serviceName"] in [service["metadata"]["name"] for service in services]
