@@ -122,7 +122,7 @@ class Report(msgspec.Struct, frozen=True):
         disk_free_share: the free share of the disk with its state folder, from 0 to 1; None if unknown.
         backup_interval_s: seconds between its backups; None without backups.
         table: the size of its lookup table in memory; None without one.
-        standby_shards: the number of shards of whose newest backup its machine has a copy; None without `--standby`.
+        standby_shards: the number of other workers' shards that its machine can take over without a download; None without `--standby`.
         deployment: the deployment that started it, as ``name@version``; empty if a user started it.
         end_reason: empty while it runs; then "stopped", or its error.
     """

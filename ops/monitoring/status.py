@@ -90,7 +90,7 @@ class WorkerStatus:
         backup_interval_s: seconds between its backups; None without backups.
         end_reason: empty while it runs; then "stopped", or its error.
         table: the size of its lookup table in memory; None without one.
-        standby_shards: the number of shards of whose newest backup its machine has a copy; None without `--standby`.
+        standby_shards: the number of other workers' shards that its machine can take over without a download; None without `--standby`.
     """
 
     worker: str

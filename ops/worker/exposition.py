@@ -97,7 +97,7 @@ class WorkerCollector(Collector):
         if metrics.standby is not None:
             copies = GaugeMetricFamily(
                 "penstock_worker_standby_shards",
-                "shards of other machines of whose newest backup this machine has a copy",
+                "shards of other workers that this machine can take over without a download",
                 labels=["processor"],
             )
             copies.add_metric([processor], metrics.standby.current)

@@ -47,7 +47,7 @@ class Standby:
         self._log_limiter = LogRateLimiter()
         self._thread = Thread(target=self._work, name="penstock-standby", daemon=True)
         self.current = 0
-        """The number of shards of which the machine had a copy of the newest backup at the end of the last round."""
+        """The number of other workers' shards that the machine could take over without a download at the end of the last round."""
 
     def start(self) -> None:
         """Begin the first round; return at once."""
@@ -76,7 +76,7 @@ class Standby:
             current += self._update(shard)
         self.current = current
         if current != before:
-            _LOG.info("The standby has the newest backups of %s.", counted(current, "shard"))
+            _LOG.info("%s of other workers can be taken over here without a download.", counted(current, "shard"))
 
     def _update(self, shard: ShardIdentity) -> bool:
         try:

@@ -49,7 +49,7 @@ class StandbyCopies:
         """The copies, as a backup store."""
 
     def update(self, identity: ShardIdentity, local: Callable[[], StatePosition]) -> bool:
-        """Copy what is new in a shard's newest backup. Return whether this machine has a copy of it.
+        """Copy what is new in a shard's newest backup. Return whether this machine can now take the shard over without a download.
 
         Args:
             identity: the shard.
@@ -68,7 +68,7 @@ class StandbyCopies:
             return True
         if not local().is_behind(newest.position):
             self.drop(identity)
-            return False
+            return True
         with self._locked(identity):
             self._copy_files(backups, copies, newest)
             self.files.write(copies.manifest_path(newest.id), [newest.encode()])
