@@ -92,6 +92,10 @@ class Writer(Protocol):
         """Queue messages; a background thread sends them, in order for each key. Waits while the queue is full."""
         ...
 
+    def send_now(self) -> None:
+        """Let the background thread send queued messages that wait for more, to share a request. Takes about a millisecond; promises nothing."""
+        ...
+
     def flush(self) -> None:
         """Wait until all sent messages are durable.
 

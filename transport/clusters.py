@@ -148,6 +148,13 @@ class _ClustersWriter:
                 self._others[name] = self._clusters.cluster(name).writer()
             self._others[name].send(category, messages)
 
+    def send_now(self) -> None:
+        """Let all clusters' queued messages be sent."""
+        self._home.send_now()
+        for name, writer in self._others.items():
+            with naming(name):
+                writer.send_now()
+
     def flush(self) -> None:
         """Wait until the messages of all clusters are durable."""
         self._home.flush()

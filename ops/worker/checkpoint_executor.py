@@ -163,6 +163,14 @@ class CheckpointExecutor:
         else:
             self._opened.send(category, messages)
 
+    def send_now(self) -> None:
+        """Send outputs that wait for more to share a request with, because no more will come for now."""
+        if self._writer is None:
+            return
+        self.send_flushed()
+        if self._waiting is None or self._is_flushed:  # otherwise the checkpoint's thread uses the writer
+            self._writer.send_now()
+
     def hold_rows(self, shard: OpenShard, sink: str, rows: Iterable[object]) -> None:
         """Keep rows of a sink for their step. Rows of later events belong to the next checkpoint."""
         shard.rows.extend(HeldRow(sink, row) for row in rows)

@@ -18,7 +18,7 @@ from ...processors.shard.checkpoints import Gap, steps_of
 from ...processors.shard.key_check import expect_equal_message_keys
 from ...processors.user_code import raising_line
 from ...state.protocols import StateFolder
-from ...transport.bus import Bus
+from ...transport.bus import Bus, Reader
 from ...transport.codecs.by_category import Codecs
 from ...transport.errors import MembershipLost, MissingCategory, OffsetOutOfRange
 from ...transport.messages import Bucket, Polled, Position, RawBatch
@@ -295,7 +295,7 @@ class Worker:
         reader.poll_limit = min(self._ownership.most_events, self._batches.most_events)
         try:
             wait_s = SAVING_POLL_WAIT_S if self._checkpoints.are_outputs_waiting else POLL_WAIT_S
-            polled = self._limits.applied(reader.poll(wait_s))
+            polled = self._limits.applied(self._poll_or_wait(reader, wait_s))
         except (OffsetOutOfRange, MissingCategory):
             self._topics.expect_same()  # raises a clearer error if the topic was recreated
             raise
@@ -307,6 +307,13 @@ class Worker:
         merged = self._merger.merge(polled)
         self._merger.limit_queues(self._ownership.reader)
         return merged
+
+    def _poll_or_wait(self, reader: Reader, wait_s: float) -> Polled:
+        polled = reader.poll(0)
+        if polled.batches or polled.ended:
+            return polled
+        self._executor.send_now()
+        return reader.poll(wait_s)
 
     def _process(self, polled: Polled) -> None:
         deferred = self._process_batches(polled.batches)

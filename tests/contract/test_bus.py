@@ -28,7 +28,7 @@ from penstock.transport.errors import (
     MessageRefused,
     MissingCategory,
 )
-from penstock.transport.kafka import KafkaBus, column_queue
+from penstock.transport.kafka import KafkaBus, KafkaSettings, column_queue
 from penstock.transport.kafka.open_transactions import OpenTransactions
 from penstock.transport.kafka.transactions import KafkaTransactionalWriter
 from penstock.transport.memory import MemoryBus
@@ -293,6 +293,20 @@ def test_messages_carry_headers(bus: Bus, unique: str, *, transactional: bool) -
     reader.close()
 
     assert found == [(1, sent), (1, None)]
+
+
+def test_messages_need_not_wait_for_more(bus: Bus, unique: str) -> None:
+    """Whatever the `linger.ms` of the client."""
+    bus.catalog.create(CategorySpec(unique, 1))
+    if isinstance(bus, KafkaBus):
+        bus = KafkaBus(KafkaSettings(bus.settings.bootstrap, {"linger.ms": "120000"}))
+    reader = bus.scanner([Position(Bucket(unique, 0), 0)])
+    writer = bus.writer()
+    writer.send(unique, [Outgoing(None, b"v", 0)])
+    writer.send_now()
+    assert list(read(reader, 1).values()) == [[(0, None, b"v")]]
+    writer.close()
+    reader.close()
 
 
 def test_messages_have_the_brokers_arrival_time(bus: Bus, unique: str) -> None:

@@ -247,6 +247,24 @@ def test_commands_that_do_not_wait_report_an_unreachable_broker_in_time(cli: Cli
     assert time.monotonic() - began_s < 60  # ten seconds, plus the start of nine processes on a busy machine
 
 
+def test_outputs_of_an_idle_worker_wait_for_nothing(
+    cli: Cli, app: Path, prefix: str, kafka_bus: KafkaBus, wait_until: Callable[..., None]
+) -> None:
+    """Neither for a checkpoint nor for more outputs in the same request."""
+    app.write_text(
+        app.read_text().replace(
+            "reads, writes = readings, large",
+            "reads, writes = readings, large\n"
+            "    checkpoint = ps.CheckpointInterval(time=__import__('datetime').timedelta(hours=1))",
+        )
+    )
+    cli.ok("category", "create", str(app))
+    (cli.folder / "penstock.toml").write_text('[kafka-settings]\n"linger.ms" = 120000\n')
+    cli.start("run", f"{app}:Large")
+    cli.ok("category", "send", f"{prefix}.readings", "--app", str(app), stdin=readings(100))
+    wait_until(lambda: sum(kafka_bus.catalog.ends(f"{prefix}.large").values()) > 0, 60)
+
+
 @pytest.mark.parametrize("narrow", [pytest.param("{}.large", marks=pytest.mark.exhaustive), "{}.large.dead_letters"])
 def test_a_category_with_a_small_size_limit_is_refused(
     cli: Cli, kafka: str, app: Path, prefix: str, narrow: str

@@ -17,6 +17,8 @@ from .settings import BOOTSTRAP_BROKER
 
 ROOM_WAIT_S = 0.05
 FLUSH_STEP_S = 1.0
+SENDING_S = 0.001
+"""How long a flush has to run until the client's threads have noticed that `linger.ms` does not hold."""
 CONNECT_LIMIT_S = 1.0
 """How long a new writer waits for its connection. Later, it connects in the background."""
 
@@ -75,6 +77,12 @@ class KafkaWriter:
     def _record_failure(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
             self._failed.append((error, str(message.topic())))
+
+    def send_now(self) -> None:
+        """Send queued messages without the rest of their `linger.ms`."""
+        if len(self._producer):
+            with _translated_callbacks("Messages were not sent"):
+                self._producer.flush(SENDING_S)
 
     def flush(self) -> None:
         """Wait until all sent messages are durable. A message fails after `message.timeout.ms`."""

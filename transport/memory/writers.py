@@ -41,6 +41,10 @@ class MemoryWriter:
     def send(self, category: str, messages: Iterable[Outgoing]) -> None:
         """Queue messages."""
         self._buffer.extend(_Buffered(category, message, self._cluster.now_ms()) for message in messages)
+        self.send_now()
+
+    def send_now(self) -> None:
+        """Deliver queued messages, unless the network buffers them."""
         if not self._network.buffers():
             self._deliver()
 
@@ -115,6 +119,10 @@ class MemoryTransactionalWriter:
     def send(self, category: str, messages: Iterable[Outgoing]) -> None:
         """Queue messages."""
         self._buffer.extend(_Buffered(category, message, self._cluster.now_ms()) for message in messages)
+        self.send_now()
+
+    def send_now(self) -> None:
+        """Deliver queued messages, unless the network buffers them."""
         if not self._network.buffers():
             self._deliver()
 
