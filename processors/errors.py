@@ -15,7 +15,26 @@ class DeclarationError(PenstockError):
     """A category, processor or app cannot work as declared. Change the program."""
 
 
-class AppFileError(PenstockError):
+class NotLoadable(PenstockError):
+    """An app or a statement cannot be loaded. Correct the program.
+
+    Args:
+        fault: what is wrong, and where.
+        advice: how to correct it.
+    """
+
+    consequence = ""
+    """What the fault means for the data, to show before the advice. Only the command that loads an app knows it."""
+
+    def __init__(self, fault: str, advice: str = "") -> None:
+        super().__init__(fault, advice)
+        self.fault, self.advice = fault, advice
+
+    def __str__(self) -> str:
+        return " ".join(filter(None, (self.fault, self.consequence, self.advice)))
+
+
+class AppFileError(NotLoadable):
     """An app file is missing, does not import, or declares no processor. Correct the file or its path."""
 
 

@@ -11,7 +11,7 @@ from ...processors.apps.apps import AppName
 from ...transport.clusters import placement_of
 from ..access.acls import Role, grants_of
 from ..config.clusters import address_of
-from .options import AsJson, nothing_to_start
+from .options import AsJson
 from .output import print_json
 from .root import configuration_of
 
@@ -41,8 +41,7 @@ def acls(
 
     Example: penstock acls examples/flights/app.py --worker User:flights --bootstrap kafka:9092
     """
-    with nothing_to_start():
-        processors = AppName.parse(target).load().processors
+    processors = AppName.parse(target).load().processors
     principals = {Role.WORKER: worker, Role.OPERATOR: operator, Role.MONITOR: monitor}
     file = configuration_of(context).file
     elsewhere = placement_of(category for processor in processors for category in processor.outputs())

@@ -13,7 +13,7 @@ from ...processors.wording import counted
 from ..snapshots.bisecting import Cause, Search, expect_searchable, find_cause
 from ..snapshots.snapshot import SnapshotStore
 from .option_groups import with_option_groups
-from .options import AsJson, BackupLocation, Connection, OneTarget, nothing_to_start, only_processor
+from .options import AsJson, BackupLocation, Connection, OneTarget, only_processor
 from .output import note, print_facts, print_json
 from .signals import interruptible
 from .times import format_time
@@ -44,8 +44,7 @@ def bisect(
     Example: penstock bisect examples/flights/app.py:Scorer --key UA --when "state > 100" --backup backups
     """
     processor = expect_searchable(only_processor(target))
-    with nothing_to_start():
-        condition = compile_condition("--when", when, processor.state, "state")
+    condition = compile_condition("--when", when, processor.state, "state")
     store = backups.open()
     search = Search(processor, key, condition, connection.open(), store, _quiet if json else note)
     snapshots = []

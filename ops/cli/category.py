@@ -34,7 +34,6 @@ from .options import (
     Kafka,
     connect,
     connect_to,
-    nothing_to_start,
     with_clusters,
 )
 from .output import note, out, print_facts, print_json, print_table
@@ -77,8 +76,7 @@ def create(
                     f"--{option} is for a category by its name. The categories of an app declare it themselves: `{option}=…` in {target}."
                 )
         name = AppName.parse(target)
-        with nothing_to_start():
-            declared = name.load_declarations().categories()
+        declared = name.load_declarations().categories()
         bus = with_clusters(connect(kafka, folder), kafka, declared)
         existing, specs = set(bus.catalog.names()), specs_of(name)
         for spec in specs:
@@ -182,8 +180,7 @@ def tail(
     """
     from ...processors.sql.conditions import JsonCondition  # noqa: PLC0415 - an SQL parser is slow to import
 
-    with nothing_to_start():
-        condition = None if where is None else JsonCondition("--where", where)
+    condition = None if where is None else JsonCondition("--where", where)
     bus = connect_to(cluster, kafka, folder)
     schemas = Schemas(bus)
     count = read = 0

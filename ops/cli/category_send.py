@@ -28,7 +28,7 @@ from ...transport.bus import Bus, Writer
 from ...transport.codecs.by_category import Codecs, encoded_messages, whole_record_json
 from ...transport.messages import MessageCopy
 from .audited import audited
-from .options import DEFAULT_FOLDER, Folder, Kafka, connect, nothing_to_start, with_clusters
+from .options import DEFAULT_FOLDER, Folder, Kafka, connect, with_clusters
 from .output import note
 from .signals import interruptible
 
@@ -76,8 +76,7 @@ def send(
 
     Example: tail -f flights.jsonl | penstock category send flights --app examples/flights/app.py
     """
-    with nothing_to_start():
-        declared = AppName.parse(app_file).load_declarations().declared_categories()
+    declared = AppName.parse(app_file).load_declarations().declared_categories()
     if name not in declared:
         raise typer.BadParameter(f"{app_file} declares no category {name!r}; it has {', '.join(declared)}.")
     bus = with_clusters(connect(kafka, folder), kafka, [declared[name]])

@@ -15,13 +15,13 @@ from typing import Annotated, Any
 import typer
 
 from ... import __version__
-from ...processors.errors import PenstockError
+from ...processors.errors import NotLoadable, PenstockError
 from ...processors.user_code import user_traceback
 from ...transport.bounded_calls import has_pending_calls
 from ..config.configuration import Commands
 from ..config.toml_file import TomlFile
 from ..logs.setup import LogFormat, LogLevel, configure_logging, logs_json
-from .commands import LazyCommands, outlines
+from .commands import LazyCommands, consequence_without_app, outlines
 from .output import out, print_error
 from .root import CONFIG_VARIABLE, Root, commands_of, options_of
 
@@ -53,6 +53,14 @@ class Penstock(Root):
 
         found = commands_of(self, {*arguments, *file.values} & self.commands.keys())
         return {**found, (): (*found[()], *options_of(shared_settings()))}
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command, and add its consequence to the error of an app that cannot be loaded."""
+        try:
+            return super().invoke(ctx)
+        except NotLoadable as error:
+            error.consequence = consequence_without_app(ctx.invoked_subcommand)
+            raise
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help, without the import of all commands."""

@@ -19,10 +19,12 @@ class Entry:
     Args:
         declared: its module in this package, and its function or group of commands.
         summary: the first sentence of its help.
+        starts: whether it starts something, so that nothing was started if its app cannot be loaded.
     """
 
     declared: str
     summary: str
+    starts: bool = False
 
 
 _ENTRIES = {
@@ -39,7 +41,7 @@ _ENTRIES = {
         "config": Entry("config:app", "Show the configuration."),
     },
     "Run": {
-        "run": Entry("run:run", "Run a processor, or each processor of an app in its own process."),
+        "run": Entry("run:run", "Run a processor, or each processor of an app in its own process.", starts=True),
         "pipe": Entry(
             "pipe:pipe",
             "Run a program in any language on a category: messages in as lines, lines out as messages.",
@@ -47,6 +49,7 @@ _ENTRIES = {
         "deploy": Entry(
             "deploy:deploy",
             "Deploy the current version of a processor, or of all processors of an app, and keep it running.",
+            starts=True,
         ),
         "undeploy": Entry(
             "deploy:undeploy", "Stop a processor's workers, or those of a whole app, after a last checkpoint."
@@ -72,8 +75,9 @@ _ENTRIES = {
         "dashboard": Entry(
             "dashboard:dashboard",
             "Serve a page with the graph, plots, findings, and each processor's state and dead letters, until Ctrl-C.",
+            starts=True,
         ),
-        "alerts": Entry("alerts:app", "Monitor processors and send notifications."),
+        "alerts": Entry("alerts:app", "Monitor processors and send notifications.", starts=True),
         "metrics": Entry("metrics:metrics", "Serve the metrics of all processors at /metrics, for Prometheus."),
         "audit": Entry(
             "audit:audit", "List the commands that changed something: who, what, when, from where, and how they ended."
@@ -100,7 +104,9 @@ _ENTRIES = {
     },
     "Query": {
         "serve": Entry(
-            "serve:serve", "Answer queries for results by key, window and rank over HTTP with JSON, until Ctrl-C."
+            "serve:serve",
+            "Answer queries for results by key, window and rank over HTTP with JSON, until Ctrl-C.",
+            starts=True,
         ),
         "query": Entry(
             "query:query", "Print results by key, window and rank, from a server that `penstock serve` started."
@@ -108,8 +114,8 @@ _ENTRIES = {
         "reads": Entry(
             "reads:reads", "Show how often the results of processors are read, and stop the deployments of unread ones."
         ),
-        "laser": Entry("laser:app", "Serve the latest value of each key of a category."),
-        "scuba": Entry("scuba:app", "Explore the newest events of categories."),
+        "laser": Entry("laser:app", "Serve the latest value of each key of a category.", starts=True),
+        "scuba": Entry("scuba:app", "Explore the newest events of categories.", starts=True),
         "explore": Entry(
             "explore:explore",
             "Ask a query of the newest events of a category, of a server that `penstock scuba serve` started.",
@@ -122,14 +128,15 @@ _ENTRIES = {
             "Show which inputs led to the last output with a key, with the state before and after each, and upstream through the app.",
         ),
         "bisect": Entry("bisect:bisect", "Find the first event after which a condition on the state of a key holds."),
-        "archive": Entry("archive:app", "Archive categories to the warehouse, as Parquet files by day."),
+        "archive": Entry("archive:app", "Archive categories to the warehouse, as Parquet files by day.", starts=True),
         "backfill": Entry(
-            "backfill:backfill", "Run processors in Spark over their archived inputs, for a range of days."
+            "backfill:backfill", "Run processors in Spark over their archived inputs, for a range of days.", starts=True
         ),
-        "bootstrap": Entry("bootstrap:bootstrap", "Build a processor's state from the archive in Spark."),
+        "bootstrap": Entry("bootstrap:bootstrap", "Build a processor's state from the archive in Spark.", starts=True),
         "compare": Entry(
             "compare:compare",
             "Compare the stream's archived outputs with the batch's outputs; exit with 1 if they differ.",
+            starts=True,
         ),
     },
 }
@@ -145,6 +152,11 @@ def outlines() -> dict[str, TyperCommand]:
         for panel, entries in _ENTRIES.items()
         for name, entry in entries.items()
     }
+
+
+def consequence_without_app(name: str) -> str:
+    """Return what it means for the data that a command cannot load its app; empty if it starts nothing anyway."""
+    return "Nothing was started." if _BY_NAME[name].starts else ""
 
 
 def import_command(arguments: Sequence[str]) -> None:

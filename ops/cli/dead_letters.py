@@ -33,7 +33,7 @@ from ..humanize import printable
 from ..output_files import expect_no_source
 from .audited import audited
 from .option_groups import with_option_groups
-from .options import AsJson, Connection, Yes, nothing_to_start, only_processor
+from .options import AsJson, Connection, Yes, only_processor
 from .output import note, out, print_json, print_table
 from .times import format_time, parse_span
 
@@ -87,7 +87,6 @@ def list_(
     )
 
 
-@nothing_to_start()
 def _names(bus: Bus, target: str | None) -> list[str]:
     existing = processors_with_letters(bus)
     if target is None:

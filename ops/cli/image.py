@@ -9,7 +9,7 @@ import typer
 from ...processors.apps.app_modules import import_root
 from ...processors.apps.apps import AppName
 from ..templates.images import ImageRefused, existing_lock, image_recipe, locked, requirements_of
-from .options import Target, nothing_to_start
+from .options import Target
 from .output import note, out
 
 DEFAULT_EXTRAS = ("dashboard",)
@@ -46,8 +46,7 @@ def image(
     Example: penstock image shop.app --extra postgres
     """
     app = AppName.parse(target)
-    with nothing_to_start():
-        app.load()  # an app that does not load would not run in the image either
+    app.load()  # an app that does not load would not run in the image either
     path = app.path.absolute()
     lock = None if replace else existing_lock(path)
     if lock is None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from inspect import Parameter, Signature
 from pathlib import Path
@@ -15,7 +14,7 @@ from ...processors.apps.app_modules import names_app
 from ...processors.apps.apps import AppName
 from ...processors.declare.categories import AnyCategory
 from ...processors.declare.processor import Processor
-from ...processors.errors import AppFileError, DeclarationError, PenstockError
+from ...processors.errors import PenstockError
 from ...state.backups.retention import Retention
 from ...state.files.file_store import FileStore, open_file_store
 from ...transport.bus import Bus
@@ -300,25 +299,14 @@ def retention_of(history: str | None) -> Retention:
     return Retention() if history is None else Retention(history=parse_span(history))
 
 
-@contextmanager
-def nothing_to_start() -> Iterator[None]:
-    """Leave the sentence "Nothing was started." out of an error about an app: the command in this context starts nothing anyway."""
-    try:
-        yield
-    except (AppFileError, DeclarationError) as error:
-        error.args = (str(error).replace(" Nothing was started.", ""),)
-        raise
-
-
 def only_processor(target: str) -> type[Processor]:
     """Return the only processor that a target names.
 
     Raises:
         BadParameter: the app has several.
     """
-    with nothing_to_start():
-        name = AppName.parse(target)
-        processors = name.load().processors
+    name = AppName.parse(target)
+    processors = name.load().processors
     if len(processors) > 1:
         names = ", ".join(processor.__name__ for processor in processors)
         raise typer.BadParameter(

@@ -40,7 +40,6 @@ from .options import (
     batch_output_location,
     connect,
     expect_main_cluster,
-    nothing_to_start,
     warehouse_location,
 )
 from .output import note, print_json, print_table
@@ -201,7 +200,6 @@ def _names_app(target: str | None) -> bool:
     return target is not None and (":" in target or target.endswith(APP_SUFFIXES))
 
 
-@nothing_to_start()
 def aggregator_with_results(target: str) -> type[Aggregator]:
     """Return the only aggregator that a target names, if it has results."""
     from ...backfill.compare.hybrid_results import expect_results  # noqa: PLC0415 - as in `query`
@@ -253,7 +251,6 @@ def _show(found: Sequence[Result], limit: int, *, json: bool) -> None:
         )
 
 
-@nothing_to_start()
 def _aggregator(target: str) -> type[Aggregator]:
     processors = AppName.parse(target).load().processors
     if len(processors) == 1 and issubclass(processors[0], Aggregator) and is_remote(processors[0]):

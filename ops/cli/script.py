@@ -25,8 +25,7 @@ def run(processor: type[Processor] | None = None) -> None:
         processor: the processor; None for all processors of the script.
 
     Raises:
-        DeclarationError: the call is not inside `if __name__ == "__main__":`.
-        AppFileError: no file declares the processor.
+        AppFileError: the call is not inside `if __name__ == "__main__":`, or no file declares the processor.
     """
     expect_not_loading("ps.run()" if processor is None else f"ps.run({processor.__name__})")
     module = "__main__" if processor is None else processor.__module__

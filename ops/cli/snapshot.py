@@ -24,7 +24,7 @@ from ..snapshots.snapshot import Snapshot, SnapshotStore
 from ..snapshots.taking import take_snapshot
 from .audited import audited
 from .option_groups import with_option_groups
-from .options import AsJson, BackupLocation, Connection, DryRun, Yes, expect_main_cluster, nothing_to_start
+from .options import AsJson, BackupLocation, Connection, DryRun, Yes, expect_main_cluster
 from .output import note, print_error, print_facts, print_json, print_table
 from .signals import interruptible
 from .times import parse_span
@@ -301,7 +301,6 @@ def _lone_restore(snapshot: Snapshot, plan: ResetPlan) -> _Restore:
     return _Restore(name, effects, figures, partial(perform_reset, plan))
 
 
-@nothing_to_start()
 def whole_app(target: str) -> App:
     """Load an app with all of its processors, which are on the main cluster."""
     name = AppName.parse(target)

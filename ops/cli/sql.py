@@ -18,7 +18,7 @@ from ..sql.explanation import explained
 from ..sql.from_query import parsed_query, sql_of
 from ..topic_inference import read_sample
 from ..topic_inference.sql_columns import with_types
-from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, connect, nothing_to_start
+from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, connect
 from .output import out, print_json, table_of
 from .registry_options import Registry, RegistryCa, RegistryUser, named_registry
 from .sql_shell import shell
@@ -33,7 +33,6 @@ def _group() -> None:
 
 
 @app.command()
-@nothing_to_start()
 def infer(
     file: Annotated[Path, typer.Argument(help="An SQL file.", exists=True, dir_okay=False)],
     sample: Annotated[int, typer.Option(help="The number of latest messages of each topic to look at.", min=1)] = 1_000,
@@ -56,7 +55,6 @@ def infer(
 
 
 @app.command()
-@nothing_to_start()
 def from_query(
     query: Annotated[
         str, typer.Argument(help="The address of Scuba's page, in quotes, or the JSON of a query.", show_default=False)
@@ -78,7 +76,6 @@ def from_query(
 
 
 @app.command()
-@nothing_to_start()
 def explain(
     file: Annotated[Path, typer.Argument(help="An SQL file.", exists=True, dir_okay=False)],
     *,
@@ -102,7 +99,6 @@ def explain(
 
 
 @app.command("test")
-@nothing_to_start()
 def run_tests(
     file: Annotated[Path, typer.Argument(help="An SQL file.", exists=True, dir_okay=False)],
     *,

@@ -17,7 +17,7 @@ from ...processors.errors import PenstockError
 from ...processors.wording import counted
 from ..sql.trial import QueryTrial, TrialResult, TriedTable
 from ..sql.warehouse_trial import WarehouseTrial
-from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, Warehouse, connect, nothing_to_start, warehouse_location
+from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, Warehouse, connect, warehouse_location
 from .output import note, print_error, print_json, print_table
 from .times import format_time, parse_span
 
@@ -41,7 +41,6 @@ class Trial(Protocol):
         ...
 
 
-@nothing_to_start()
 def shell(
     file: Annotated[
         Path | None,
@@ -105,7 +104,6 @@ def shell(
         raise typer.Exit(1)
 
 
-@nothing_to_start()
 def _run(trial: Trial, statement: str, *, as_json: bool) -> Trial:
     """Run a query or a command of the shell. Return the trial for the next one."""
     word, _, rest = statement.partition(" ")

@@ -30,7 +30,7 @@ from ..monitoring.reports import node_of
 from ..monitoring.servers import ServerStatus
 from ..monitoring.status import ClusterStatus, ProcessorStatus, ShardStatus, WorkerStatus
 from ..monitoring.status_json import status_to_json
-from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, KafkaCluster, connect, nothing_to_start
+from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, KafkaCluster, connect
 from .output import note, out, print_json, table_of
 from .times import format_time
 from .waiting import BrokerWait, FailFast
@@ -90,9 +90,8 @@ def observer_factory(target: str | None, folder: Path) -> Callable[[Bus], Observ
     deployed = partial(deployed_processors, folder)
     if target is None:
         return lambda bus: Observer.open(bus, deployed=deployed)
-    with nothing_to_start():
-        app = AppName.parse(target)
-        nodes = list(map(node_of, app.load().processors))
+    app = AppName.parse(target)
+    nodes = list(map(node_of, app.load().processors))
     for deployment in deployed_elsewhere(folder, app.path, [node.name for node in nodes]):
         note(
             f"{deployment.name} is deployed from {deployment.app}, not from {app.path}: the figures below are those of that deployment. "

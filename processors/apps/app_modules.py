@@ -20,7 +20,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-from ..errors import AppFileError, DeclarationError, PenstockError
+from ..errors import AppFileError, PenstockError
 from ..validation import did_you_mean
 
 if TYPE_CHECKING:
@@ -63,8 +63,8 @@ def file_of(text: str) -> Path:
     found = _find(text, [str(Path.cwd()), *sys.path])
     if found is None:
         raise AppFileError(
-            f"There is no module {text} in {Path.cwd()} or on Python's import path. Nothing was started. Name a module, such as shop.app, or a "
-            f"file, such as shop/app.py.{_similar_module(text) or _processor_advice(text)}"
+            f"There is no module {text} in {Path.cwd()} or on Python's import path.",
+            f"Name a module, such as shop.app, or a file, such as shop/app.py.{_similar_module(text) or _processor_advice(text)}",
         )
     return found.relative_to(Path.cwd()) if found.is_relative_to(Path.cwd()) else found
 
@@ -120,11 +120,11 @@ def is_app(module: ModuleType) -> bool:
 
 
 def expect_not_loading(call: str) -> None:
-    """Raise DeclarationError if an app is being imported: a call that runs the app would import it again, without end."""
+    """Raise AppFileError if an app is being imported: a call that runs the app would import it again, without end."""
     if _loading:
-        raise DeclarationError(
-            f"{_loading[-1]} calls {call} while it is imported. Nothing was started. Call it only in a script: write "
-            f'`if __name__ == "__main__": {call}`.'
+        raise AppFileError(
+            f"{_loading[-1]} calls {call} while it is imported.",
+            f'Call it only in a script: write `if __name__ == "__main__": {call}`.',
         )
 
 
@@ -142,7 +142,7 @@ def imported(path: Path, what: str = "app file", example: str = "examples/flight
         AppFileError: the file is missing or does not import.
     """
     if not path.is_file():
-        raise AppFileError(_missing(path, what, example))
+        raise _missing(path, what, example)
     root = str(import_root(path).resolve())
     if sys.path[:1] != [root]:
         sys.path[:] = [root, *(folder for folder in sys.path if folder != root)]
@@ -151,14 +151,19 @@ def imported(path: Path, what: str = "app file", example: str = "examples/flight
         return _import_file(path) if name is None or path.suffix == SQL_SUFFIX else _import_from_package(path, name)
 
 
-def _missing(path: Path, what: str, example: str) -> str:
+def _missing(path: Path, what: str, example: str) -> AppFileError:
     folder = path if path.is_dir() else path.parent
     similar = did_you_mean(
         str(path), [str(file) for suffix in APP_SUFFIXES for file in folder.glob(f"*{suffix}") if file.is_file()]
     )
     if path.is_dir():
-        return f"{path} is a folder, not a file. Nothing was started. Name the {what} in it, such as {path / 'app.py'}.{similar}"
-    return f"The {what} {path} does not exist. Give the path of a Python file, such as {example}, or a module.{similar}"
+        return AppFileError(
+            f"{path} is a folder, not a file.", f"Name the {what} in it, such as {path / 'app.py'}.{similar}"
+        )
+    return AppFileError(
+        f"The {what} {path} does not exist.",
+        f"Give the path of a Python file, such as {example}, or a module.{similar}",
+    )
 
 
 def _import_file(path: Path) -> ModuleType:
@@ -170,7 +175,7 @@ def _import_file(path: Path) -> ModuleType:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise AppFileError(f"{path} is not a Python file. Give a file that ends in .py.")
+        raise AppFileError(f"{path} is not a Python file.", "Give a file that ends in .py.")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
@@ -212,8 +217,8 @@ def sql_app(path: Path, module: str, further: SqlText | None = None) -> SqlApp:
         if not hasattr(functions, name):
             known = [each for each in vars(functions) if not each.startswith("_")]
             raise AppFileError(
-                f"{path.parent / file} has no function {name!r}. Nothing was started. Write CREATE FUNCTION … USING 'file.py:function'."
-                f"{did_you_mean(name, known)}"
+                f"{path.parent / file} has no function {name!r}.",
+                f"Write CREATE FUNCTION … USING 'file.py:function'.{did_you_mean(name, known)}",
             )
         return getattr(functions, name)
 
@@ -260,8 +265,8 @@ def _explained(path: Path, what: str) -> Iterator[None]:
         raise
     except (Exception, SystemExit) as error:
         raise AppFileError(
-            f"The {what} {path} cannot be imported: {where_in(path, error)}{type(error).__name__}: {_sentence(error)} Nothing was "
-            f"started. {_correction(path, error)}"
+            f"The {what} {path} cannot be imported: {where_in(path, error)}{type(error).__name__}: {_sentence(error)}",
+            _correction(path, error),
         ) from error
     finally:
         _loading.pop()

@@ -85,7 +85,9 @@ class App:
                 return processor
         names = ", ".join(processor.__name__ for processor in self.processors)
         known = [known for processor in self.processors for known in (processor.__name__, processor.name)]
-        raise AppFileError(f"App {self.name} has no processor {name!r}. It has: {names}.{did_you_mean(name, known)}")
+        raise AppFileError(
+            f"App {self.name} has no processor {name!r}.", f"It has: {names}.{did_you_mean(name, known)}"
+        )
 
 
 def _expect_unique(processors: list[type[Processor]]) -> None:
@@ -129,7 +131,9 @@ class AppName:
         named, _, processor = text.partition(":")
         if not named or ":" in processor:
             intended = f"{named or 'app.py'}:{processor.strip(':')}"
-            raise AppFileError(f"{text} is not the name of an app or a processor. Write APP:PROCESSOR: `{intended}`.")
+            raise AppFileError(
+                f"{text} is not the name of an app or a processor.", f"Write APP:PROCESSOR: `{intended}`."
+            )
         app, clone = split_clone(named)
         return AppName(file_of(app), processor or None, clone)
 
@@ -200,7 +204,7 @@ def expect_processors(app: App, path: Path, elsewhere: str = "") -> None:
             if path.suffix == SQL_SUFFIX
             else f"Derive a class from penstock.Stateless, Stateful or Aggregator{elsewhere}."
         )
-        raise AppFileError(f"{path} declares no processor. Nothing was started. {how}")
+        raise AppFileError(f"{path} declares no processor.", how)
 
 
 def load_app(path: str | Path) -> App:
@@ -243,7 +247,7 @@ def _expect_complete(module: ModuleType) -> None:
             if misspelled or (inspect.isabstract(member) and _reads(member) and not member.__subclasses__()):
                 missing = ", ".join(sorted(getattr(member, "__abstractmethods__", ())))
                 raise DeclarationError(
-                    f"Processor {member.__name__} does not define `{missing}`. Nothing was started. {misspelled or 'Define it, or remove the class.'}"
+                    f"Processor {member.__name__} does not define `{missing}`. Nothing was read. {misspelled or 'Define it, or remove the class.'}"
                 )
 
 

@@ -5,11 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import DeclarationError
+from ..errors import DeclarationError, NotLoadable
 
 
-class SqlRefused(DeclarationError):
-    """A statement is not valid, or Penstock does not support it. The message shows the line with a caret below the place."""
+class SqlRefused(NotLoadable, DeclarationError):
+    """A statement is not valid, or Penstock does not support it. The message shows the line with a caret below the place.
+
+    Args:
+        fault: what is wrong, and where.
+        advice: how to correct it.
+        excerpt: the line and the caret.
+    """
+
+    def __init__(self, fault: str, advice: str = "", excerpt: str = "") -> None:
+        super().__init__(fault, advice)
+        self.excerpt = excerpt
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}{self.excerpt}"
 
 
 class SqlDataError(ValueError):
@@ -38,20 +51,18 @@ class SqlText:
             SqlRefused: the file is unreadable, or it is not SQL in UTF-8.
         """
         if path.suffix == ".py":
-            raise SqlRefused(f"{path} is a Python file. Nothing was started. Name an SQL file, such as shop.sql.")
+            raise SqlRefused(f"{path} is a Python file.", "Name an SQL file, such as shop.sql.")
         try:
             content = path.read_bytes()
         except OSError as error:
             raise SqlRefused(
-                f"{path} cannot be read: {error.strerror}. Nothing was started. Check the path and its permissions."
+                f"{path} cannot be read: {error.strerror}.", "Check the path and its permissions."
             ) from error
         try:
             return cls(str(path), content.decode("utf-8-sig"))  # some editors begin a file with a mark
         except UnicodeDecodeError as error:
             line = content.count(b"\n", 0, error.start) + 1
-            raise SqlRefused(
-                f"{path}, line {line}: This is not text in UTF-8. Nothing was started. Save the file in UTF-8."
-            ) from error
+            raise SqlRefused(f"{path}, line {line}: This is not text in UTF-8.", "Save the file in UTF-8.") from error
 
     def refusal(self, offset: int, problem: str, advice: str = "") -> SqlRefused:
         """Return the error of a place in the text.
@@ -69,6 +80,7 @@ class SqlText:
         margin = " " * len(str(number))
         indent = "".join("\t" if character == "\t" else " " for character in line[:column])
         return SqlRefused(
-            f"{self.name}, line {number}, column {column + 1}: {problem} Nothing was started."
-            f"{' ' + advice if advice else ''}\n\n{number} | {line}\n{margin} | {indent}^"
+            f"{self.name}, line {number}, column {column + 1}: {problem}",
+            advice,
+            f"\n\n{number} | {line}\n{margin} | {indent}^",
         )

@@ -298,7 +298,7 @@ def test_a_processor_without_its_method_is_not_skipped(tmp_path: Path) -> None:
     path = tmp_path / "app.py"
     path.write_text(INCOMPLETE)
     with pytest.raises(
-        DeclarationError, match=r"Processor Base does not define `process`\. Nothing was started\. Define it"
+        DeclarationError, match=r"Processor Base does not define `process`\. Nothing was read\. Define it"
     ):
         AppName.parse(str(path)).load()
     path.write_text(f"{INCOMPLETE}class Both(Base):\n    def process(self, event): return ()\n")

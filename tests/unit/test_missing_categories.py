@@ -109,6 +109,38 @@ def test_a_command_that_starts_nothing_does_not_say_that_nothing_was_started(
     assert "Nothing was started" not in str(done.exception)
 
 
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (
+            "run broken.py",
+            r"'nothing_of_this_name'\. Nothing was started\. Correct the file and run the command again\.$",
+        ),
+        ("deploy broken.py --kafka 127.0.0.1:1", r"'nothing_of_this_name'\. Nothing was started\. Correct"),
+        ("serve broken.py --kafka 127.0.0.1:1", r"'nothing_of_this_name'\. Nothing was started\. Correct"),
+        (
+            "backfill broken.py --from 2013-01-01 --to 2013-01-01",
+            r"'nothing_of_this_name'\. Nothing was started\. Correct",
+        ),
+        (
+            "scuba serve missing.py --kafka 127.0.0.1:1",
+            r"missing\.py does not exist\. Nothing was started\. Give the path",
+        ),
+        ("run broken.sql", r"line 1, column \d+: .*\. Nothing was started\..*\n\n1 \| CREATE CATEGORY a .*\n  \| +\^$"),
+    ],
+)
+def test_a_command_that_would_start_something_says_that_nothing_was_started(
+    command: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the fault of the app, and before the advice."""
+    monkeypatch.chdir(tmp_path)
+    Path("broken.py").write_text("import nothing_of_this_name\n")
+    Path("broken.sql").write_text("CREATE CATEGORY a (x bigint) WITH (kye = 'x');")
+    done = CliRunner().invoke(app, command.split())
+
+    assert re.search(message, str(done.exception)), done.output
+
+
 def test_a_command_that_needs_no_store_names_what_can_have_one(tmp_path: Path) -> None:
     """Only aggregators choose where their state is, so others get no advice to declare it."""
     (tmp_path / "clicks_app.py").write_text(APP.format(name="clicks"))

@@ -50,7 +50,7 @@ def test_a_byte_order_mark_is_no_part_of_the_text(file: Path) -> None:
 
 def test_an_unreadable_file_is_refused_with_the_reason(tmp_path: Path) -> None:
     """A folder cannot be read, also not by the user root."""
-    with pytest.raises(SqlRefused, match=r"cannot be read: Is a directory\. Nothing was started\. Check the path"):
+    with pytest.raises(SqlRefused, match=r"cannot be read: Is a directory\. Check the path"):
         SqlText.read(tmp_path)
 
 
