@@ -23,11 +23,11 @@ from ...transport.internal_topics import create_missing_categories
 from ..errors import BackfillFailed, BackfillRefused
 from ..warehouse.layout import Days
 from ..warehouse.warehouse import Warehouse
-from .sent_marks import MARKS, Appending, Sending, begun_marks, marks_on
+from .sent_marks import MARKS, Appending, Sending, marks_on
 from .stored_batch import StoredBatch
 
 TRANSACTION_LIMIT_S = 60.0
-_BUS = Appending("the bus contains", "on the bus", "records cannot be removed from a bus")
+_BUS = Appending("the bus contains", "on the bus", "records cannot be removed from a bus, not even with `--overwrite`")
 
 
 @dataclass(frozen=True)
@@ -53,17 +53,12 @@ def must_compute(bus: Bus, folder: Warehouse, categories: Sequence[AnyCategory],
     """
     if not categories:
         raise BackfillRefused("None of the processors writes to a category. Nothing was started or sent.")
-    before = begun_marks(
+    return _BUS.must_compute(
         bus,
         categories,
+        days,
         lambda category, mark: _BUS.mark_to_continue(category.name, mark, _stored(folder, category), days),
     )
-    if len(before) == len(categories) and all(mark.is_whole for mark in before):
-        raise BackfillRefused(
-            f"The batch of {days} is on the bus already, with {counted(sum(mark.total for mark in before), 'record')}. Nothing was sent: records "
-            "cannot be removed from a bus, not even with `--overwrite`, so a second run would duplicate them."
-        )
-    return not before
 
 
 def _stored(folder: Warehouse, category: AnyCategory) -> StoredBatch:

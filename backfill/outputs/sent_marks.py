@@ -7,7 +7,7 @@ The mark is no position of a consumer group, since a broker deletes those some d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -87,33 +87,46 @@ def marks_on(bus: Bus) -> dict[str, SentMark]:
     return _TABLE.read(bus, wait_for_transactions=True)
 
 
-def begun_marks(
-    bus: Bus, places: Iterable[Place], mark_to_continue: Callable[[Place, SentMark], SentMark]
-) -> list[SentMark]:
-    """Return the marks of batches that an earlier run has begun to send, and that are in their folder.
-
-    Args:
-        bus: contains the marks.
-        places: the categories or sinks.
-        mark_to_continue: returns the mark from which a place's batch is sent, by its current one.
-    """
-    marks = marks_on(bus)
-    marked = [(place, marks[place.name]) for place in places if place.name in marks]
-    return [mark for place, mark in marked if mark_to_continue(place, mark) is mark]
-
-
 class Appending(NamedTuple):
     """What was sent to such a place stays there. The words of errors about it.
 
     Args:
         contains: such as "the bus contains".
         inside: such as "on the bus".
-        permanent: why records stay.
+        permanent: why records stay, also with `--overwrite`.
     """
 
     contains: str
     inside: str
     permanent: str
+
+    def must_compute(
+        self, bus: Bus, places: Sequence[Place], days: Days, mark_to_continue: Callable[[Place, SentMark], SentMark]
+    ) -> bool:
+        """Return whether a batch must be computed before it is sent; not if the folder has it and an earlier run began to send it.
+
+        Args:
+            bus: contains the marks.
+            places: the categories or sinks.
+            days: the requested days.
+            mark_to_continue: returns the mark from which a place's batch is sent, by its current one.
+
+        Raises:
+            BackfillRefused: the whole batch was sent, or as `mark_to_continue`.
+        """
+        marks = marks_on(bus)
+        marked = [(place, marks[place.name]) for place in places if place.name in marks]
+        begun = [mark for place, mark in marked if mark_to_continue(place, mark) is mark]
+        if len(begun) == len(places) and all(mark.is_whole for mark in begun):
+            extent = f", with {counted(sum(mark.total for mark in begun), 'record')}"
+            raise self._sent_already(", ".join(place.name for place in places), days, extent)
+        return not begun
+
+    def _sent_already(self, names: str, days: Days, extent: str = "") -> BackfillRefused:
+        return BackfillRefused(
+            f"{names}: the batch of {days} is {self.inside} already{extent}. Nothing was sent: {self.permanent}, so they would be there twice. "
+            "Choose days that were not sent, or write the batch to files."
+        )
 
     def mark_to_continue(self, name: str, mark: SentMark | None, batch: StoredBatch, days: Days) -> SentMark:
         """Return the mark from which a batch is sent.
@@ -144,8 +157,5 @@ class Appending(NamedTuple):
             )
         overlapping = mark.overlapping(days)
         if overlapping:
-            raise BackfillRefused(
-                f"{name}: the batch of {overlapping} is {self.inside} already. Nothing was sent: {self.permanent}, not even with "
-                "`--overwrite`, so they would be there twice. Choose days that were not sent, or write the batch to files."
-            )
+            raise self._sent_already(name, overlapping)
         return SentMark.begin(batch, days, ((mark.first, mark.last), *mark.before))

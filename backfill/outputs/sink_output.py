@@ -25,7 +25,6 @@ from ...processors.declare.sinks import (
     SinkUnreachable,
     SinkWriter,
 )
-from ...processors.wording import counted
 from ...transport.bus import Bus, Writer
 from ...transport.errors import BusError
 from ...transport.internal_topics import create_missing_categories
@@ -33,12 +32,12 @@ from ..errors import BackfillFailed, BackfillRefused
 from ..steps.outputs import name_in_batch
 from ..warehouse.layout import Days
 from ..warehouse.warehouse import Warehouse
-from .sent_marks import MARKS, Appending, Sending, SentMark, begun_marks, marks_on
+from .sent_marks import MARKS, Appending, Sending, SentMark, marks_on
 from .stored_batch import StoredBatch
 
 WRITER = "backfill"
 """The name of the writer in a sink, in place of a processor's. Workers keep the sink's shards."""
-_APPENDED = Appending("it contains", "in it", "rows are only appended to it")
+_APPENDED = Appending("it contains", "written", "rows are only appended, also with `--overwrite`")
 
 
 @dataclass(frozen=True)
@@ -94,14 +93,9 @@ def must_compute_rows(bus: Bus, folder: Warehouse, sinks: Sequence[Sink], days: 
     Raises:
         BackfillRefused: all rows, or those of another batch of these days, were appended.
     """
-    begun = begun_marks(bus, sinks, lambda sink, mark: _mark_of(sink, mark, _stored(folder, sink), days))
-    if len(begun) == len(sinks) and all(mark.is_whole and mark.total for mark in begun):
-        names = ", ".join(sink.name for sink in sinks)
-        raise BackfillRefused(
-            f"The rows of {days} were written to {names} already, {counted(sum(mark.total for mark in begun), 'row')}. Nothing was written: rows are only "
-            "appended, so a second run would write them twice. Choose other days."
-        )
-    return not begun
+    return _APPENDED.must_compute(
+        bus, sinks, days, lambda sink, mark: _mark_of(sink, mark, _stored(folder, sink), days)
+    )
 
 
 def _stored(folder: Warehouse, sink: Sink) -> StoredBatch:

@@ -220,9 +220,11 @@ def test_rows_of_the_same_days_are_not_appended_again(bus: MemoryBus, tmp_path: 
     with pytest.raises(BackfillRefused, match=r"it contains 7 of 10 records of an earlier batch"):
         fill(bus, batch_of(tmp_path / "another", table, totals(12)), table)
     assert fill(bus, batch, table) == FilledSink("memory", 10, 7, 0, "")
-    with pytest.raises(BackfillRefused, match=r"were written to memory already, 10 rows.*only appended"):
+    with pytest.raises(
+        BackfillRefused, match=r"memory: the batch of .* is written already, with 10 records.*only appended"
+    ):
         must_compute_rows(bus, batch, [table], DAYS)
-    with pytest.raises(BackfillRefused, match="2013-01-01 to 2013-01-02 is in it already"):
+    with pytest.raises(BackfillRefused, match="2013-01-01 to 2013-01-02 is written already"):
         fill(bus, batch_of(tmp_path / "another", table, totals(12)), table)
     fill(bus, batch_of(tmp_path / "later", table, totals(3)), table, LATER)
 
