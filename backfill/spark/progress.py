@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -12,6 +11,8 @@ from uuid import uuid4
 
 from py4j.protocol import Py4JError
 from pyspark import SparkContext, StatusTracker
+
+from ...processors.background import BackgroundThread
 
 POLL_EVERY_S = 0.2
 
@@ -75,19 +76,19 @@ def reported_progress(
     # The group name is unique: the tracker remembers the jobs of earlier runs.
     group = f"penstock {node} {uuid4().hex}"
     context.setJobGroup(group, f"backfill of {node}")
-    group_jobs, ended = _JobGroup(context.statusTracker(), group, node, events), threading.Event()
+    group_jobs = _JobGroup(context.statusTracker(), group, node, events)
 
     def poll() -> None:
         reported = None
         with suppress(Py4JError):  # a dead JVM fails the run itself
-            while not ended.wait(POLL_EVERY_S):
+            while not polling.wait(POLL_EVERY_S):
                 current = group_jobs.progress()
                 state = (current.stage, current.done, current.total, current.events)
                 if state != reported:
                     progress(current)
                     reported = state
 
-    polling = threading.Thread(target=poll, name=f"progress of {node}", daemon=True)
+    polling = BackgroundThread(f"progress of {node}", poll)
     polling.start()
     try:
         yield
@@ -96,11 +97,10 @@ def reported_progress(
             context.cancelJobGroup(group)
         raise
     else:
-        ended.set()
-        polling.join()
+        polling.close()
         progress(group_jobs.final_progress())
     finally:
-        ended.set()
+        polling.close(0.0)
 
 
 class _JobGroup:

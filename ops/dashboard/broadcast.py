@@ -7,11 +7,12 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum
-from threading import Event, Lock, Thread
+from threading import Lock
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from ...processors.background import BackgroundThread
 from ...processors.errors import PenstockError
 from ..clock import SystemClock
 from .history import History, Sample
@@ -118,8 +119,7 @@ class Broadcaster:
         self._subscriptions: set[Subscription] = set()
         self._lock = Lock()
         """Guards the history, the latest message and the subscriptions, so that a browser misses no message and gets none twice."""
-        self._closed = Event()
-        self._thread = Thread(target=self._run, name="dashboard", daemon=True)
+        self._thread = BackgroundThread("dashboard", self._run)
 
     def start(self) -> None:
         """Start polling."""
@@ -127,9 +127,7 @@ class Broadcaster:
 
     def close(self) -> None:
         """Stop polling, and close the source."""
-        self._closed.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        self._thread.close()
         self._source.close()
 
     @property
@@ -159,9 +157,9 @@ class Broadcaster:
                 subscription.send(None)
 
     def _run(self) -> None:
-        while not self._closed.is_set():
+        while not self._thread.is_closed:
             self._send(self._poll())
-            self._closed.wait(self._interval_s)
+            self._thread.wait(self._interval_s)
 
     def _poll(self) -> Message:
         try:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import date
 from pathlib import Path
-from threading import Event, Lock, Thread
+from threading import Lock
 from typing import cast
 
 import msgspec
@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from rocksdict import Options, Rdict, WriteBatch
 
+from ...processors.background import BackgroundThread
 from ...processors.errors import PenstockError
 from ...processors.wording import counted
 from ...state.files.durable import make_private_folder, replace_file
@@ -71,8 +72,7 @@ class DailyPairs:
         self._lock = Lock()
         self._database: Rdict | None = None
         self._loaded: _Loaded | None = None
-        self._closed = Event()
-        self._thread = Thread(target=self._run, name="laser-days", daemon=True)
+        self._thread = BackgroundThread("laser-days", self._run)
 
     def start(self) -> None:
         """Serve the last loaded day, and look for new ones in a thread.
@@ -89,22 +89,21 @@ class DailyPairs:
 
     def close(self) -> None:
         """Stop looking, and close the database."""
-        self._closed.set()
-        self._thread.join()
+        self._thread.close()
         with self._lock:
             if self._database is not None:
                 self._database.close()
             self._database = None
 
     def _run(self) -> None:
-        while not self._closed.is_set():
+        while not self._thread.is_closed:
             try:
                 self.load_newest()
                 self.problem = ""
             except (PenstockError, OSError, pa.ArrowException) as error:
                 self.problem = str(error)
                 _LOG.warning("Table %s stays at its day. %s", self._table.name, error)
-            self._closed.wait(self._look_every_s if self._loaded else min(1.0, self._look_every_s))
+            self._thread.wait(self._look_every_s if self._loaded else min(1.0, self._look_every_s))
 
     def load_newest(self) -> None:
         """Load the newest complete day, if another one is served, and serve it.

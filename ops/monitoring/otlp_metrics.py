@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -30,6 +29,7 @@ from opentelemetry.sdk.metrics.export import (
 from opentelemetry.sdk.resources import SERVICE_NAME, Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
+from ...processors.background import BackgroundThread
 from ...processors.errors import PenstockError
 from ...processors.retry import OutageLog
 from ...transport.errors import BusError
@@ -125,21 +125,21 @@ def exported_metrics(observe: Callable[[], ClusterStatus]) -> Iterator[str]:
         raise MetricsMisconfigured(
             f"A variable of OpenTelemetry is invalid: {error}. No metrics are exported. Correct the variable, whose name begins with OTEL_."
         ) from error
-    export, stopped = MetricsExport(observe, exporter), threading.Event()
+    export = MetricsExport(observe, exporter)
 
     def run() -> None:
         export.export()
-        while not stopped.wait(interval_s):
+        while not thread.wait(interval_s):
             export.export()
 
-    thread = threading.Thread(target=run, name="metrics export", daemon=True)
+    thread = BackgroundThread("metrics export", run)
     thread.start()
     try:
         yield f"{endpoint()} every {interval_s:g} s"
     finally:
-        stopped.set()
+        thread.close(0.0)
         exporter.shutdown()  # ends a retry in progress
-        thread.join(STOP_LIMIT_S)
+        thread.close(STOP_LIMIT_S)
 
 
 def metrics_data(processors: Sequence[ProcessorStatus], at_ms: int, resource: Resource) -> MetricsData:

@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
-from threading import Event, Thread
 from typing import Any
 
 import duckdb
@@ -21,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ...processors.background import BackgroundThread
 from ...processors.declare.categories import AnyCategory
 from ...processors.declare.keys import InvalidKey
 from ...processors.errors import PenstockError
@@ -142,8 +142,7 @@ class Ingester:
         self._codecs.open(category for category, _ in categories.values())
         self._scanner: Scanner | None = None
         self._flushed_s = self._checked_s = self._segmented_s = self._clock.monotonic_s()
-        self._closed = Event()
-        self._thread = Thread(target=self._run, name="scuba", daemon=True)
+        self._thread = BackgroundThread("scuba", self._run)
 
     def start(self) -> None:
         """Start reading."""
@@ -151,9 +150,7 @@ class Ingester:
 
     def close(self) -> None:
         """Stop reading, and store what was read."""
-        self._closed.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        self._thread.close()
 
     def progress(self, name: str) -> TableProgress:
         """Return what is known about a table. For any thread."""
@@ -163,7 +160,7 @@ class Ingester:
     def is_current(self) -> bool:
         """Whether it reads without a problem, and knows how far it is behind."""
         is_known = all(source.progress.behind is not None for source in self._sources.values())
-        return self._thread.is_alive() and is_known and not self.problem
+        return self._thread.is_alive and is_known and not self.problem
 
     @property
     def buckets(self) -> tuple[int, ...]:
@@ -172,7 +169,7 @@ class Ingester:
 
     def _run(self) -> None:
         limiter = LogRateLimiter()
-        while not self._closed.is_set():
+        while not self._thread.is_closed:
             try:
                 self.run_once(READ_WAIT_S)
             except PenstockError as error:
@@ -190,7 +187,7 @@ class Ingester:
     def _restart(self) -> None:
         """Open the scanner again, after a moment. Nothing is read twice: it continues at the offsets that were read."""
         self._close_scanner()
-        self._closed.wait(RETRY_S)
+        self._thread.wait(RETRY_S)
 
     def _close_scanner(self) -> None:
         if self._scanner is not None:

@@ -12,9 +12,10 @@ import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from operator import itemgetter
-from threading import Event, Lock, Thread
+from threading import Lock
 from typing import Any
 
+from ...processors.background import BackgroundThread
 from ...processors.declare.codecs import Undecodable
 from ...processors.declare.keys import InvalidKey
 from ...processors.errors import PenstockError
@@ -63,8 +64,7 @@ class ResultFollower:
         self._keep_ms = int(keep.total_seconds() * 1000)
         self._clock = clock or SystemClock()
         self._reading: _Reading | None = None
-        self._closed = Event()
-        self._thread = Thread(target=self._run, name="results", daemon=True)
+        self._thread = BackgroundThread("results", self._run)
 
     def start(self) -> None:
         """Start reading."""
@@ -72,9 +72,7 @@ class ResultFollower:
 
     def close(self) -> None:
         """Stop reading."""
-        self._closed.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        self._thread.close()
 
     def table(self, name: str) -> ResultTable:
         """Return the results of a processor. Hold `lock` while you read it.
@@ -109,25 +107,25 @@ class ResultFollower:
 
     def _run(self) -> None:
         limiter = LogRateLimiter()
-        while not self._closed.is_set():
+        while not self._thread.is_closed:
             try:
                 self._follow()
             except PenstockError as error:
                 self.problem = str(error)
                 if limiter.is_due():
                     _LOG.warning("Results are not up to date; answers show their lag. %s", error)
-                self._closed.wait(RETRY_S)
+                self._thread.wait(RETRY_S)
             except Exception as error:  # noqa: BLE001 - logged; the server answers from what it has read
                 self.problem = f"The server itself failed: {type(error).__name__}: {error}."
                 _LOG.exception("Reading results failed. Answers show their lag; the server reads them again.")
-                self._closed.wait(RETRY_S)
+                self._thread.wait(RETRY_S)
 
     def _follow(self) -> None:
         """Read all results, then new ones, until the topics change, a broker fails, or the server closes."""
         reading = _Reading(self.served, self._bus, self._clock.now_ms() - self._keep_ms, self.lock)
         try:
             checked_s = time.monotonic()
-            while not self._closed.is_set():
+            while not self._thread.is_closed:
                 reading.read()
                 if not reading.is_complete:
                     continue

@@ -9,10 +9,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from threading import Event, Thread
 
 import msgspec
 
+from ...processors.background import BackgroundThread
 from ...processors.errors import PenstockError
 from ...processors.retry import LogRateLimiter
 from ...transport.bus import Bus
@@ -43,8 +43,7 @@ class FreshnessReader:
         self._open_observer = open_observer
         self._clock = SystemClock()
         self._latest: dict[str, AsOf] = {}
-        self._closed = Event()
-        self._thread = Thread(target=self._run, name="freshness", daemon=True)
+        self._thread = BackgroundThread("freshness", self._run)
 
     def start(self) -> None:
         """Start measuring."""
@@ -52,9 +51,7 @@ class FreshnessReader:
 
     def close(self) -> None:
         """Stop measuring."""
-        self._closed.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        self._thread.close()
 
     def as_of(self, name: str) -> AsOf:
         """Return the last measurement for a processor.
@@ -70,7 +67,7 @@ class FreshnessReader:
     def _run(self) -> None:
         limiter = LogRateLimiter()
         observer: Observer | None = None
-        while not self._closed.is_set():
+        while not self._thread.is_closed:
             try:
                 observer = observer or self._open_observer()
                 self._measure(observer.observe())
@@ -81,7 +78,7 @@ class FreshnessReader:
             except Exception as error:  # noqa: BLE001 - logged; the server answers without the lag
                 self._mark(f"{type(error).__name__}: {error}")
                 _LOG.exception("Measuring the lag failed. Answers show when it was measured last.")
-            self._closed.wait(POLL_EVERY_S)
+            self._thread.wait(POLL_EVERY_S)
         if observer is not None:
             with suppress(PenstockError):
                 observer.close()

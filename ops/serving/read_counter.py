@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from threading import Event, Lock, Thread
+from threading import Lock
 
+from ...processors.background import BackgroundThread
 from ...processors.errors import PenstockError
 from ...transport.bus import Bus
 from ...transport.tables.result_reads import ServerReads, reads_on, write_reads
@@ -41,8 +42,7 @@ class ReadCounter:
         self._is_loaded = False
         self._has_failed = False
         self._lock = Lock()
-        self._closed = Event()
-        self._thread = Thread(target=self._run, name="reads", daemon=True)
+        self._thread = BackgroundThread("reads", self._run)
 
     def start(self) -> None:
         """Start to save."""
@@ -56,13 +56,11 @@ class ReadCounter:
 
     def close(self) -> None:
         """Save, and stop."""
-        self._closed.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        self._thread.close()
 
     def _run(self) -> None:
         self._try_to_save()
-        while not self._closed.wait(SAVE_EVERY_S if self._is_loaded else RETRY_S):
+        while not self._thread.wait(SAVE_EVERY_S if self._is_loaded else RETRY_S):
             self._try_to_save()
         self._try_to_save()
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from ...processors.background import BackgroundThread
 from ...processors.user_code import user_line
 from ..humanize import human_duration
 from .health import LoopMonitor
@@ -35,20 +36,18 @@ def stalls_logged(
         limit_s: the greatest time of one turn.
         check_every_s: the time between two checks.
     """
-    ended = threading.Event()
     watch = _StallWatch(monitor, threading.get_ident(), limit_s)
 
     def check() -> None:
-        while not ended.wait(check_every_s):
+        while not thread.wait(check_every_s):
             watch.check()
 
-    thread = threading.Thread(target=check, name="stalls", daemon=True)
+    thread = BackgroundThread("stalls", check)
     thread.start()
     try:
         yield
     finally:
-        ended.set()
-        thread.join()
+        thread.close()
 
 
 class _StallWatch:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable
-from threading import Event, Thread
 
+from ...processors.background import BackgroundThread
 from ...processors.retry import LogRateLimiter
 from ...processors.shard.position import StatePosition
 from ...processors.wording import counted
@@ -43,9 +43,8 @@ class Standby:
         self._shards = shards
         self._open_shards = open_shards
         self._local_position = local_position
-        self._closed = Event()
         self._log_limiter = LogRateLimiter()
-        self._thread = Thread(target=self._work, name="penstock-standby", daemon=True)
+        self._thread = BackgroundThread("penstock-standby", self._work)
         self.current = 0
         """The number of other workers' shards that the machine could take over without a download at the end of the last round."""
 
@@ -55,23 +54,22 @@ class Standby:
 
     def close(self) -> None:
         """Stop. A copy in progress is canceled by its store."""
-        self._closed.set()
-        self._thread.join(CLOSE_LIMIT_S)
+        self._thread.close(CLOSE_LIMIT_S)
 
     def _work(self) -> None:
-        while not self._closed.is_set():
+        while not self._thread.is_closed:
             try:
                 self._update_all()
             except StateError as error:
                 self._log(error)
             except Exception:  # noqa: BLE001 - no error may end the worker or the standby
                 _LOG.exception("The standby has failed. It tries again in %.0f s.", self._every_s)
-            self._closed.wait(self._every_s)
+            self._thread.wait(self._every_s)
 
     def _update_all(self) -> None:
         before, current = self.current, 0
         for shard in self._shards():
-            if self._closed.is_set():
+            if self._thread.is_closed:
                 return
             current += self._update(shard)
         self.current = current
@@ -89,7 +87,7 @@ class Standby:
             return False
 
     def _log(self, error: StateError) -> None:
-        if self._log_limiter.is_due() and not self._closed.is_set():
+        if self._log_limiter.is_due() and not self._thread.is_closed:
             _LOG.warning(
                 "%s The standby tries again in %.0f s; a takeover meanwhile downloads more.", error, self._every_s
             )

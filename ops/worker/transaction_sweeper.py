@@ -13,8 +13,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from threading import Event, Thread
 
+from ...processors.background import BackgroundThread
 from ...processors.declare.processor import Processor
 from ...transport.bus import Bus
 from ...transport.errors import BusError, MissingCategory
@@ -124,18 +124,17 @@ def sweeping(sweeper: TransactionSweeper | None) -> Iterator[None]:
     if sweeper is None:
         yield
         return
-    closed = Event()
 
     def sweep_until_closed() -> None:
-        while not closed.wait(SWEEP_EVERY_S):
+        while not thread.wait(SWEEP_EVERY_S):
             try:
                 sweeper.sweep()
             except BusError as error:
                 _LOG.info("Open transactions cannot be found until the bus answers: %s", error)
 
-    # A daemon: an unreachable bus does not delay the end of the worker.
-    Thread(target=sweep_until_closed, name="sweeping", daemon=True).start()
+    thread = BackgroundThread("sweeping", sweep_until_closed)
+    thread.start()
     try:
         yield
     finally:
-        closed.set()
+        thread.close(0.0)  # an unreachable bus does not delay the end of the worker

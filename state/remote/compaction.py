@@ -8,9 +8,9 @@ claims nothing, disturbs no owner, and may run twice or be killed at any time.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Collection
 
+from ...processors.background import BackgroundThread
 from ...processors.declare.aggregator import Aggregator
 from ...processors.errors import ProcessorFailed
 from ..errors import StateError
@@ -55,8 +55,7 @@ class Compactor:
         self._buckets = buckets
         self._partial_limit = partial_limit
         self._pause_s = pause_s
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"compact-{processor.name}", daemon=True)
+        self._thread = BackgroundThread(f"compact-{processor.name}", self._run)
 
     def start(self) -> None:
         """Run until closed."""
@@ -68,15 +67,13 @@ class Compactor:
 
     def close(self) -> None:
         """Stop after the current step, and close the store."""
-        self._stopping.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        self._thread.close()
         self._store.close()
 
     def _compact_shard(self, shard: Shard) -> int:
         replaced = 0
         for batch in self._store.unmerged_partials(shard, self._partial_limit):
-            if self._stopping.is_set():
+            if self._thread.is_closed:
                 break
             if batch:
                 merged = [(unmerged, self._merger.combined(list(unmerged.partials))) for unmerged in batch]
@@ -85,7 +82,7 @@ class Compactor:
 
     def _run(self) -> None:
         # The tables may not exist yet: the first opened shard creates them.
-        while not self._stopping.wait(self._pause_s):
+        while not self._thread.wait(self._pause_s):
             try:
                 self.compact()
             except StoreInterrupted as error:

@@ -121,6 +121,9 @@ class Plain(ps.Stateless):
 """
 
 
+OVER = BusUnreachable("the test is over")
+
+
 class ScriptedSource:
     """Returns the statuses of a test, when the test adds them; raises its errors."""
 
@@ -129,6 +132,8 @@ class ScriptedSource:
 
     def poll(self) -> PolledStatus:
         result = self.results.get()
+        if result is OVER:
+            self.results.put(OVER)  # of all further polls
         if isinstance(result, Exception):
             raise result
         return result
@@ -195,8 +200,7 @@ def open_site(folder: Path, access: Access, app: AppName | None, dry_runner: Dry
     with closing(site.broadcaster):
         site.broadcaster.start()
         yield site
-        site.broadcaster._closed.set()
-        site.add(BusUnreachable("the test is over"))
+        site.add(OVER)
 
 
 def polled(at_ms: int = NOW_MS, *, alerts: tuple[ActiveAlert, ...] = (), **fields: Any) -> PolledStatus:
