@@ -99,6 +99,7 @@ class Driver:
         subject: a processor class, several, or a module that declares them.
         start_ms: the start of the clock, in milliseconds since 1970, UTC. By default, it is later than all events.
         sources: lookup sources that replace the declared ones, by processor; `MemoryTable({...})` needs no service.
+        sinks: sinks that are opened and written, such as one of your own. The driver keeps the rows of the others in memory.
 
     Raises:
         DeclarationError: a declaration is invalid, as in `penstock run`.
@@ -110,6 +111,7 @@ class Driver:
         *,
         start_ms: int = YEAR_2100_MS,
         sources: Mapping[type[LookupJoin], LookupSource] | None = None,
+        sinks: Iterable[Sink] = (),
     ) -> None:
         self.clock = SteeredClock(start_ms)
         self.bus = MemoryBus(self.clock.now_ms)
@@ -119,6 +121,7 @@ class Driver:
         self._states = {kind: MemoryStateFolder(merge_of(processor)) for kind, processor in self._processors.items()}
         self._workers: dict[type[Processor], Worker] = {}
         self._rows = {sink.name: MemoryRows() for processor in self.app.processors for sink in processor.sinks()}
+        self._opened = {sink.name for sink in sinks}
         self._crash_at: Gap | None = None
         self._create_categories()
         for processor in self._processors.values():
@@ -206,10 +209,12 @@ class Driver:
         )
 
     def rows(self, sink: Sink) -> list[Any]:
-        """Return all rows and tombstones that were written to a sink, in order. The driver keeps them in memory and never opens the sink."""
+        """Return all rows and tombstones that were written to a sink, in order; none of a sink that the driver opens."""
         return list(self._rows[sink.name].rows)
 
     def _open_sink(self, sink: Sink) -> SinkWriter:
+        if sink.name in self._opened:
+            return sink.open()
         return OwnedRows(self._rows[sink.name], sink.name, StoreRetry())
 
     def read(self, category: Category[R]) -> list[R]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import penstock as ps
 from penstock.ops.testing import Driver, InlineExecutor, Killed
+from penstock.ops.worker.sink_writers import OpenSink
 from penstock.ops.worker.worker import Worker, WorkerConfig
 from penstock.processors.operators import merge_of
 from penstock.processors.shard.checkpoints import Gap, is_remote
@@ -112,6 +113,8 @@ class CrashingDriver(Driver):
         self.died: list[str] = []
         self._moments = Faults()
         self._moments.fails = self._crash_before
+        self.open_sink: OpenSink = self._open_faulty_sink
+        """Opens the sink of a worker. By default, its rows are in memory, and each of its operations is a moment."""
 
     @property
     def moments(self) -> Sequence[str]:
@@ -159,7 +162,7 @@ class CrashingDriver(Driver):
         def after_turn(_: Worker) -> None:
             self._moments.at("iteration")
 
-        config = WorkerConfig(bus, states, "driver", open_sink=self._open_faulty_sink)
+        config = WorkerConfig(bus, states, "driver", open_sink=self.open_sink)
         running = self._processors[processor]
         return Worker(
             running, config, InlineExecutor(), DelayedExecutor(), clock=self.clock, at_gap=at_gap, after_turn=after_turn

@@ -251,7 +251,7 @@ def test_refused_rows_go_to_the_dead_letters_of_the_processor(endpoint: Endpoint
     trial = Trial(Subject("stateless", LEAST, LEAST, sink=MEMORY))
     endpoint.bad = lambda number: number % 10 == 3
     opened = HttpWriter(endpoint.url, None, most_rows=100, limit_s=5.0)
-    trial.driver._open_faulty_sink = lambda _: opened  # type: ignore[method-assign, assignment, return-value]
+    trial.driver.open_sink = lambda _: opened
     trial.run()
     [processor] = trial.driver.app.processors
     letters = trial.driver.dead_letters(processor)
@@ -272,8 +272,7 @@ def refusing(endpoint: Endpoint, semantics: ps.Semantics = LEAST) -> tuple[Drive
     process = lambda _, event: [Row(event.number)]  # noqa: E731
     attributes = {"reads": events, "writes": sink, "output_semantics": semantics, "process": process}
     processor = type("Post", (ps.Stateless,), attributes)
-    driver = Driver(processor)
-    driver._open_sink = lambda _: sink.open()  # type: ignore[assignment, method-assign]
+    driver = Driver(processor, sinks=[sink])
     endpoint.bad = lambda number: number in {2, 4}
     driver.send(events, [Event("k", number, number) for number in range(5)])
     return driver, processor
@@ -339,7 +338,7 @@ def test_rows_have_the_declared_guarantee_whenever_workers_die(
             endpoint.answer = lambda requests: 0 if requests % 5 == 3 and semantics is LEAST else 204
             trial = Trial(subject, [Crash(at, Disk.SAME)])
             opened = HttpWriter(endpoint.url, None, most_rows=100, limit_s=5.0, retry=Retry(1.0))
-            trial.driver._open_faulty_sink = lambda _, opened=opened: opened  # type: ignore[method-assign, misc]
+            trial.driver.open_sink = lambda _, opened=opened: opened  # type: ignore[misc]
             trial.run()
 
             assert trial.driver.died

@@ -63,7 +63,7 @@ class FileTrial(Trial):
         self._root = root
         files = FaultyFiles(root, self.driver._moments)
         columns = Columns(KINDS[kind].written)
-        self.driver._open_faulty_sink = lambda _: ParquetWriter(files, columns, "files")  # type: ignore[method-assign, assignment, return-value]
+        self.driver.open_sink = lambda _: ParquetWriter(files, columns, "files")
 
     def _read(self, name: str) -> list[dict[str, Any]]:
         return rows_in(self._root)

@@ -189,8 +189,7 @@ def test_an_output_that_no_sink_accepts_stops_the_worker(output: Any, reason: st
 def test_a_sink_of_a_user_gets_batches_with_their_first_offsets() -> None:
     """Batches of a bucket follow each other without gaps, and contain rows."""
     mine = AppendOnly()
-    driver = Driver(of(Copy, writes=mine, checkpoint=ps.CheckpointInterval(events=7)))
-    driver._open_sink = lambda _: mine  # type: ignore[method-assign, assignment]
+    driver = Driver(of(Copy, writes=mine, checkpoint=ps.CheckpointInterval(events=7)), sinks=[mine])
     events = generate_readings(0, 50)
     for start in range(0, 50, 10):
         driver.send(readings, events[start : start + 10])
