@@ -82,10 +82,8 @@ def _kafka(configuration: Configuration) -> Iterator[ActiveSetting]:
 
 
 def _of_librdkafka(configuration: Configuration, table: Keys) -> Iterator[ActiveSetting]:
-    file = configuration.file
-    for name, value in kafka_settings.checked_settings(file, table).items():
-        place = kafka_settings.place_of(file, name, table)
-        yield _active_setting(f"{'.'.join(table)}: {name}", name, value, place)
+    for name, value in kafka_settings.checked_settings(configuration.file, table).items():
+        yield _from_file(configuration, (*table, name), value)
 
 
 def _clusters(configuration: Configuration) -> Iterator[ActiveSetting]:
@@ -110,17 +108,14 @@ def _sections(configuration: Configuration) -> Iterator[ActiveSetting]:
             yield _from_file(configuration, (name, key), value)
 
 
-def _from_file(configuration: Configuration, keys: tuple[str, ...], value: Any) -> ActiveSetting:
+def _from_file(configuration: Configuration, keys: Keys, value: Any) -> ActiveSetting:
     *tables, name = keys
     setting = f"{'.'.join(tables)}: {name}" if tables else name
-    return _active_setting(setting, name, value, configuration.file.place(keys))
-
-
-def _active_setting(setting: str, name: str, value: Any, place: str) -> ActiveSetting:
+    place = configuration.file.place(keys)
     variables = ", ".join(f"${{{name}}}" for name in variables_in(value))
     source = f"{place}: {variables}" if variables else place
     try:
-        return ActiveSetting(setting, without_secrets(name, resolve(value, place)), source)
+        return ActiveSetting(setting, without_secrets(name, resolve(value, configuration.file, keys)), source)
     except VariableMissing:
         return ActiveSetting(setting, None, f"{source}, not set")
 

@@ -101,11 +101,9 @@ def _open_hdfs(configuration: Configuration) -> None:
     """Set the variables with which this process and its children open HDFS, if the file has a table for it."""
     if "hdfs" not in configuration.file.values:
         return
-    from ..config.hdfs import Hdfs  # noqa: PLC0415 - rarely needed
+    from ..config.hdfs import set_variables  # noqa: PLC0415 - rarely needed
 
-    section = configuration.section(Hdfs)
-    if section is not None:
-        section.set_variables()
+    set_variables(configuration)
 
 
 def configuration_of(context: typer.Context) -> Configuration:

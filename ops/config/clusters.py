@@ -83,5 +83,5 @@ def address_of(file: TomlFile, name: str, user: str) -> str:
             f"{user} cluster {name}, and {source}.{did_you_mean(name, known)} Nothing was done. Add [{TABLE}.{name}] with "
             f'{ADDRESS} = "HOST:PORT" to penstock.toml, or name the file with --config.'
         )
-    address: str = resolve(known[name], file.place((TABLE, name, ADDRESS)))
+    address: str = resolve(known[name], file, (TABLE, name, ADDRESS))
     return address

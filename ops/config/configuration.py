@@ -133,7 +133,7 @@ class Configuration:
     def _setting(self, value: Any, keys: Keys) -> Any | Callable[[], Any]:
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             return str(value)  # as on the command line, which parses text: `dir = 5` is the folder 5
-        resolve_value = partial(resolve, value, self.file.place(keys))
+        resolve_value = partial(resolve, value, self.file, keys)
         return resolve_value if variables_in(value) else resolve_value()
 
     def section(self, kind: type[S], *, with_variables: bool = True) -> S | None:
@@ -170,7 +170,7 @@ class Configuration:
             table = table[key]
         place = self.file.place(keys)
         try:
-            return msgspec.convert(resolve(table, place) if with_variables else table, kind)
+            return msgspec.convert(resolve(table, self.file, keys) if with_variables else table, kind)
         except msgspec.ValidationError as error:
             raise ConfigRefused(
                 f"{place}, in [{'.'.join(keys)}]: {error}.{_field_suggestion(error, kind)} Nothing was done. Correct the file."

@@ -44,4 +44,4 @@ def set_missing_variables(file: TomlFile) -> None:
     """Set the missing variables. Variables that depend on an unset variable stay unset, and the processor that needs one reports it."""
     for name, value in file.values.get(TABLE, {}).items():
         with suppress(VariableMissing):
-            os.environ.setdefault(name, resolve(value, file.place((TABLE, name))))
+            os.environ.setdefault(name, resolve(value, file, (TABLE, name)))

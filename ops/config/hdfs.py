@@ -11,9 +11,11 @@ from __future__ import annotations
 import os
 from typing import Literal
 
-from ...state.files.hdfs_variables import CA, TOKEN, TOKEN_FILE
+from ...state.files.hdfs_variables import CA, REFUSAL, TOKEN, TOKEN_FILE
+from .configuration import Configuration
 from .errors import ConfigRefused
 from .section import Section
+from .variables import VariableMissing
 
 
 class Hdfs(Section, frozen=True):
@@ -31,17 +33,34 @@ class Hdfs(Section, frozen=True):
     token_file: str = ""
     ca: str = ""
 
-    def set_variables(self) -> None:
-        """Set the variables with which this process and its children open HDFS.
+    @property
+    def is_complete(self) -> bool:
+        """Whether there is one token for `auth = "token"`, and none otherwise."""
+        return (self.auth == "token") == (bool(self.token) + bool(self.token_file) == 1)
 
-        Raises:
-            ConfigRefused: there is no token, or there are two, or one without `auth = "token"`.
-        """
-        if (self.auth == "token") != (bool(self.token) + bool(self.token_file) == 1):
-            raise ConfigRefused(
-                'In [hdfs], auth = "token" needs either token-file or token = "${VARIABLE}", and other values of auth need neither. Nothing was '
-                "done. Correct the file."
-            )
-        for name, value in ((TOKEN, self.token), (TOKEN_FILE, self.token_file), (CA, self.ca)):
-            if value:
-                os.environ[name] = value
+
+def set_variables(configuration: Configuration) -> None:
+    """Set the variables with which this process and its children open HDFS. If a value is missing, only the use of HDFS is refused.
+
+    Raises:
+        ConfigRefused: the table is invalid as written, for instance without a token.
+    """
+    written = configuration.section(Hdfs, with_variables=False)
+    if written is None:
+        return
+    if not written.is_complete:
+        raise ConfigRefused(
+            'In [hdfs], auth = "token" needs either token-file or token = "${VARIABLE}", and other values of auth need neither. Nothing was '
+            "done. Correct the file."
+        )
+    os.environ.pop(REFUSAL, None)  # of a parent process that lacked the value
+    try:
+        access = configuration.section(Hdfs) or written
+    except VariableMissing as missing:
+        os.environ[REFUSAL] = missing.reason
+        return
+    if not access.is_complete:  # a variable is set, and empty
+        os.environ[REFUSAL] = f"{configuration.file.place(('hdfs',))}: the token in [hdfs] is empty."
+    for name, value in ((TOKEN, access.token), (TOKEN_FILE, access.token_file), (CA, access.ca)):
+        if value:
+            os.environ[name] = value

@@ -113,12 +113,10 @@ def kafka_settings(file: TomlFile, table: Keys = MAIN) -> dict[str, str]:
     Raises:
         ConfigRefused: as in `checked_settings`, or a variable is not set.
     """
-    return {name: as_text(value, place_of(file, name, table)) for name, value in checked_settings(file, table).items()}
-
-
-def as_text(value: Any, place: str) -> str:
-    """Return a value as text, for librdkafka."""
-    return str(resolve(value, place)) if isinstance(value, str) else str(value).lower()
+    return {
+        name: str(resolve(value, file, (*table, name))) if isinstance(value, str) else str(value).lower()
+        for name, value in checked_settings(file, table).items()
+    }
 
 
 def checked_settings(file: TomlFile, table: Keys = MAIN) -> dict[str, Any]:
@@ -132,11 +130,11 @@ def checked_settings(file: TomlFile, table: Keys = MAIN) -> dict[str, Any]:
         if name in _RESERVED:
             address = "at the top of the file" if table == MAIN else f"in [{'.'.join(table[:-1])}]"
             raise ConfigRefused(
-                f"{place_of(file, name, table)}: {name} cannot be set: {_RESERVED[name].format(place=address)}. Nothing was done. Remove it."
+                f"{file.place((*table, name))}: {name} cannot be set: {_RESERVED[name].format(place=address)}. Nothing was done. Remove it."
             )
         if not isinstance(value, (str, int, float)):
             raise ConfigRefused(
-                f"{place_of(file, name, table)}: {name} must be a string, a number, true or false. Nothing was done. Correct the file."
+                f"{file.place((*table, name))}: {name} must be a string, a number, true or false. Nothing was done. Correct the file."
             )
     return settings
 
@@ -158,12 +156,6 @@ def settings_in_file(file: TomlFile, table: Keys = MAIN) -> dict[str, Any]:
     return dict(_flattened(content))
 
 
-def place_of(file: TomlFile, name: str, table: Keys = MAIN) -> str:
-    """Return the place of a setting in the file."""
-    found = file.place((*table, name))
-    return found if ", line" in found else file.place((*table, *name.split(".")))
-
-
 def with_place(file: TomlFile, refused: SettingsRefused, table: Keys = MAIN) -> ConfigRefused:
     """Return librdkafka's error about a setting, with its place in the file and a suggestion."""
     settings = settings_in_file(file, table)
@@ -171,7 +163,7 @@ def with_place(file: TomlFile, refused: SettingsRefused, table: Keys = MAIN) -> 
     if name is None:
         return ConfigRefused(f"{file.place(table)}: {refused}")
     suggestion = "" if name in _COMMON else did_you_mean(name, _COMMON)
-    return ConfigRefused(f"{place_of(file, name, table)}: {refused}{suggestion}")
+    return ConfigRefused(f"{file.place((*table, name))}: {refused}{suggestion}")
 
 
 def _flattened(table: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -55,13 +55,14 @@ class TomlFile:
             raise ConfigRefused(f"{path} is not TOML: {error}. Nothing was done. Correct the file.") from error
 
     def place(self, keys: Keys) -> str:
-        """Return the place of a value, as "penstock.toml, line 3"."""
+        """Return the place of a value, as "penstock.toml, line 3". A key with dots also stands for nested tables, as in librdkafka's names."""
         line = self._line(keys)
         return f"{self.path}, line {line}" if line else str(self.path)
 
     def _line(self, keys: Keys) -> int | None:
         """Return the line of a key or a table header; for an implicit table, the line of its first key."""
-        return next((number for number, found in _keys_by_line(self.text) if found[: len(keys)] == keys), None)
+        name = f"{'.'.join(keys)}."
+        return next((line for line, found in _keys_by_line(self.text) if f"{'.'.join(found)}.".startswith(name)), None)
 
 
 def _keys_by_line(text: str) -> Iterator[tuple[int, Keys]]:

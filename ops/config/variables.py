@@ -7,31 +7,41 @@ import re
 from typing import Any
 
 from .errors import ConfigRefused
+from .toml_file import Keys, TomlFile
 
 _VARIABLE = re.compile(r"\$(\$)?\{([^{}]*)\}")
 _NAME = re.compile(r"[A-Za-z_]\w*")
 
 
 class VariableMissing(ConfigRefused):
-    """An environment variable in a value is not set: set it."""
+    """An environment variable in a value is not set: set it.
+
+    Args:
+        reason: a sentence with the place, the setting and the variable, for a command that needs the value later.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"{reason} Nothing was done. Set it in every process with this configuration.")
+        self.reason = reason
 
 
-def resolve(value: Any, place: str) -> Any:
+def resolve(value: Any, file: TomlFile, keys: Keys) -> Any:
     """Return a value with its variables replaced, also in tables and lists; `$${` stands for `${`.
 
     Args:
-        value: the value in the file.
-        place: its place in the file, for messages.
+        value: the value, as written.
+        file: the file that contains it, for messages.
+        keys: its keys in the file.
 
     Raises:
         VariableMissing: a variable is not set.
     """
     if isinstance(value, str):
-        return _VARIABLE.sub(lambda match: _value_of(match, place), value)
+        return _VARIABLE.sub(lambda match: _value_of(match, file, keys), value)
     if isinstance(value, dict):
-        return {name: resolve(inner, place) for name, inner in value.items()}
+        return {name: resolve(inner, file, (*keys, name)) for name, inner in value.items()}
     if isinstance(value, list):
-        return [resolve(inner, place) for inner in value]
+        return [resolve(inner, file, keys) for inner in value]
     return value
 
 
@@ -43,18 +53,19 @@ def variables_in(value: Any) -> list[str]:
     return [name for item in inner for name in variables_in(item)]
 
 
-def _value_of(match: re.Match[str], place: str) -> str:
+def _value_of(match: re.Match[str], file: TomlFile, keys: Keys) -> str:
     escaped, name = match.groups()
     if escaped:
         return f"${{{name}}}"
     if not _NAME.fullmatch(name):
         raise ConfigRefused(
-            f"{place}: ${{{name}}} is not a valid variable. Nothing was done. Write ${{NAME}}, or $${{ for a literal ${{."
+            f"{file.place(keys)}: ${{{name}}} is not a valid variable. Nothing was done. Write ${{NAME}}, or $${{ for a literal ${{."
         )
     try:
         return os.environ[name]
     except KeyError as error:
+        *tables, setting = keys
+        table = f" in [{'.'.join(tables)}]" if tables else ""
         raise VariableMissing(
-            f"{place}: the environment variable {name} is not set. Nothing was done. Set it in every process with this "
-            "configuration."
+            f"{file.place(keys)}: {setting}{table} needs the environment variable {name}, which is not set."
         ) from error

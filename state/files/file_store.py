@@ -67,6 +67,7 @@ def open_file_store(location: str | Path, webhdfs: str | None = None) -> FileSto
 
     Raises:
         BadStoreAddress: the location is incomplete or of another kind.
+        FileStoreRefuses: the configuration lacks a value for HDFS.
     """
     if isinstance(location, Path):
         return LocalFileStore(location)

@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import requests
 
-from ..errors import FileStoreUnreachable
-from .hdfs_variables import CA, TOKEN, TOKEN_FILE
+from ..errors import FileStoreRefuses, FileStoreUnreachable
+from .hdfs_variables import CA, REFUSAL, TOKEN, TOKEN_FILE
 
 _IN_A_URL = re.compile(r"(delegation=)[^&\s'\")]+")
 
@@ -52,6 +52,14 @@ class HdfsAccess(NamedTuple):
         else:
             session.params = {"user.name": os.environ.get("HADOOP_USER_NAME") or getpass.getuser()}
         return session
+
+
+def expect_configured() -> None:
+    """Raise FileStoreRefuses if the configuration lacks a value for HDFS. Without it, requests would have another identity."""
+    if refusal := os.environ.get(REFUSAL):
+        raise FileStoreRefuses(
+            f"{refusal} Nothing was read from HDFS or written to it. Set it in every process with this configuration."
+        )
 
 
 def without_tokens(text: str) -> str:

@@ -16,7 +16,7 @@ from hdfs import Client, HdfsError
 
 from ..errors import FileMissing, FileStoreRefuses, FileStoreUnreachable
 from .durable import temporary_name
-from .hdfs_access import HdfsAccess, without_tokens
+from .hdfs_access import HdfsAccess, expect_configured, without_tokens
 
 CONNECT_LIMIT_S = 5.0
 ANSWER_LIMIT_S = 30.0
@@ -36,9 +36,13 @@ class HdfsFileStore:
     Args:
         location: ``hdfs://host:port/path``; only the path is used here.
         webhdfs: the WebHDFS address, ``http://host:port``.
+
+    Raises:
+        FileStoreRefuses: the configuration lacks a value for HDFS.
     """
 
     def __init__(self, location: str, webhdfs: str) -> None:
+        expect_configured()
         self._location = location.rstrip("/")
         self._root = urlsplit(self._location).path
         self._webhdfs = webhdfs

@@ -23,6 +23,8 @@ from penstock.ops.config.section import Section
 from penstock.ops.config.toml_file import TomlFile
 from penstock.ops.laser.declared_table import DeclaredTable
 from penstock.ops.logs.setup import LogFormat, LogLevel
+from penstock.state.errors import FileStoreRefuses
+from penstock.state.files.hdfs_variables import REFUSAL
 from penstock.transport.errors import SettingsRefused
 
 SECRET = "hunter2"  # noqa: S105 - not a real password
@@ -236,7 +238,12 @@ def test_a_number_in_the_file_is_parsed_like_the_same_number_on_the_command_line
             ("bootstrap.servers cannot be set", "the setting kafka in [clusters.orders] replaces it"),
         ),
         ('config = "x"', 1, ("unknown setting config",)),
-        ('store = "${NOT_SET}"', 1, ("NOT_SET", "is not set")),
+        ('store = "${NOT_SET}"', 1, ("store needs the environment variable NOT_SET", "is not set")),
+        (
+            'store = "a"\n[kafka-settings]\nsasl.password = "${NOT_SET}"',
+            3,
+            ("sasl.password in [kafka-settings] needs the environment variable NOT_SET",),
+        ),
         ('store = "${}"', 1, ("is not a valid variable",)),
         ('dir = "x', 1, ("is not TOML",)),
         ('dir = "x"\ndir = "y"', 2, ("is not TOML",)),
@@ -274,6 +281,19 @@ def test_only_used_settings_need_their_variables(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setenv("STORE_PASSWORD", SECRET)
     assert output_of("report")["store"] == f"redis://:{SECRET}@here"
+
+
+def test_only_commands_with_hdfs_need_its_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others run. The error names the file, the setting and the variable."""
+    for name in ("HDFS_TOKEN", REFUSAL):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    write_config('[hdfs]\nauth = "token"\ntoken = "${HDFS_TOKEN}"\n')
+    assert output_of("state", "list", "--json", app=penstock_app) == []
+
+    with pytest.raises(FileStoreRefuses) as refused:
+        output_of("state", "list", "--backup", "hdfs://127.0.0.1:1/backups", app=penstock_app)
+    assert "penstock.toml, line 3: token in [hdfs] needs the environment variable HDFS_TOKEN" in str(refused.value)
 
 
 def test_kafka_settings_may_be_quoted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,15 +13,17 @@ from pathlib import Path
 from threading import Thread
 from urllib.parse import parse_qs, urlsplit
 
-import msgspec
 import pytest
 from support.secured_kafka import certificate
 
+from penstock.ops.config.configuration import Configuration
 from penstock.ops.config.errors import ConfigRefused
-from penstock.ops.config.hdfs import Hdfs
+from penstock.ops.config.hdfs import Hdfs, set_variables
+from penstock.ops.config.toml_file import TomlFile
 from penstock.state.errors import FileStoreRefuses, FileStoreUnreachable
+from penstock.state.files.file_store import open_file_store
 from penstock.state.files.hdfs_files import HdfsFileStore
-from penstock.state.files.hdfs_variables import CA, TOKEN, TOKEN_FILE
+from penstock.state.files.hdfs_variables import CA, REFUSAL, TOKEN, TOKEN_FILE
 
 SECRET = "HAAEcGVubgRwZW5uAIoBgeheim"  # noqa: S105 - a token of a test
 
@@ -121,10 +123,17 @@ def web_hdfs(tls: ssl.SSLContext | None = None) -> Iterator[WebHdfs]:
             thread.join()
 
 
+def configure(tmp_path: Path, table: str) -> None:
+    """Write a configuration with a table for HDFS, and set its variables."""
+    path = tmp_path / "penstock.toml"
+    path.write_text(f"[hdfs]\n{table}\n")
+    set_variables(Configuration(TomlFile.read(path), {}, {"hdfs": Hdfs}))
+
+
 @pytest.fixture(autouse=True)
 def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     """Remove the variables before the test and after it."""
-    for name in (TOKEN, TOKEN_FILE, CA):
+    for name in (TOKEN, TOKEN_FILE, CA, REFUSAL, "HDFS_TOKEN"):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
 
@@ -138,10 +147,10 @@ def test_a_token_from_a_file_opens_hdfs_over_tls(tmp_path: Path) -> None:
     file.write_text(f"{SECRET}\n")
     with web_hdfs(context) as server:
         store = HdfsFileStore("hdfs://127.0.0.1:8020/backups", server.address)
-        Hdfs(auth="token", token_file=str(file)).set_variables()
+        configure(tmp_path, f'auth = "token"\ntoken-file = "{file}"')
         with pytest.raises(FileStoreUnreachable, match="SSLError"):
             store.write("a", [b"one"])
-        Hdfs(auth="token", token_file=str(file), ca=str(authority)).set_variables()
+        configure(tmp_path, f'auth = "token"\ntoken-file = "{file}"\nca = "{authority}"')
         store.write("a", [b"one", b"two"])
         server.accepted = "renewed"
         with pytest.raises(
@@ -199,14 +208,45 @@ def test_a_file_without_a_token_is_named(
 
 
 @pytest.mark.parametrize(
-    "table", [{"auth": "token"}, {"auth": "token", "token": "x", "token-file": "y"}, {"token-file": "y"}]
+    "table",
+    [
+        'auth = "token"',
+        'auth = "token"\ntoken = "${HDFS_TOKEN}"\ntoken-file = "y"',
+        'token-file = "y"',
+        'token = "${HDFS_TOKEN}"',
+    ],
 )
-def test_incomplete_access_is_refused(table: dict[str, str]) -> None:
-    """Before any command starts."""
+def test_incomplete_access_is_refused(tmp_path: Path, table: str) -> None:
+    """Before any command starts, also while a variable is not set."""
     with pytest.raises(ConfigRefused, match=r"In \[hdfs\]"):
-        msgspec.convert(table, Hdfs).set_variables()
+        configure(tmp_path, table)
 
     assert TOKEN not in os.environ
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (None, r"line 3: token in \[hdfs\] needs the environment variable HDFS_TOKEN, which is not set"),
+        ("", r"line 1: the token in \[hdfs\] is empty"),
+    ],
+)
+def test_hdfs_is_refused_without_the_variable_of_its_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str | None, reason: str
+) -> None:
+    """Only HDFS, and before a request with another identity. A child process with the variable opens it."""
+    table = 'auth = "token"\ntoken = "${HDFS_TOKEN}"'
+    if value is not None:
+        monkeypatch.setenv("HDFS_TOKEN", value)
+    configure(tmp_path, table)
+    with pytest.raises(FileStoreRefuses, match=rf"penstock\.toml, {reason}\..*Nothing was read from HDFS"):
+        open_file_store("hdfs://127.0.0.1:8020/backups")
+    assert open_file_store(tmp_path).location == str(tmp_path)
+
+    monkeypatch.setenv("HDFS_TOKEN", SECRET)
+    configure(tmp_path, table)
+    assert open_file_store("hdfs://127.0.0.1:8020/backups").location == "hdfs://127.0.0.1:8020/backups"
+    assert os.environ[TOKEN] == SECRET
 
 
 def test_missing_rights_are_no_outage() -> None:
