@@ -21,6 +21,7 @@ from .environment import load_variables
 from .errors import NotDeployed
 from .registry import DeploymentFiles, WorkerStart
 from .worker_command import run_arguments
+from .worker_logs import log_of
 
 
 def launch(folder: Path, name: str, worker: int, slot: int | None = None) -> None:
@@ -47,7 +48,9 @@ def launch(folder: Path, name: str, worker: int, slot: int | None = None) -> Non
         DEPLOYMENT_VARIABLE: version.label,
     }
     os.chdir(version.settings.working_folder)
-    files.save_start(worker, WorkerStart(version.number, os.getpid(), port))
+    log = log_of(folder, name, worker)
+    log_bytes = log.stat().st_size if log.exists() else 0
+    files.save_start(worker, WorkerStart(version.number, os.getpid(), port, log_bytes))
     os.execve(command[0], command, environment)  # noqa: S606 - replaces this process, without a shell
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple, Protocol
 
+from .registry import WorkerStart
+
 
 class ProcessState(str, Enum):
     """The state of a worker's process."""
@@ -55,6 +57,6 @@ class ProcessSupervisor(Protocol):
         """Return the status of a worker's process; STOPPED for an unknown worker."""
         ...
 
-    def log_tail(self, name: str, worker: int) -> str:
-        """Return the end of a worker's log, quoted, and the location of the log."""
+    def log_tail(self, name: str, worker: int, start: WorkerStart | None) -> str:
+        """Return the end of what a worker logged since a start, quoted, and the location of the log."""
         ...

@@ -65,18 +65,19 @@ class LocalWorkers:
         Raises:
             WorkerFailed: it ended, or was not ready within the limit. Its supervisor keeps restarting it.
         """
-        deadline_s, pids, former = time.monotonic() + limit_s, set[int](), self._former_start(worker)
+        deadline_s, runs, former = time.monotonic() + limit_s, dict[int, WorkerStart](), self._former_start(worker)
         while not self._is_ready(worker, version):
             start, process = self._files.last_start(worker), self.process(worker)
             if start is not None and start != former and start.version == version.number:
-                pids.add(start.pid)
-            if len(pids) > 1 or (pids and process.pid not in pids):
+                runs.setdefault(start.pid, start)
+            first = next(iter(runs.values()), start)
+            if len(runs) > 1 or (runs and process.pid not in runs):
                 raise WorkerFailed(
-                    f"Worker {worker} of {version.label} ended right after its start. {self.log_tail(worker)}"
+                    f"Worker {worker} of {version.label} ended right after its start. {self._log_since(worker, first)}"
                 )
             if time.monotonic() > deadline_s:
                 raise WorkerFailed(
-                    f"Worker {worker} of {version.label} was not ready within {limit_s:g} s. {self.log_tail(worker)}"
+                    f"Worker {worker} of {version.label} was not ready within {limit_s:g} s. {self._log_since(worker, first)}"
                 )
             time.sleep(POLL_EVERY_S)
 
@@ -97,8 +98,11 @@ class LocalWorkers:
         return None if start is None or start.pid == self.process(worker).pid else start
 
     def log_tail(self, worker: int) -> str:
-        """Return the end of a worker's log, quoted."""
-        return self._supervisor.log_tail(self._files.name, worker)
+        """Return the end of a worker's log since its last start, quoted."""
+        return self._log_since(worker, self._files.last_start(worker))
+
+    def _log_since(self, worker: int, start: WorkerStart | None) -> str:
+        return self._supervisor.log_tail(self._files.name, worker, start)
 
     def _is_ready(self, worker: int, version: Version) -> bool:
         health = self.health(worker)

@@ -82,11 +82,13 @@ class WorkerStart(msgspec.Struct, frozen=True):
         version: the version number.
         pid: the process ID.
         health: the port of its health endpoint on 127.0.0.1.
+        log_bytes: the size of its log before the start; 0 without a log file.
     """
 
     version: int
     pid: int
     health: int
+    log_bytes: int = 0
 
 
 @dataclass(frozen=True)

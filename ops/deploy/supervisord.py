@@ -37,8 +37,8 @@ from ..dev_services.service import MARKER, Daemon, Program, wait_until
 from ..worker.app_processes import HANDED_OVER, STOP_LIMIT_S
 from .errors import SupervisorUnavailable
 from .process_supervisor import ProcessState, ProcessStatus
-from .registry import DeploymentFiles
-from .worker_logs import logs_folder
+from .registry import DeploymentFiles, WorkerStart
+from .worker_logs import log_of, logs_folder
 
 SOCKET = "rpc.sock"
 _PROCESS = Path("/proc/self")
@@ -129,9 +129,9 @@ class Supervisord:
         state, pid = _STATES.get(info["state"], ProcessState.STOPPED), info["pid"] or None
         return ProcessStatus(state, pid, float(info["now"] - info["start"]) if pid else None)
 
-    def log_tail(self, name: str, worker: int) -> str:
-        """Return the end of a worker's log."""
-        return last_lines_of(_log_of(self._folder, name, worker))
+    def log_tail(self, name: str, worker: int, start: WorkerStart | None) -> str:
+        """Return the end of a worker's log since a start."""
+        return last_lines_of(log_of(self._folder, name, worker), 0 if start is None else start.log_bytes)
 
     def _start_daemon(self) -> None:
         """Start supervisord."""
@@ -302,10 +302,6 @@ def _daemon_config(folder: Path) -> str:
     )
 
 
-def _log_of(folder: Path, name: str, worker: int) -> Path:
-    return logs_folder(folder, name) / f"{worker}.log"
-
-
 def worker_config(folder: Path, name: str, worker: int) -> str:
     """Return the configuration of a worker's program."""
     command = [sys.executable, "-m", "penstock.ops.deploy.launch", str(folder), name, str(worker)]
@@ -323,7 +319,7 @@ def worker_config(folder: Path, name: str, worker: int) -> str:
                 "stopsignal": "TERM",
                 "stopwaitsecs": round(STOP_LIMIT_S),
                 "redirect_stderr": "true",
-                "stdout_logfile": _log_of(folder, name, worker),
+                "stdout_logfile": log_of(folder, name, worker),
                 "stdout_logfile_maxbytes": LOG_BYTES,
                 "stdout_logfile_backups": LOG_BACKUPS,
             }

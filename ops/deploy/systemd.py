@@ -23,6 +23,7 @@ from ..dev_services.service import wait_until
 from ..worker.app_processes import STOP_LIMIT_S
 from .errors import SupervisorUnavailable
 from .process_supervisor import ProcessState, ProcessStatus
+from .registry import WorkerStart
 
 SYSTEMCTL_LIMIT_S = 30.0
 
@@ -109,10 +110,11 @@ class Systemd:
         is_waiting = properties.get("ActiveState") in {"activating", "reloading", "deactivating"}
         return ProcessStatus(ProcessState.WAITING if is_waiting else ProcessState.STOPPED)
 
-    def log_tail(self, name: str, worker: int) -> str:
-        """Return the end of a worker's journal."""
-        unit = unit_of(name, worker)
-        command = ["journalctl", "--user", "--unit", unit]
+    def log_tail(self, name: str, worker: int, start: WorkerStart | None) -> str:
+        """Return the end of a worker's journal since a start."""
+        command = ["journalctl", "--user", "--unit", unit_of(name, worker)]
+        if start is not None:
+            command.append(f"_PID={start.pid}")
         try:
             lines = _run([*command, "--lines", str(LAST_LINES), "--output", "cat"])
         except SupervisorUnavailable:

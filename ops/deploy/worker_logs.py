@@ -40,6 +40,11 @@ def logs_folder(folder: Path, name: str) -> Path:
     return folder / "logs" / name
 
 
+def log_of(folder: Path, name: str, worker: int) -> Path:
+    """Return the log of a worker in a folder (`--dir`)."""
+    return logs_folder(folder, name) / f"{worker}.log"
+
+
 def logged_workers(logs: Path) -> list[int]:
     """Return the numbers of the workers that have a log, also of removed workers."""
     return sorted(int(path.stem) for path in logs.glob("*.log") if path.stem.isdecimal())

@@ -1,5 +1,6 @@
 """Errors of local services. Each message is a paragraph for the terminal."""
 
+import os
 from pathlib import Path
 
 from ...processors.errors import PenstockError
@@ -35,19 +36,21 @@ class UnknownServiceError(LocalServiceError):
     """No service has this name: choose a listed one."""
 
 
-def last_lines_of(log: Path) -> str:
+def last_lines_of(log: Path, since: int = 0) -> str:
     """Return the end of a log, quoted for an error message, and its path.
 
     Args:
         log: the log, which may be missing. Only its last 64 KiB are read.
+        since: the size of the log at the beginning of the run to quote. A smaller log was rotated since then.
     """
     try:
         with log.open("rb") as file:
-            file.seek(max(0, log.stat().st_size - 65536))
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(since if since <= size else 0, size - 65536))
             lines = file.read().decode(errors="replace").splitlines()
     except FileNotFoundError:
         lines = []
     # The frames of a Java stack trace would displace its first line, which states the reason.
     lines = [line for line in lines if not line.startswith("\tat ")]
     quoted = "".join(f"\n  {line}" for line in lines[-LAST_LINES:])
-    return f"Its log is {log}" + (f" and ends with:{quoted}" if quoted else ", which is empty.")
+    return f"Its log is {log}" + (f" and ends with:{quoted}" if quoted else ", to which it wrote nothing.")

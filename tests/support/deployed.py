@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from penstock.ops.deploy.errors import WorkerFailed
 from penstock.ops.deploy.process_supervisor import ProcessState, ProcessStatus
-from penstock.ops.deploy.registry import DeploymentFiles
+from penstock.ops.deploy.registry import DeploymentFiles, WorkerStart
 from penstock.ops.deploy.version import DeploymentSettings, Shape, Target, Version
 from penstock.processors.apps.app_files import Contents
 
@@ -85,7 +85,7 @@ class MemorySupervisor:
         """Return RUNNING or STOPPED."""
         return ProcessStatus(ProcessState.RUNNING if worker in self.running else ProcessState.STOPPED)
 
-    def log_tail(self, name: str, worker: int) -> str:
+    def log_tail(self, name: str, worker: int, start: WorkerStart | None) -> str:
         """Return a fixed line."""
         return "Its log ends with: no."
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
-from collections.abc import Callable
-from itertools import count
+from collections.abc import Callable, Iterator
+from itertools import chain, count, repeat
 from pathlib import Path
 
 import msgspec
@@ -17,6 +19,8 @@ from penstock.ops.deploy.process_supervisor import ProcessState, ProcessStatus
 from penstock.ops.deploy.readiness import LocalWorkers
 from penstock.ops.deploy.registry import DeploymentFiles, DesiredState, WorkerStart
 from penstock.ops.deploy.supervised_rollout import SupervisedRollout
+from penstock.ops.deploy.supervisord import Supervisord
+from penstock.ops.deploy.worker_logs import log_of
 from penstock.ops.worker.identity import RestartCount
 from penstock.processors.apps.app_files import Contents
 
@@ -225,7 +229,7 @@ class Starting:
         """Return the process."""
         return ProcessStatus(ProcessState.RUNNING, pid=2)
 
-    def log_tail(self, name: str, worker: int) -> str:
+    def log_tail(self, name: str, worker: int, start: WorkerStart | None) -> str:
         """Return nothing."""
         return ""
 
@@ -237,3 +241,57 @@ def test_a_started_worker_is_not_mistaken_for_its_ended_process(tmp_path: Path) 
 
     with pytest.raises(WorkerFailed, match="was not ready within"):
         LocalWorkers(files, Starting()).await_ready(1, files.version(1), limit_s=0.2)
+
+
+class Crashing(Supervisord):
+    """A supervisord whose worker starts once, logs an error, and ends."""
+
+    def __init__(self, files: DeploymentFiles, folder: Path) -> None:
+        super().__init__(folder)
+        self._files, self._log = files, log_of(folder, files.name, 0)
+        self._steps: Iterator[Callable[[], ProcessStatus] | None] = chain([None, self._start], repeat(None))
+
+    def status(self, name: str, worker: int) -> ProcessStatus:
+        """Return the next status of the process."""
+        step = next(self._steps)
+        return ProcessStatus(ProcessState.WAITING) if step is None else step()
+
+    def _start(self) -> ProcessStatus:
+        self._files.save_start(0, WorkerStart(1, pid=2, health=1, log_bytes=self._log.stat().st_size))
+        with self._log.open("a") as log:
+            log.write("the new error\n")
+        return ProcessStatus(ProcessState.RUNNING, pid=2)
+
+
+@pytest.mark.parametrize("is_rotated", [False, True])
+def test_a_failed_worker_is_reported_with_the_lines_of_its_run(tmp_path: Path, is_rotated: bool) -> None:
+    """The log also has those of earlier runs."""
+    files, log = stored_versions(tmp_path, 1), log_of(tmp_path, "totals", 0)
+    files.save_start(0, WorkerStart(1, pid=1, health=1))
+    log.parent.mkdir(parents=True)
+    log.write_text("an old error\n")
+    supervisor = Crashing(files, tmp_path)
+
+    with pytest.raises(WorkerFailed) as failed:
+        LocalWorkers(files, supervisor).await_ready(0, files.version(1), limit_s=5.0)
+    assert str(failed.value).endswith("0.log and ends with:\n  the new error")
+
+    if is_rotated:
+        log.write_text("on\n")
+        assert supervisor.log_tail("totals", 0, files.last_start(0)).endswith("\n  on")
+    assert supervisor.log_tail("totals", 0, WorkerStart(1, 3, 1, log.stat().st_size)).endswith("it wrote nothing.")
+
+
+def test_a_started_worker_is_reported_without_the_lines_before_its_start(tmp_path: Path) -> None:
+    """The program that supervisors start notes where its log begins."""
+    files, log = stored_versions(tmp_path, 1), log_of(tmp_path, "totals", 0)
+    files.save_desired_state(DesiredState(1, (1,)))
+    log.parent.mkdir(parents=True)
+    log.write_text("an old error\n")
+    with log.open("ab") as output:
+        command = [sys.executable, "-m", "penstock.ops.deploy.launch", str(tmp_path), "totals", "0"]
+        subprocess.run(command, stdout=output, stderr=subprocess.STDOUT, timeout=60, check=False)
+    tail = Supervisord(tmp_path).log_tail("totals", 0, files.last_start(0))
+
+    assert "an old error" not in tail
+    assert "declares no processor" in tail
