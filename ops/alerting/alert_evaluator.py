@@ -153,6 +153,7 @@ class AlertEvaluator:
             self._stored.close()
             self._stored = AlertReader.open(self._bus)
             self._active = dict(self._stored.read().active)
+            self._observer.note_outage()  # Kafka may have answered no evaluator: workers report first
             self._membership.is_loaded = True
         return Alerts(self._active, self._stored.read().silences)
 

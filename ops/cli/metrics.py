@@ -14,7 +14,7 @@ from ..monitoring.observer import Observer
 from .options import DEFAULT_FOLDER, Folder, Kafka, connect
 from .output import note
 from .signals import stop_on_signals
-from .status import observer_of
+from .status import observer_factory
 from .traces import expect_otel_installed
 from .waiting import BrokerWait, FailFast
 
@@ -49,8 +49,8 @@ def metrics(
         raise typer.BadParameter("--once prints the metrics and exports nothing: leave out --once or --otlp.")
     if otlp:
         expect_otel_installed("--otlp")
-    bus = connect(kafka, folder)
-    with closing(BrokerWait(fail_fast=fail_fast or once)(lambda: observer_of(None, folder, bus))) as observer:
+    bus, open_observer = connect(kafka, folder), observer_factory(None, folder)
+    with closing(BrokerWait(fail_fast=fail_fast or once)(lambda: open_observer(bus))) as observer:
         registry = CollectorRegistry()
         registry.register(StatusCollector(observer))
         if once:

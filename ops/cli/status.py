@@ -26,6 +26,7 @@ from ..humanize import UNKNOWN, human_duration, human_duration_or_unknown
 from ..monitoring.finding import Finding, Severity
 from ..monitoring.graph import GraphFormat, draw_graph
 from ..monitoring.observer import Observer
+from ..monitoring.outages import OutageTracker
 from ..monitoring.reports import node_of
 from ..monitoring.servers import ServerStatus
 from ..monitoring.status import ClusterStatus, ProcessorStatus, ShardStatus, WorkerStatus
@@ -77,19 +78,15 @@ def status(
 
 
 def _observer(target: str | None, kafka: KafkaCluster | None, folder: Path) -> Observer:
-    return observer_of(target, folder, connect(kafka, folder))
-
-
-def observer_of(target: str | None, folder: Path, bus: Bus) -> Observer:
-    """Return an observer of an app's processors, or of all reporting processors."""
+    bus = connect(kafka, folder)
     return observer_factory(target, folder)(bus)
 
 
 def observer_factory(target: str | None, folder: Path) -> Callable[[Bus], Observer]:
-    """Return a function that creates such observers, with the deployments in a folder (`--dir`). It loads the app once."""
-    deployed = partial(deployed_processors, folder)
+    """Return a function that opens observers of an app's processors, or of all reporting ones, with the deployments in a folder (`--dir`)."""
+    deployed, outages = partial(deployed_processors, folder), OutageTracker()
     if target is None:
-        return lambda bus: Observer.open(bus, deployed=deployed)
+        return lambda bus: Observer.open(bus, deployed=deployed, outages=outages)
     app = AppName.parse(target)
     nodes = list(map(node_of, app.load().processors))
     for deployment in deployed_elsewhere(folder, app.path, [node.name for node in nodes]):
@@ -97,7 +94,7 @@ def observer_factory(target: str | None, folder: Path) -> Callable[[Bus], Observ
             f"{deployment.name} is deployed from {deployment.app}, not from {app.path}: the figures below are those of that deployment. "
             f"{app.path} cannot run beside it unless one of the two processors gets another `name`."
         )
-    return lambda bus: Observer.open(bus, nodes, include_others=False, deployed=deployed)
+    return lambda bus: Observer.open(bus, nodes, include_others=False, deployed=deployed, outages=outages)
 
 
 def _clusters(observer: Observer, every_s: float) -> Iterator[ClusterStatus]:

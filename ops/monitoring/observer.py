@@ -15,12 +15,14 @@ from graphlib import CycleError, TopologicalSorter
 from threading import Lock
 
 from ...transport.bus import Bus
+from ...transport.errors import BusError
 from ...transport.internal_topics import create_missing_categories
 from ...transport.tables.upstream_watermarks import WATERMARKS, WatermarkTable
 from ..clock import SystemClock
 from .bus_figures import BusFigureReader
 from .deployed import DeployedProcessors, none_deployed
 from .findings import findings_of
+from .outages import OutageTracker
 from .reports import RATE_WINDOW_S, REPORT_HISTORY, REPORTS, Node, Report, ReportReader
 from .servers import server_findings, servers_of
 from .status import ClusterStatus, LoopStatus, ProcessorStatus
@@ -40,6 +42,7 @@ class Observer:
         now_ms: returns the time in milliseconds since 1970, UTC.
         deployed: returns the deployments on this machine.
         unread: finds unread results.
+        outages: tracks outages of Kafka.
     """
 
     def __init__(
@@ -53,6 +56,7 @@ class Observer:
         now_ms: Callable[[], int],
         deployed: DeployedProcessors,
         unread: UnreadResults,
+        outages: OutageTracker,
     ) -> None:
         self._reports = reports
         self._watermarks = watermarks
@@ -63,6 +67,7 @@ class Observer:
         self._deployed = deployed
         self._unread = unread
         self._stalls = StallDetector()
+        self._outages = outages
         self._one_at_a_time = Lock()
 
     @classmethod
@@ -75,6 +80,7 @@ class Observer:
         now_ms: Callable[[], int] | None = None,
         rate_window_s: float = RATE_WINDOW_S,
         deployed: DeployedProcessors = none_deployed,
+        outages: OutageTracker | None = None,
     ) -> Observer:
         """Return an observer of a cluster. Creates the categories of reports and watermarks if they are missing.
 
@@ -85,17 +91,22 @@ class Observer:
             now_ms: returns the time in milliseconds since 1970, UTC; by default the machine's.
             rate_window_s: the time over which rates are averaged.
             deployed: returns the deployments on this machine.
+            outages: tracks outages of Kafka, for observers that replace each other or wait for Kafka; by default for this one.
 
         Raises:
             BusError: Kafka does not answer.
         """
-        now_ms = now_ms or SystemClock().now_ms
-        create_missing_categories(bus, WATERMARKS, REPORTS)
+        now_ms, outages = now_ms or SystemClock().now_ms, outages or OutageTracker()
         since = datetime.fromtimestamp(now_ms() / 1000, timezone.utc) - REPORT_HISTORY
-        with ExitStack() as opened:
-            reports = opened.enter_context(closing(ReportReader.open(bus, since, rate_window_s)))
-            watermarks = opened.enter_context(closing(WatermarkTable(bus)))
-            opened.pop_all()
+        try:
+            create_missing_categories(bus, WATERMARKS, REPORTS)
+            with ExitStack() as opened:
+                reports = opened.enter_context(closing(ReportReader.open(bus, since, rate_window_s)))
+                watermarks = opened.enter_context(closing(WatermarkTable(bus)))
+                opened.pop_all()
+        except BusError:
+            outages.note_failure()
+            raise
         figures = BusFigureReader(bus, now_ms)
         return cls(
             reports,
@@ -106,6 +117,7 @@ class Observer:
             now_ms=now_ms,
             deployed=deployed,
             unread=UnreadResults(bus),
+            outages=outages,
         )
 
     def observe(self) -> ClusterStatus:
@@ -117,7 +129,15 @@ class Observer:
             BusError: Kafka does not answer.
         """
         with self._one_at_a_time:
-            return self._observe()
+            try:
+                return self._observe()
+            except BusError:
+                self.note_outage()
+                raise
+
+    def note_outage(self) -> None:
+        """Note that Kafka did not answer, or may not have: the time until the next observation is no silence of workers."""
+        self._outages.note_failure()
 
     def _observe(self) -> ClusterStatus:
         self._reports.read()
@@ -126,6 +146,7 @@ class Observer:
         intervals = self._reports.intervals(now_ms)
         nodes = self._observed(interval.last for interval in intervals.values())
         figures, deployed = self._figures.read(nodes), self._deployed()
+        self._outages.note_answer(now_ms)
         observed = (
             self._stalls.observe(
                 processor_status(
@@ -135,6 +156,7 @@ class Observer:
                     figures,
                     self._watermarks.newest,
                     deployed=deployed.get(node.name),
+                    outage=self._outages.last,
                 )
             )
             for node in nodes

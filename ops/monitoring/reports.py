@@ -3,7 +3,8 @@
     penstock.reports, retained for a day    key  processor/worker    value  a report as JSON
 
 Observers read the newest reports. A rate is the difference between two reports of one process, divided by the time between them.
-A worker publishes without waiting for an answer. While Kafka does not answer, its reports are missing, and observers count it as silent.
+A worker publishes without waiting for an answer. While Kafka does not answer, its reports are missing. Observers that noticed the outage do not
+count that time as silence.
 """
 
 from __future__ import annotations
@@ -23,13 +24,12 @@ from ...transport.bus import Bus
 from ...transport.category_spec import CategorySpec
 from ...transport.messages import Outgoing
 from ...transport.tables.bus_table import BusTable, KeyFormat, TableReader
+from .outages import Outage
 
 REPORTS = CategorySpec("penstock.reports", buckets=1, retention=timedelta(days=1))
 """The category of reports."""
 REPORT_INTERVAL_S = 2.0
 """The interval between two reports of a worker."""
-SILENT_AFTER_S = 20.0
-"""The age of the last report from which a worker counts as silent: it hangs, was killed, or cannot reach Kafka."""
 RATE_WINDOW_S = 60.0
 """The default time over which rates are averaged."""
 REPORT_HISTORY = timedelta(hours=1)
@@ -165,6 +165,10 @@ class ReportInterval(NamedTuple):
 
     first: Report
     last: Report
+
+    def silent_s(self, now_ms: int, outage: Outage) -> float:
+        """Return the seconds since the last report, without those of an outage."""
+        return (now_ms - self.last.at_ms) / 1000 - outage.seconds_since(self.last.at_ms)
 
     @property
     def seconds(self) -> float:

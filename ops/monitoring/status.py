@@ -10,7 +10,8 @@ from ...processors.time.watermarks import NEVER_MS
 from ...state.backups.backup_age import is_late
 from .deployed import DeployedProcessor
 from .finding import Finding
-from .reports import SILENT_AFTER_S, STOPPED, Node
+from .outages import SILENT_AFTER_S
+from .reports import STOPPED, Node
 from .servers import ServerStatus
 from .states import ProcessorState, state_of
 
@@ -72,6 +73,7 @@ class WorkerStatus:
         deployment: the deployment that started it, as ``name@version``; empty if a user started it.
         started_ms: its start (milliseconds since 1970, UTC).
         report_age_s: seconds since its last report.
+        outage_s: the seconds of these for which Kafka did not answer, as far as the observer noticed it.
         buckets: the buckets that it owns.
         events_in_per_s: events read per second.
         bytes_in_per_s: bytes read per second.
@@ -118,6 +120,7 @@ class WorkerStatus:
     end_reason: str
     table: TableSize | None = None
     standby_shards: int | None = None
+    outage_s: float = 0.0
 
     @property
     def version(self) -> int | None:
@@ -138,7 +141,7 @@ class WorkerStatus:
     @property
     def is_silent(self) -> bool:
         """Whether it neither reports nor has ended: it hangs, was killed, or cannot reach Kafka."""
-        return not self.end_reason and self.report_age_s > SILENT_AFTER_S
+        return not self.end_reason and self.report_age_s - self.outage_s > SILENT_AFTER_S
 
 
 @dataclass(frozen=True)

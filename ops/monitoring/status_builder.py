@@ -10,7 +10,8 @@ from ...transport.messages import Position
 from ...transport.tables.upstream_watermarks import WatermarkOwner, WatermarkStatement
 from .bus_figures import BusFigures
 from .deployed import DeployedProcessor
-from .reports import SILENT_AFTER_S, Node, ReportInterval, ShardReport
+from .outages import SILENT_AFTER_S, Outage
+from .reports import Node, ReportInterval, ShardReport
 from .states import crash_loop_since
 from .status import ProcessorStatus, ShardStatus, WorkerStatus
 
@@ -25,6 +26,7 @@ def processor_status(
     watermarks: Mapping[WatermarkOwner, WatermarkStatement],
     *,
     deployed: DeployedProcessor | None,
+    outage: Outage,
 ) -> ProcessorStatus:
     """Return the status of a processor.
 
@@ -35,15 +37,17 @@ def processor_status(
         figures: the figures from Kafka.
         watermarks: the newest published watermarks of all processors.
         deployed: its deployment on this machine; None if it is not deployed here.
+        outage: the last outage of Kafka.
     """
     unread: dict[int, list[Position]] = {}
     for position in figures.unread_positions(node):
         unread.setdefault(position.bucket.number, []).append(position)
+    recent = [interval for interval in intervals if interval.silent_s(now_ms, outage) < SILENT_AFTER_S]
     shards = tuple(
         _shard_status(
             bucket,
             now_ms,
-            _OwnerReport.of(bucket, now_ms, intervals),
+            _OwnerReport.of(bucket, intervals, recent),
             _Backlog.of(unread.get(bucket, []), figures) if figures.has_positions(node) else _UNKNOWN_BACKLOG,
             watermarks.get((node.name, bucket)),
         )
@@ -53,7 +57,7 @@ def processor_status(
         node,
         now_ms,
         shards,
-        tuple(_worker_status(interval, now_ms) for interval in intervals),
+        tuple(_worker_status(interval, now_ms, outage) for interval in intervals),
         figures.dead_letters(node),
         failed_queries=tuple(map(str, figures.failed.get(node.name, ()))),
         recreated_inputs=tuple(figures.recreated.get(node.name, ())),
@@ -90,8 +94,7 @@ class _OwnerReport(NamedTuple):
     event_bytes: float | None
 
     @staticmethod
-    def of(bucket: int, now_ms: int, intervals: Sequence[ReportInterval]) -> _OwnerReport:
-        recent = [interval for interval in intervals if now_ms - interval.last.at_ms < SILENT_AFTER_S * 1000]
+    def of(bucket: int, intervals: Sequence[ReportInterval], recent: Sequence[ReportInterval]) -> _OwnerReport:
         for interval in sorted(recent, key=lambda interval: -interval.last.at_ms):
             for shard in interval.last.shards:
                 if shard.bucket == bucket:
@@ -178,7 +181,7 @@ def _shard_status(
     )
 
 
-def _worker_status(interval: ReportInterval, now_ms: int) -> WorkerStatus:
+def _worker_status(interval: ReportInterval, now_ms: int, outage: Outage) -> WorkerStatus:
     last = interval.last
     restarts_ms = [at_ms for at_ms in last.restarts_ms if at_ms > now_ms - HOUR_MS]
     return WorkerStatus(
@@ -207,4 +210,5 @@ def _worker_status(interval: ReportInterval, now_ms: int) -> WorkerStatus:
         end_reason=last.end_reason,
         table=last.table,
         standby_shards=last.standby_shards,
+        outage_s=outage.seconds_since(last.at_ms),
     )

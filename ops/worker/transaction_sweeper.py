@@ -20,7 +20,8 @@ from ...transport.bus import Bus
 from ...transport.errors import BusError, MissingCategory
 from ...transport.messages import Bucket
 from ..clock import Clock, SystemClock
-from ..monitoring.reports import SILENT_AFTER_S, last_reports_ms
+from ..monitoring.outages import SILENT_AFTER_S
+from ..monitoring.reports import last_reports_ms
 
 _LOG = logging.getLogger("penstock.worker")
 SWEEP_EVERY_S = 10.0

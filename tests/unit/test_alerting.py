@@ -17,6 +17,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.outages import FailingBus
 from support.statuses import NODE, NOW_MS, cluster_status, processor_status, report, shard_status, worker_status
 
 import penstock as ps
@@ -48,16 +49,18 @@ from penstock.ops.alerting.rules import DEFAULTS, Alerting, Rule, rules_of
 from penstock.ops.alerting.webhook_formats import WebhookFormat
 from penstock.ops.monitoring.metrics import _PROCESSOR_VALUES, PROCESSOR_METRICS
 from penstock.ops.monitoring.observer import Observer
-from penstock.ops.monitoring.reports import REPORTS, SILENT_AFTER_S, report_message
+from penstock.ops.monitoring.outages import SILENT_AFTER_S, OutageTracker
+from penstock.ops.monitoring.reports import REPORTS, report_message
 from penstock.processors.apps.apps import AppName
 from penstock.processors.declare.alerts import ALERT_METRICS
 from penstock.processors.errors import DeclarationError, PenstockError
 from penstock.transport.bus import Bus, Scanner
-from penstock.transport.category_spec import CategorySpec, CategoryState
+from penstock.transport.category_spec import CategorySpec
 from penstock.transport.errors import BusError, BusUnreachable, OffsetOutOfRange
 from penstock.transport.internal_topics import create_missing_categories
 from penstock.transport.memory import MemoryBus
 from penstock.transport.messages import Bucket, Outgoing, Polled, Position
+from penstock.transport.tables.registrations import register_inputs
 
 LAG = ps.Alert("lag", "lag_seconds", above=300)
 INTERVAL_MS = 10_000
@@ -245,8 +248,10 @@ class RecordingRecipient:
 class World:
     """A processor without a worker, on a bus with a steered clock, and a recipient of alerts."""
 
-    def __init__(self, bus: Callable[[Callable[[], int]], MemoryBus] = MemoryBus) -> None:
+    def __init__(self, bus: Callable[[Callable[[], int]], MemoryBus] = MemoryBus, rule: str = "not running") -> None:
         self.now_ms = NOW_MS
+        self.outages = OutageTracker()
+        self.rules = [each for each in DEFAULTS if each.name == rule]
         self.bus = bus(lambda: self.now_ms)
         create_missing_categories(self.bus, REPORTS)
         self.bus.catalog.create(CategorySpec("enriched", 1))
@@ -272,9 +277,8 @@ class World:
         self._write(REPORTS.name, [report_message(report(self.now_ms))])
 
     def evaluator(self) -> AlertEvaluator:
-        observer = Observer.open(self.bus, [NODE], now_ms=lambda: self.now_ms)
-        rules = [rule for rule in DEFAULTS if rule.name == "not running"]
-        return AlertEvaluator.open(self.bus, observer, rules, Delivery([self.recipient]))
+        observer = Observer.open(self.bus, [NODE], now_ms=lambda: self.now_ms, outages=self.outages)
+        return AlertEvaluator.open(self.bus, observer, self.rules, Delivery([self.recipient]))
 
     def run(self, evaluator: AlertEvaluator | AlertLoop, times: int) -> None:
         """Evaluate so many times, ten seconds apart."""
@@ -347,6 +351,20 @@ def test_another_evaluator_takes_over_active_alerts(world: World, evaluator: Ale
     assert world.received == FIRED_AND_RESOLVED
 
 
+def test_an_evaluator_that_becomes_active_expects_a_report_first() -> None:
+    """After an outage, a standby may become active that has not noticed it. A worker that does not report then is lost."""
+    world = World(rule="lost")
+    register_inputs(world.bus, NODE.name, {"enriched": 1})
+    world.process()
+    world.now_ms += 60_000
+    with closing(world.evaluator()) as evaluator:
+        world.run(evaluator, 2)
+        assert world.received == []
+
+        world.run(evaluator, 2)
+        assert world.received == [("firing", "lost")]
+
+
 def test_an_alert_that_fires_after_its_silence_notifies_then(world: World, evaluator: AlertEvaluator) -> None:
     """A silence ends by itself."""
     write_alerts(world.bus, [silence_message(Silence("s", "not*", "*", world.now_ms + 10 * INTERVAL_MS))])
@@ -394,29 +412,12 @@ def test_stored_alerts_that_arrive_late_change_nothing() -> None:
     assert read_alerts(world.bus).active == {}
 
 
-class FailingBus(MemoryBus):
-    """Does not answer while it has an error."""
-
-    def __init__(self, now_ms: Callable[[], int]) -> None:
-        super().__init__(now_ms)
-        self.error: BusError | None = None
-
-    def names(self) -> list[str]:
-        if self.error is not None:
-            raise self.error
-        return super().names()
-
-    def describe(self, name: str) -> CategoryState:
-        self.names()
-        return super().describe(name)
-
-
 class Outage:
     """An alert loop on a bus with outages."""
 
-    def __init__(self) -> None:
+    def __init__(self, rule: str = "not running") -> None:
         self.bus: FailingBus
-        self.world = World(self._bus)
+        self.world = World(self._bus, rule)
         self.evaluators: list[AlertEvaluator] = []
         self.connections = 0
         self.loop = self.open_loop(30)
@@ -485,6 +486,22 @@ def test_a_short_outage_is_logged_without_a_notification(outage: Outage, caplog:
 
     assert outage.world.received == []
     assert caplog.text.count("Kafka answers again") == 3
+
+
+def test_an_outage_is_no_silence_of_workers() -> None:
+    """Also if outages follow each other. A worker that does not report after them is silent."""
+    outage = Outage("lost")
+    register_inputs(outage.bus, NODE.name, {"enriched": 1})
+    with closing(outage.loop):
+        outage.world.process()
+        outage.run(1)
+        for _ in range(3):
+            outage.fail(3)
+            outage.run(2)
+        assert outage.world.received == []
+
+        outage.run(2)
+        assert outage.world.received == [("firing", "lost")]
 
 
 class FailingClients(FailingBus):

@@ -15,6 +15,7 @@ import pytest
 from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import CollectorRegistry
+from support.outages import FailingBus
 from support.statuses import NODE, NOW_MS, processor_status, report, shard_status, worker_status
 
 from penstock.ops.monitoring.bus_figures import REGISTRATIONS_INTERVAL_MS
@@ -23,13 +24,14 @@ from penstock.ops.monitoring.findings import findings_of
 from penstock.ops.monitoring.graph import GraphFormat, draw_graph
 from penstock.ops.monitoring.metrics import BUCKET_METRICS, PROCESSOR_METRICS, WORKER_METRICS, MetricDefinition
 from penstock.ops.monitoring.observer import Observer, upstream_first
+from penstock.ops.monitoring.outages import OutageTracker
 from penstock.ops.monitoring.prometheus import StatusCollector
 from penstock.ops.monitoring.reports import REPORTS, Node, Report, report_message
 from penstock.ops.monitoring.status import ClusterStatus, ProcessorStatus
 from penstock.ops.worker.exposition import CACHE_COUNTERS, HISTOGRAMS, RESTORE_COUNTERS
 from penstock.ops.worker.identity import count_restart
 from penstock.transport.category_spec import CategorySpec
-from penstock.transport.errors import BusError
+from penstock.transport.errors import BusError, BusUnreachable
 from penstock.transport.internal_topics import create_missing_categories
 from penstock.transport.memory import MemoryBus
 from penstock.transport.messages import Bucket, Outgoing, Position
@@ -43,7 +45,7 @@ class World:
 
     def __init__(self) -> None:
         self.now_ms = NOW_MS
-        self.bus = MemoryBus(lambda: self.now_ms)
+        self.bus = FailingBus(lambda: self.now_ms)
         create_missing_categories(self.bus, REPORTS, PROCESSORS)
         register_inputs(self.bus, NODE.name, {"enriched": 2})
         self.bus.catalog.create(CategorySpec("enriched", 2, timedelta(hours=1)))
@@ -274,6 +276,50 @@ def test_a_silent_worker_owns_no_bucket_and_has_no_throughput() -> None:
 
     assert (status.running_workers, status.total("events_in_per_s"), status.shards[0].owner) == ((), 0.0, "")
     assert [finding.kind for finding in findings_of([status])] == ["lost"]
+
+
+@contextmanager
+def outage(world: World) -> Iterator[None]:
+    """Let the bus not answer within the context, which lasts a minute."""
+    world.bus.error = BusUnreachable("No broker answers.")
+    yield
+    world.bus.error = None
+    world.now_ms += 60_000
+
+
+def test_an_outage_is_no_silence() -> None:
+    """A worker cannot report meanwhile. It is silent if it does not report after it, or did not before."""
+    world = World()
+    world.report(report(NOW_MS - 30_000, worker="killed"), report(NOW_MS))
+    with world.observer() as observer:
+        observer.observe()
+        with outage(world), pytest.raises(BusUnreachable):
+            observer.observe()
+        after = observer.observe().processors[0]
+        world.now_ms += 21_000
+        later = observer.observe().processors[0]
+
+    assert [(worker.worker, worker.is_silent) for worker in after.workers] == [("killed", True), ("one", False)]
+    assert after.shards[0].owner == "one"
+    assert [worker.is_silent for worker in later.workers] == [True, True]
+
+
+def test_an_outage_before_the_first_observation_is_no_silence() -> None:
+    """A command that has waited for Kafka reports no lost worker."""
+    world = World()
+    world.report(report(NOW_MS))
+    outages = OutageTracker()
+
+    def open_observer() -> Observer:
+        return Observer.open(world.bus, [NODE], now_ms=lambda: world.now_ms, outages=outages)
+
+    with outage(world), pytest.raises(BusUnreachable):
+        open_observer()
+    with closing(open_observer()) as observer:
+        after = observer.observe().processors[0]
+
+    assert len(after.running_workers) == 1
+    assert world.observe().running_workers == ()
 
 
 def test_a_worker_without_a_report_for_an_hour_is_omitted() -> None:

@@ -9,7 +9,8 @@ from support.statuses import NODE, report
 from support.subjects import EXACT, Subject
 
 from penstock.ops.clock import SteeredClock
-from penstock.ops.monitoring.reports import REPORTS, SILENT_AFTER_S, report_message
+from penstock.ops.monitoring.outages import SILENT_AFTER_S
+from penstock.ops.monitoring.reports import REPORTS, report_message
 from penstock.ops.worker.transaction_sweeper import MARGIN_S, StalledOffsets, TransactionSweeper
 from penstock.transport.category_spec import CategorySpec
 from penstock.transport.internal_topics import create_missing_categories
