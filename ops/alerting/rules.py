@@ -13,6 +13,7 @@ DEFAULTS = (
     Alert("not running", "not_running", above=0, duration=timedelta(minutes=1), severity="critical"),
     Alert("worker failed", "workers_failed", above=0, duration=timedelta(0)),
     Alert("worker silent", "workers_silent", above=0, duration=timedelta(minutes=1)),
+    Alert("output missing", "outputs_missing", above=0, duration=timedelta(minutes=1), severity="critical"),
     Alert("lag", "lag_seconds", above=300, duration=timedelta(minutes=2)),
     Alert("skewed bucket", "skewed_bucket_lag_seconds", above=60, duration=timedelta(minutes=2)),
     Alert("watermark stalled", "watermark_stall_seconds", above=300, duration=timedelta(minutes=2)),

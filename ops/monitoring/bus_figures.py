@@ -42,7 +42,8 @@ class BusFigures(NamedTuple):
     """Figures of processors from Kafka at one moment.
 
     Args:
-        categories: the existing categories.
+        existing: the names of all categories.
+        categories: the inputs and dead letters that exist.
         committed: committed offsets by bucket, for each processor and input.
         arrived_ms: arrival times of the first unread events (milliseconds since 1970, UTC), by position; None if unknown. Absent if no event is
             readable yet.
@@ -52,6 +53,7 @@ class BusFigures(NamedTuple):
         pending_letters: the numbers of pending dead letters, by processor; absent if unknown or without a category.
     """
 
+    existing: frozenset[str]
     categories: Mapping[str, CategoryState]
     committed: Mapping[tuple[str, str], Mapping[int, int]]
     arrived_ms: Mapping[Position, int | None]
@@ -111,11 +113,13 @@ class BusFigureReader:
             BusError: Kafka answers no query.
         """
         queries = _Queries()
-        categories = self._categories(nodes, queries)
+        existing = frozenset(self._bus.catalog.names())
+        categories = self._categories(nodes, existing, queries)
         committed = self._committed(nodes, categories, queries)
         self._read_registrations(nodes, queries)
         registered = None if self._registrations is None else frozenset(self._registrations)
         figures = BusFigures(
+            existing,
             categories,
             committed,
             {},
@@ -126,9 +130,10 @@ class BusFigureReader:
         )
         return figures._replace(arrived_ms=self._arrivals(nodes, figures, queries))
 
-    def _categories(self, nodes: Sequence[Node], queries: _Queries) -> dict[str, CategoryState]:
+    def _categories(
+        self, nodes: Sequence[Node], existing: frozenset[str], queries: _Queries
+    ) -> dict[str, CategoryState]:
         categories: dict[str, CategoryState] = {}
-        existing = set(self._bus.catalog.names())
         for name in sorted(existing.intersection(name for node in nodes for name in (*node.inputs, node.dead_letters))):
             readers = [node.name for node in nodes if name in (*node.inputs, node.dead_letters)]
             # A category may be deleted after the list of names was read.

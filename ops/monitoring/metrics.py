@@ -88,6 +88,7 @@ _PROCESSOR_VALUES: dict[str, Callable[[ProcessorStatus], float | None]] = {
     "crash_looping": lambda status: float(status.state is ProcessorState.CRASH_LOOPING),
     "unsupervised": lambda status: float(status.state is ProcessorState.UNSUPERVISED),
     "lost": lambda status: float(status.state is ProcessorState.LOST),
+    "outputs_missing": lambda status: len(status.missing_outputs),
     "restarts": lambda status: status.total("restarts"),
     "buckets_unowned": lambda status: sum(not shard.owner and bool(shard.backlog_events) for shard in status.shards),
 }

@@ -47,6 +47,7 @@ class Node(msgspec.Struct, frozen=True):
         dead_letters: the category of its dead letters.
         checkpoint_s: the interval between its checkpoints in seconds.
         sinks: the names of its sinks.
+        local_outputs: its outputs on the cluster of its inputs; empty in reports of earlier versions.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Node(msgspec.Struct, frozen=True):
     dead_letters: str
     checkpoint_s: float
     sinks: tuple[str, ...] = ()
+    local_outputs: tuple[str, ...] = ()
 
 
 class ShardReport(msgspec.Struct, frozen=True):
@@ -206,6 +208,7 @@ def node_of(processor: type[Processor]) -> Node:
         dead_letters_of(processor).name,
         processor.checkpoint.time.total_seconds(),
         tuple(sink.name for sink in processor.sinks()),
+        tuple(category.name for category in processor.outputs() if category.cluster is None),
     )
 
 

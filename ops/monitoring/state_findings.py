@@ -21,8 +21,8 @@ BLAMED_DEPLOY_S = 3_600.0
 
 def state_problems(status: ProcessorStatus) -> Iterator[Problem]:
     """Yield the finding about the state of a processor with inputs, if the state needs one."""
-    describe = _DESCRIPTIONS.get(status.state)
-    if describe is not None and status.shards:
+    describe = _without_output if status.missing_outputs else _DESCRIPTIONS.get(status.state)
+    if status.shards and describe is not None:
         yield from describe(status)
 
 
@@ -32,6 +32,22 @@ def backlog_of(status: ProcessorStatus) -> str:
         return "its backlog is unknown"
     size = "" if not status.backlog_bytes else f" (about {status.backlog_bytes / 1e6:,.1f} MB)"
     return f"its backlog is {counted(status.backlog_events, 'event')}{size}"
+
+
+def _without_output(status: ProcessorStatus) -> Iterator[Problem]:
+    one = len(status.missing_outputs) == 1
+    restart = (
+        "Its supervisor starts the workers again"
+        if status.deployed is not None
+        else "Then start the workers again that have failed"
+    )
+    yield Problem(
+        Severity.CRITICAL,
+        "no output",
+        f"{'Its output' if one else 'Its outputs'} {', '.join(status.missing_outputs)} {'does' if one else 'do'} not exist: deleted, or hidden from this Kafka "
+        f"user. Workers fail when they write, and {_impact(status)} Unread events wait, as long as the inputs retain them. Create the app's categories with `penstock "
+        f"category create`. {restart}; deleted records do not return.",
+    )
 
 
 def _not_running(status: ProcessorStatus) -> Iterator[Problem]:

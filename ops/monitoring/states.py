@@ -55,6 +55,12 @@ class ProcessorState(str, Enum):
         """Whether a worker reports that does not crash again and again."""
         return self in {ProcessorState.RUNNING, ProcessorState.UNSUPERVISED}
 
+    @property
+    def needs_outputs(self) -> bool:
+        """Whether its workers write, or fail because they cannot."""
+        failing = {ProcessorState.STARTING, ProcessorState.CRASH_LOOPING, ProcessorState.FAILED}
+        return self.is_working or self in failing
+
 
 def state_of(status: ProcessorStatus) -> ProcessorState:
     """Return the state of a processor."""

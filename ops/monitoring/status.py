@@ -175,6 +175,7 @@ class ProcessorStatus:
         failed_queries: the figures that Kafka did not return, each with the error.
         watermark_stall_s: seconds without progress of the low watermark despite a backlog, as far as this observer has measured.
         recreated_inputs: inputs that were deleted and created again after the processor last read them.
+        deleted_outputs: outputs that are not on the cluster of its inputs.
         deployed: its deployment on this machine; None if it is not deployed here.
         is_registered: whether it is registered in Kafka, as every processor that has run and was not purged; None if unknown.
         unread: the number of unread events by input; absent where it is unknown.
@@ -189,6 +190,7 @@ class ProcessorStatus:
     failed_queries: tuple[str, ...] = ()
     watermark_stall_s: float = 0.0
     recreated_inputs: tuple[str, ...] = ()
+    deleted_outputs: tuple[str, ...] = ()
     deployed: DeployedProcessor | None = None
     is_registered: bool | None = None
     unread: Mapping[str, int] = field(default_factory=dict)
@@ -198,6 +200,11 @@ class ProcessorStatus:
     def state(self) -> ProcessorState:
         """Its state."""
         return state_of(self)
+
+    @property
+    def missing_outputs(self) -> tuple[str, ...]:
+        """The outputs without which its workers fail; empty if none should run."""
+        return self.deleted_outputs if self.state.needs_outputs else ()
 
     @property
     def running_workers(self) -> tuple[WorkerStatus, ...]:

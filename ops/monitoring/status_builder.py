@@ -61,6 +61,7 @@ def processor_status(
         figures.dead_letters(node),
         failed_queries=tuple(map(str, figures.failed.get(node.name, ()))),
         recreated_inputs=tuple(figures.recreated.get(node.name, ())),
+        deleted_outputs=tuple(name for name in node.local_outputs if name not in figures.existing),
         deployed=deployed,
         is_registered=None if figures.registered is None else node.name in figures.registered,
         unread=_unread_events(node, figures),

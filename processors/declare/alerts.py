@@ -45,6 +45,7 @@ ALERT_METRICS: dict[str, str] = {
     "crash_looping": "1 if its workers fail and restart again and again, else 0",
     "unsupervised": "1 if a worker runs without the supervisor that would restart it, else 0",
     "lost": "1 if its workers disappeared without a last report, else 0",
+    "outputs_missing": "outputs that do not exist, so that workers fail when they write them",
     "restarts": "restarts of the present version after failures in the last hour",
     "buckets_unowned": "buckets with a backlog and without an owner",
 }

@@ -822,6 +822,7 @@ def test_a_rule_has_a_severity() -> None:
         "not running",
         "lost",
         "crash loop",
+        "output missing",
         "events about to expire",
     }
     with pytest.raises(DeclarationError, match="severity"):

@@ -18,6 +18,7 @@ from prometheus_client.registry import CollectorRegistry
 from support.outages import FailingBus
 from support.statuses import NODE, NOW_MS, processor_status, report, shard_status, worker_status
 
+import penstock as ps
 from penstock.ops.monitoring.bus_figures import REGISTRATIONS_INTERVAL_MS
 from penstock.ops.monitoring.finding import Severity
 from penstock.ops.monitoring.findings import findings_of
@@ -26,7 +27,7 @@ from penstock.ops.monitoring.metrics import BUCKET_METRICS, PROCESSOR_METRICS, W
 from penstock.ops.monitoring.observer import Observer, upstream_first
 from penstock.ops.monitoring.outages import OutageTracker
 from penstock.ops.monitoring.prometheus import StatusCollector
-from penstock.ops.monitoring.reports import REPORTS, Node, Report, report_message
+from penstock.ops.monitoring.reports import REPORTS, Node, Report, node_of, report_message
 from penstock.ops.monitoring.status import ClusterStatus, ProcessorStatus
 from penstock.ops.worker.exposition import CACHE_COUNTERS, HISTOGRAMS, RESTORE_COUNTERS
 from penstock.ops.worker.identity import count_restart
@@ -38,6 +39,10 @@ from penstock.transport.messages import Bucket, Outgoing, Position
 from penstock.transport.tables.registrations import PROCESSORS, ShardRecord, record_shards, register_inputs
 
 DOCS = Path(__file__).parents[2] / "docs"
+
+
+def replace_node(**given: Any) -> Node:
+    return msgspec.structs.replace(NODE, **given)
 
 
 class World:
@@ -244,6 +249,59 @@ def test_a_recreated_input_is_reported_until_the_processor_registers_the_new_top
     assert "penstock reset" in finding.message
 
 
+WRITER = replace_node(local_outputs=NODE.outputs)
+
+
+@pytest.mark.parametrize(
+    ("failure", "kinds"),
+    [
+        ({}, ["no output"]),
+        ({"end_reason": "1 message to scored not delivered."}, ["no output"]),
+        ({"restarts_ms": (NOW_MS + 597_000, NOW_MS + 598_000, NOW_MS + 599_000)}, ["no output"]),
+        ({"end_reason": "stopped"}, ["stopped"]),
+        ({"node": NODE}, ["skew"]),  # the report of an earlier version
+    ],
+)
+def test_a_deleted_output_is_one_finding(failure: dict[str, Any], kinds: list[str]) -> None:
+    """Of a processor that should run: its failures and its lag are consequences."""
+    world = World()
+    world.send(0, 10)
+    world.now_ms += 600_000
+    world.bus.catalog.create(CategorySpec("scored", 1))
+    world.report(report(world.now_ms, **{"node": WRITER, **failure}))
+    with world.observer() as observer:
+        before = observer.observe()
+        world.bus.catalog.delete("scored")
+        [finding] = after = observer.observe().findings
+
+    assert "no output" not in [each.kind for each in before.findings]
+    assert [each.kind for each in after] == kinds
+    if kinds == ["no output"]:
+        assert finding.severity == Severity.CRITICAL
+        for words in ("output scored does not exist", "its backlog is 10 events", "`penstock category create`"):
+            assert words in finding.message
+
+
+def test_outputs_on_other_clusters_are_not_missing() -> None:
+    """The observer reads the cluster of the inputs only."""
+
+    class Click(ps.Record, frozen=True):
+        user: str
+        at: ps.EventTime
+
+    class Copies(ps.Stateless):
+        reads = ps.Category("clicks", Click, key="user", event_time="at")
+        writes = (
+            ps.Category("copied", Click, key="user", event_time="at"),
+            ps.Category("billed", Click, key="user", event_time="at", cluster="billing"),
+        )
+
+        def process(self, event: Click) -> list[Click]:
+            return [event]
+
+    assert (node_of(Copies).outputs, node_of(Copies).local_outputs) == (("copied", "billed"), ("copied",))
+
+
 def test_a_restarted_process_counts_from_zero() -> None:
     """A rate never spans two processes."""
     world = World()
@@ -359,10 +417,6 @@ def test_without_an_app_all_reporting_processors_are_observed() -> None:
         app_names = [status.node.name for status in of_app.observe().processors]
 
     assert (all_names, app_names) == (["scorer", "a"], ["scorer"])
-
-
-def replace_node(**given: Any) -> Node:
-    return msgspec.structs.replace(NODE, **given)
 
 
 def test_processors_in_a_cycle_are_ordered_by_name() -> None:

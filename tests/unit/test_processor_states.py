@@ -325,6 +325,14 @@ def test_each_state_has_its_metric() -> None:
     assert values == [[1, 0, 0], [0, 1, 0], [0, 0, 1], [0, 0, 0]]
 
 
+def test_a_deleted_output_is_missing_while_workers_need_it() -> None:
+    """Not of a processor that was stopped, and whose outputs may have been deleted on purpose."""
+    ends = [RUNNING, LOOPING, FAILED, worker_status(end_reason="stopped")]
+    statuses = [processor_status(shard_status(), workers=(end,), deleted_outputs=("scored",)) for end in ends]
+
+    assert [PROCESSOR_METRICS["outputs_missing"].of(status) for status in statuses] == [1, 1, 1, 0]
+
+
 @pytest.mark.parametrize(
     ("lags_s", "skewed"),
     [((0.0, 0.0, 90.0), 2), ((95.0, 80.0, 90.0), None), ((0.0, 600.0), 1), ((600.0,), None), ((5.0, 4.0, 30.0), None)],
