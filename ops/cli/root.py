@@ -8,6 +8,7 @@ A value from the file is parsed like a value from the command line.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,6 +19,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from ...processors.errors import PenstockError
 from ..config import environment
 from ..config.configuration import Commands, Configuration, Option
 from ..config.errors import ConfigRefused
@@ -32,6 +34,8 @@ HELP_OPTIONS = frozenset({"-h", "--help", "--version"})
 """Options that need no configuration."""
 _WORDS_KEY = "penstock.words"
 """The key in the metadata of a context for the words of the command line."""
+_UNSET_KEY = "penstock.unset"
+"""The key in the metadata of a context for the reasons why variables of the configuration are not set."""
 UsageError: Any = typer.BadParameter.__mro__[1]
 """The errors of the parser; typer exports only some of them."""
 _EPILOG = f"{', '.join(ROOT_OPTIONS)}: options of all commands, see penstock --help."
@@ -52,7 +56,7 @@ class Root(TyperGroup):
         root_options, rest = split_root_options(args)
         if not ctx.resilient_parsing and rest and HELP_OPTIONS.isdisjoint(rest):
             ctx.obj = configuration = self._configuration(_file(root_options), rest)
-            environment.set_missing_variables(configuration.file)
+            ctx.meta[_UNSET_KEY] = environment.set_missing_variables(configuration.file)
             _open_hdfs(configuration)
             ctx.default_map = self._defaults(configuration)
         ctx.meta[_WORDS_KEY] = rest
@@ -161,9 +165,15 @@ def _file(options: list[str]) -> TomlFile:
 
 @contextmanager
 def _locating_errors(root: Any) -> Iterator[None]:
-    """Add the place in the file to an error about a value from it, and a hint to the parser's other errors."""
+    """Add the place in the file to an error about a value from it or a variable, and a hint to the parser's other errors."""
     try:
         yield
+    except PenstockError as error:
+        unset = root.meta.get(_UNSET_KEY, {})
+        reasons = [reason for name, reason in unset.items() if re.search(rf"\b{re.escape(name)}\b", str(error))]
+        if reasons:
+            error.args = (" ".join([str(error), *reasons]),)
+        raise
     except UsageError as error:
         located = _located(error, root.obj) if root.obj and isinstance(error, typer.BadParameter) else None
         if located is not None:

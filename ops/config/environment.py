@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from contextlib import suppress
 
 from .errors import ConfigRefused
 from .toml_file import TomlFile
@@ -40,8 +39,13 @@ def checked_variables(file: TomlFile, options: Mapping[str, str]) -> Mapping[str
     return table
 
 
-def set_missing_variables(file: TomlFile) -> None:
-    """Set the missing variables. Variables that depend on an unset variable stay unset, and the processor that needs one reports it."""
+def set_missing_variables(file: TomlFile) -> dict[str, str]:
+    """Set the missing variables; return why others stay unset, by name: they depend on an unset variable, and perhaps nothing needs them."""
+    reasons: dict[str, str] = {}
     for name, value in file.values.get(TABLE, {}).items():
-        with suppress(VariableMissing):
-            os.environ.setdefault(name, resolve(value, file, (TABLE, name)))
+        if name not in os.environ:
+            try:
+                os.environ[name] = resolve(value, file, (TABLE, name))
+            except VariableMissing as missing:
+                reasons[name] = missing.reason
+    return reasons

@@ -23,8 +23,10 @@ from penstock.ops.config.section import Section
 from penstock.ops.config.toml_file import TomlFile
 from penstock.ops.laser.declared_table import DeclaredTable
 from penstock.ops.logs.setup import LogFormat, LogLevel
+from penstock.processors.lookups import LookupRefused
 from penstock.state.errors import FileStoreRefuses
 from penstock.state.files.hdfs_variables import REFUSAL
+from penstock.state.lookup_sources.address import address_named
 from penstock.transport.errors import SettingsRefused
 
 SECRET = "hunter2"  # noqa: S105 - not a real password
@@ -89,6 +91,12 @@ def report(
         "settings": kafka_settings(configuration_of(context).file),
     }
     typer.echo(json.dumps(options))
+
+
+@small.command()
+def look_up() -> None:
+    """Print the address of a lookup store."""
+    typer.echo(str(address_named("PENSTOCK_LOOKUPS", ["redis"], "airports")))
 
 
 @group.command()
@@ -361,6 +369,21 @@ def test_the_file_sets_environment_variables(monkeypatch: pytest.MonkeyPatch) ->
         "environment: EXISTING": ("existing", "EXISTING"),
         "environment: DEPENDENT": (None, "penstock.toml, line 4: ${NOT_SET}, not set"),
     }
+
+
+def test_an_error_about_a_variable_of_the_file_names_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command that needs none of both runs."""
+    for name in ("LOOKUPS_PASSWORD", "PENSTOCK_LOOKUPS"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    write_config('[environment]\nPENSTOCK_LOOKUPS = "redis://:${LOOKUPS_PASSWORD}@x"\nOTHER = "${NOT_SET}"\n')
+    assert output_of("report")["quick"] is False
+
+    with pytest.raises(LookupRefused) as refused:
+        CliRunner().invoke(small, ["look-up"], catch_exceptions=False)
+    assert str(refused.value).endswith(
+        "penstock.toml, line 2: PENSTOCK_LOOKUPS in [environment] needs the environment variable LOOKUPS_PASSWORD, which is not set."
+    )
 
 
 def test_a_section_is_converted_to_its_type(paging: None, monkeypatch: pytest.MonkeyPatch) -> None:
