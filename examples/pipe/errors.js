@@ -1,19 +1,16 @@
 #!/usr/bin/env node
 // Writes the lines that contain ERROR. For `penstock pipe`: a line that begins with the byte 0x1E is a checkpoint.
-const readline = require("node:readline");
-
 function outputs(line) {
   return line.includes("ERROR") ? [line] : [];
 }
 
-let written = [];
-const input = readline.createInterface({ input: process.stdin, crlfDelay: Infinity });
-input.on("line", (line) => {
-  if (line.startsWith("\x1e")) {
-    written.push(line); // after the outputs of all lines before it
-    process.stdout.write(written.join("\n") + "\n");
-    written = [];
-  } else {
-    written.push(...outputs(line));
-  }
+let rest = "";
+process.stdin.setEncoding("utf8");
+process.stdin.on("data", (chunk) => {
+  const lines = (rest + chunk).split("\n"); // `readline` would also split a line at its carriage returns
+  rest = lines.pop();
+  const written = lines.flatMap((line) =>
+    line.startsWith("\x1e") ? [line] : outputs(line), // a checkpoint is repeated after the outputs of all lines before it
+  );
+  process.stdout.write(written.map((line) => line + "\n").join(""));
 });

@@ -93,6 +93,15 @@ def test_each_example_client_answers_batch_after_batch(make: MakePipe, client: s
     assert written(pipe, [b"fine"]) == []
 
 
+@pytest.mark.parametrize("client", ["errors.py", "errors.pl", "errors.js", "errors.sh"])
+@pytest.mark.parametrize(
+    "line", ["ERROR\rERROR\r", "ERROR\u2028ERROR\x85", "-n ERROR  ", "ERROR \\n%s", "ERROR жук"], ids=ascii
+)
+def test_each_example_client_keeps_a_line_whole(make: MakePipe, client: str, line: str) -> None:
+    """Only a line end separates lines, and no character has a meaning."""
+    assert written(make(str(CLIENTS / client)), [line.encode()]) == [line.encode()]
+
+
 @pytest.mark.parametrize(
     "command",
     [("grep", "ERROR"), ("awk", "/ERROR/"), ("sed", "-n", "/ERROR/p"), (sys.executable, str(CLIENTS / "errors.py"))],
