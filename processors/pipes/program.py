@@ -7,34 +7,27 @@ Source: Chen et al., "Realtime Data Processing at Facebook", 2016, section 2.3 (
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
-import selectors
 import signal
 import subprocess
 import time
 from collections import deque
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-
-from typing_extensions import Self
 
 from ..errors import Halted, PenstockError
 from ..retry import LogRateLimiter
 from ..user_code import record_awaited_line
 from ..wording import counted
+from .process_group import END_WITHIN_S, TERMINATE_WITHIN_S, close_pipes, kill_group, signal_group
+from .transfer import PIPE_BYTES, Transfer
 
 _LOG = logging.getLogger("penstock.pipe")
 
 MARK = b"\x1e"
 """The first byte of a checkpoint line: ASCII's record separator, which no text contains."""
-PIPE_BYTES = 2**20
-"""The size of the pipes to and from a program, where the system allows it: fewer switches between two processes."""
-END_WITHIN_S = 5.0
-"""How long a program may take to end after the end of its input."""
 REPORT_AFTER_S = 10.0
 """How long a program may take for a checkpoint before the log mentions it."""
 KEPT_ERROR_LINES = 5
@@ -174,7 +167,7 @@ class Program:
     def _exchange(self, given: bytes, mark: bytes) -> bytes:
         """Write to the program and read from it at the same time, up to the acknowledgement or the end of its output."""
         process = self._running()
-        transfer = _Transfer(process, given, mark, self._command.max_output_bytes)
+        transfer = Transfer(process, given, mark, self._command.max_output_bytes)
         began_s = time.monotonic()
         with transfer:
             while not transfer.is_complete:
@@ -203,7 +196,7 @@ class Program:
             self._process = self._command.start()
         return self._process
 
-    def _expect_success(self, transfer: _Transfer) -> None:
+    def _expect_success(self, transfer: Transfer) -> None:
         """Check the end of a process. A program that acknowledges must not end before."""
         process, self._process = self._process, None
         assert process is not None  # noqa: S101 - the transfer belongs to it
@@ -213,7 +206,7 @@ class Program:
             self._process = process
             raise self._failed("closed its output, but did not end") from None
         self._report_errors(transfer.take_errors())
-        _close(process)
+        close_pipes(process)
         if self._command.acknowledges:
             raise self._failed(f"ended {_status(status)} before it acknowledged its lines")
         if status not in self._command.success:
@@ -221,7 +214,7 @@ class Program:
         if transfer.remaining:
             raise self._failed("ended before it had read all of its lines")
 
-    def _unfinished(self, transfer: _Transfer) -> str:
+    def _unfinished(self, transfer: Transfer) -> str:
         if transfer.process.poll() is not None:
             return "ended, but a process that it has started kept its output open, and did not answer"
         if transfer.remaining:
@@ -265,137 +258,36 @@ class Program:
         """End the process at once, with the processes that it has started. Repeatable."""
         process, self._process = self._process, None
         if process is not None:
-            _kill(process)
+            kill_group(process)
 
     def close(self) -> None:
-        """End the input of the process, and wait for its end; kill it after a time limit. Repeatable."""
-        late = self._written_late()
+        """End the input of the process, and wait for its end: after a time limit, terminate it, and then kill it. Repeatable."""
         process, self._process = self._process, None
         if process is None:
             return
-        if late:
+        with Transfer(process, b"", b"", self._command.max_output_bytes) as transfer:
+            ended = transfer.drop_output(END_WITHIN_S) or self._terminate(process, transfer)
+        self._report_errors(transfer.take_errors())
+        if transfer.dropped_bytes:
             _LOG.warning(
                 "`%s` wrote output after it had repeated its last checkpoint line: %s. It is in no category.",
                 self._command.name,
-                counted(len(late), "byte"),
+                counted(transfer.dropped_bytes, "byte"),
             )
-        if process.stdin is not None:
-            process.stdin.close()
-        try:
-            process.wait(END_WITHIN_S)
-        except subprocess.TimeoutExpired:
-            _LOG.warning(
-                "`%s` did not end within %.0f s after its input, and was killed.", self._command.name, END_WITHIN_S
-            )
-        _kill(process)
+        if ended and process.returncode:
+            _LOG.warning("%s. No line was lost.", self._failed(f"ended {_status(process.returncode)} after its input"))
+        kill_group(process)  # also the processes that it has started
 
-
-@dataclass
-class _Transfer:
-    """One group of lines on its way through a process."""
-
-    process: subprocess.Popen[bytes]
-    given: bytes
-    mark: bytes
-    max_output_bytes: int
-    output: bytearray = field(default_factory=bytearray)
-    failure: str = ""
-    is_complete: bool = False
-    has_ended: bool = False
-    _errors: bytearray = field(default_factory=bytearray)
-
-    def __enter__(self) -> Self:
-        self._left = memoryview(self.given)
-        self._selector = selectors.DefaultSelector()
-        stdin, stdout, stderr = self.process.stdin, self.process.stdout, self.process.stderr
-        assert stdin and stdout and stderr  # noqa: S101, PT018 - all three are pipes
-        for file in (stdin, stdout, stderr):
-            os.set_blocking(file.fileno(), False)
-            with suppress(OSError, AttributeError):  # only on Linux, and up to the limit of the user
-                fcntl.fcntl(file.fileno(), fcntl.F_SETPIPE_SZ, PIPE_BYTES)
-        self._selector.register(stdin, selectors.EVENT_WRITE, self._write)
-        self._selector.register(stdout, selectors.EVENT_READ, self._read)
-        self._selector.register(stderr, selectors.EVENT_READ, self._read_errors)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._selector.close()
-
-    @property
-    def remaining(self) -> int:
-        """The number of bytes that the process has not accepted."""
-        return len(self._left)
-
-    def wait(self, limit_s: float) -> None:
-        """Wait until the process accepts or writes something, and transfer it."""
-        for key, _ in self._selector.select(limit_s):
-            key.data(key.fd)
-
-    def take_errors(self) -> list[bytes]:
-        """Return the new lines of error output."""
-        with suppress(OSError, ValueError):
-            self._read_errors(self.process.stderr.fileno() if self.process.stderr else -1)
-        *lines, rest = self._errors.split(b"\n")
-        self._errors = bytearray() if self.has_ended else bytearray(rest[-PIPE_BYTES:])
-        return [bytes(line) for line in ([*lines, rest] if self.has_ended else lines)]
-
-    def _write(self, stdin: int) -> None:
-        try:
-            self._left = self._left[os.write(stdin, self._left) :]
-        except BlockingIOError:
-            return
-        except BrokenPipeError:
-            self._selector.unregister(stdin)  # the end of the output follows
-            return
-        if not self._left:
-            self._selector.unregister(stdin)
-            if not self.mark and self.process.stdin is not None:
-                self.process.stdin.close()
-
-    def _read(self, stdout: int) -> None:
-        try:
-            read = os.read(stdout, PIPE_BYTES)
-        except BlockingIOError:
-            return
-        if not read:
-            self.is_complete = self.has_ended = True
-            return
-        searched = max(0, len(self.output) - len(self.mark))
-        self.output += read
-        if self.mark and self.output.find(self.mark, searched) >= 0:
-            self._acknowledge()
-        elif len(self.output) > self.max_output_bytes:
-            self.failure = f"wrote more than {self.max_output_bytes:,} bytes for its lines"
-
-    def _acknowledge(self) -> None:
-        if self._left or not self.output.endswith(self.mark):
-            self.failure = (
-                "wrote lines after its checkpoint line" if not self._left else "acknowledged lines that it had not read"
-            )
-        self.is_complete = True
-
-    def _read_errors(self, stderr: int) -> None:
-        try:
-            read = os.read(stderr, PIPE_BYTES)
-        except BlockingIOError:
-            return
-        self._errors += read
-        if not read and not self.has_ended:
-            with suppress(KeyError):
-                self._selector.unregister(stderr)
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    _close(process)
-
-
-def _close(process: subprocess.Popen[bytes]) -> None:
-    for file in filter(None, (process.stdin, process.stdout, process.stderr)):
-        with suppress(OSError):
-            file.close()
+    def _terminate(self, process: subprocess.Popen[bytes], transfer: Transfer) -> bool:
+        """End a process that ignores the end of its input. Return False: it did not end by itself."""
+        signal_group(process, signal.SIGTERM)
+        _LOG.warning(
+            "`%s` did not end within %.0f s after its input, and was %s. No line was lost.",
+            self._command.name,
+            END_WITHIN_S,
+            "terminated" if transfer.drop_output(TERMINATE_WITHIN_S) else "killed, because it did not react to SIGTERM",
+        )
+        return False
 
 
 def _status(status: int) -> str:

@@ -13,6 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 import penstock as ps
@@ -412,6 +413,61 @@ def test_close_ends_the_program(make: MakePipe, tmp_path: Path) -> None:
     end(pipe)
 
     assert ended.read_text() == "done\n"
+
+
+@pytest.fixture
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program gets little time to end after its input."""
+    monkeypatch.setattr("penstock.processors.pipes.program.END_WITHIN_S", 0.2)
+
+
+def test_close_terminates_a_program_that_ignores_the_end_of_its_input(
+    make: MakePipe, tmp_path: Path, caplog: pytest.LogCaptureFixture, hurried: None
+) -> None:
+    """SIGTERM lets it clean up."""
+    ended = tmp_path / "ended"
+    trap = f"trap 'echo done > {shlex.quote(str(ended))}; exit' TERM"
+    pipe = make("sh", "-c", f'{trap}; while read -r line; do echo "$line"; done; while :; do sleep 0.01; done')
+    written(pipe, [b"a"])
+    end(pipe)
+
+    assert ended.read_text() == "done\n"
+    assert "was terminated. No line was lost" in caplog.text
+
+
+def test_close_kills_a_program_that_ignores_all(
+    make: MakePipe, tmp_path: Path, caplog: pytest.LogCaptureFixture, hurried: None
+) -> None:
+    """Neither the end of its input nor SIGTERM ends it."""
+    pid = tmp_path / "pid"
+    pipe = make("sh", "-c", f"echo $$ > {shlex.quote(str(pid))}; trap '' TERM; cat; while :; do sleep 0.01; done")
+    written(pipe, [b"a"])
+    end(pipe)
+
+    assert not psutil.pid_exists(int(pid.read_text()))
+    assert "did not react to SIGTERM" in caplog.text
+
+
+@pytest.mark.parametrize("stream", ["", ">&2"], ids=["output", "error output"])
+def test_close_reads_to_the_end(make: MakePipe, tmp_path: Path, caplog: pytest.LogCaptureFixture, stream: str) -> None:
+    """A program with much to write at its end does not block, and the log reports it."""
+    ended = tmp_path / "ended"
+    flood = f"yes late | head -c 5000000 {stream}"
+    pipe = make("sh", "-c", f"cat; {flood}; echo done > {shlex.quote(str(ended))}")
+    written(pipe, [b"a"])
+    end(pipe)
+
+    assert ended.read_text() == "done\n"
+    assert ("reports: late" if stream else "5,000,000 bytes. It is in no category") in caplog.text
+
+
+def test_close_reports_a_program_that_fails_at_its_end(make: MakePipe, caplog: pytest.LogCaptureFixture) -> None:
+    """It may not have saved something of its own."""
+    pipe = make("sh", "-c", "cat; echo the disk is full >&2; exit 3")
+    written(pipe, [b"a"])
+    end(pipe)
+
+    assert "ended with exit status 3 after its input. Its last error output: the disk is full" in caplog.text
 
 
 def test_the_test_driver_runs_pipes() -> None:
