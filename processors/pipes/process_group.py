@@ -1,16 +1,89 @@
-"""The process group of a program, and its end."""
+"""The process group of a program, and its end, also after the death of its worker.
+
+worker --process groups--> guard
+worker is dead --> guard --SIGTERM, SIGKILL--> the process group that is left
+"""
 
 from __future__ import annotations
 
 import os
 import signal
 import subprocess
+import sys
+from collections.abc import Callable
 from contextlib import suppress
 
 END_WITHIN_S = 5.0
 """How long a program may take to end after the end of its input. Then it gets SIGTERM."""
 TERMINATE_WITHIN_S = 2.0
 """How long a program may take to end after SIGTERM. Then it gets SIGKILL."""
+_GUARD = """
+import os, signal, sys, time
+
+for ignored in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+    signal.signal(ignored, signal.SIG_IGN)
+group = 0
+for line in sys.stdin:
+    group = int(line)
+for limit_s, number in zip(map(float, sys.argv[1:]), (signal.SIGTERM, signal.SIGKILL)):
+    end_s = time.monotonic() + limit_s
+    while group and time.monotonic() < end_s:
+        try:
+            os.killpg(group, 0)
+        except OSError:
+            group = 0
+        time.sleep(0.1)
+    if group:
+        os.killpg(group, number)
+"""
+
+
+class Guard:
+    """Ends the program of a worker that died, also by SIGKILL. A process of its own, from the first program on.
+
+    Linux can send a signal to a process when its parent dies. But it sends it when the thread dies that has started the process, it reaches no
+    process that the program has started, and setting it takes Python code between `fork` and `exec`, which may block where threads run.
+    """
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, start: Callable[[], subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
+        """Start a program that leads a process group, and guard it. It replaces the one before."""
+        if self._process is None or self._process.poll() is not None:
+            self.close()
+            self._process = self._start()
+        process = start()
+        self._write(process.pid)
+        return process
+
+    def release(self) -> None:
+        """Guard no program: the last one has ended, and the system may use its number again."""
+        self._write(0)
+
+    def close(self) -> None:
+        """End the guard. Repeatable."""
+        self.release()
+        process, self._process = self._process, None
+        if process is not None:
+            close_pipes(process)
+            process.wait()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", _GUARD, str(END_WITHIN_S), str(TERMINATE_WITHIN_S)],
+            cwd="/",
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            bufsize=0,
+            start_new_session=True,
+        )
+
+    def _write(self, group: int) -> None:
+        if self._process is not None and self._process.stdin is not None:
+            with suppress(BrokenPipeError):  # the guard was killed; the next program gets another one
+                self._process.stdin.write(b"%d\n" % group)
 
 
 def signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:

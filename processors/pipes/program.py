@@ -21,7 +21,7 @@ from ..errors import Halted, PenstockError
 from ..retry import LogRateLimiter
 from ..user_code import record_awaited_line
 from ..wording import counted
-from .process_group import END_WITHIN_S, TERMINATE_WITHIN_S, close_pipes, kill_group, signal_group
+from .process_group import END_WITHIN_S, TERMINATE_WITHIN_S, Guard, close_pipes, kill_group, signal_group
 from .transfer import PIPE_BYTES, Transfer
 
 _LOG = logging.getLogger("penstock.pipe")
@@ -117,6 +117,7 @@ class Program:
     def __init__(self, command: Command) -> None:
         self._command = command
         self._process: subprocess.Popen[bytes] | None = None
+        self._guard = Guard()
         self._checkpoint = 0
         self._errors: deque[str] = deque(maxlen=KEPT_ERROR_LINES)
         self._slow_log = LogRateLimiter()
@@ -193,7 +194,7 @@ class Program:
             self.kill()
         if self._process is None:
             self._errors.clear()
-            self._process = self._command.start()
+            self._process = self._guard.start(self._command.start)
         return self._process
 
     def _expect_success(self, transfer: Transfer) -> None:
@@ -205,6 +206,7 @@ class Program:
         except subprocess.TimeoutExpired:
             self._process = process
             raise self._failed("closed its output, but did not end") from None
+        self._guard.release()
         self._report_errors(transfer.take_errors())
         close_pipes(process)
         if self._command.acknowledges:
@@ -259,12 +261,16 @@ class Program:
         process, self._process = self._process, None
         if process is not None:
             kill_group(process)
+            self._guard.release()
 
     def close(self) -> None:
         """End the input of the process, and wait for its end: after a time limit, terminate it, and then kill it. Repeatable."""
         process, self._process = self._process, None
-        if process is None:
-            return
+        if process is not None:
+            self._end(process)
+        self._guard.close()
+
+    def _end(self, process: subprocess.Popen[bytes]) -> None:
         with Transfer(process, b"", b"", self._command.max_output_bytes) as transfer:
             ended = transfer.drop_output(END_WITHIN_S) or self._terminate(process, transfer)
         self._report_errors(transfer.take_errors())

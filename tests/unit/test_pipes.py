@@ -7,6 +7,7 @@ import logging
 import os
 import shlex
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
@@ -468,6 +469,52 @@ def test_close_reports_a_program_that_fails_at_its_end(make: MakePipe, caplog: p
     end(pipe)
 
     assert "ended with exit status 3 after its input. Its last error output: the disk is full" in caplog.text
+
+
+STUBBORN = "trap '' TERM; sleep 1000 & echo $$ $! > pids; cat; while :; do sleep 0.01; done"
+"""A program that ignores the end of its input and SIGTERM, and starts another process."""
+WORKER = """
+import sys, time
+from pathlib import Path
+from penstock.processors.pipes import process_group
+from penstock.processors.pipes.program import Command, Program
+process_group.END_WITHIN_S = process_group.TERMINATE_WITHIN_S = 0.2
+program = Program(Command(("sh", "-c", sys.argv[1]), Path(), True, (0,), 60.0, 10**6))
+print(program.outputs([b"a"]), flush=True)
+time.sleep(600)
+"""
+
+
+def is_running(pid: str) -> bool:
+    """Return whether a process runs. A zombie has ended."""
+    try:
+        return psutil.Process(int(pid)).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_no_process_of_a_program_survives_a_killed_worker(tmp_path: Path, wait_until: Callable[..., None]) -> None:
+    """Even if it ignores the end of its input and SIGTERM."""
+    worker = subprocess.Popen([sys.executable, "-c", WORKER, STUBBORN], cwd=tmp_path, stdout=subprocess.PIPE)
+    with worker:
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == b"[b'a']\n"
+        pids = (tmp_path / "pids").read_text().split()
+        assert all(map(is_running, pids))
+        worker.kill()
+
+    wait_until(lambda: not any(map(is_running, pids)))
+
+
+def test_close_leaves_no_process(make: MakePipe) -> None:
+    """Neither the program nor its guard."""
+    before = psutil.Process().children()
+    pipe = make("cat")
+    written(pipe, [b"a"])
+    assert len(psutil.Process().children()) > len(before)
+    end(pipe)
+
+    assert psutil.Process().children() == before
 
 
 def test_the_test_driver_runs_pipes() -> None:
