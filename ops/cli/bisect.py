@@ -47,10 +47,7 @@ def bisect(
     condition = compile_condition("--when", when, processor.state, "state")
     store = backups.open()
     search = Search(processor, key, condition, connection.open(), store, _quiet if json else note)
-    snapshots = []
-    if store is not None:
-        found, app = SnapshotStore(store), AppName.parse(target).whole.load().name
-        snapshots = [found.read(app, id_) for id_ in found.ids(app)]
+    snapshots = [] if store is None else SnapshotStore(store).readable(AppName.parse(target).whole.load().name, note)
     with interruptible("Nothing was changed."):
         cause = find_cause(search, snapshots)
     if cause is None:

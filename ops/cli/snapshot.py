@@ -72,13 +72,13 @@ def list_snapshots(
     backups: BackupLocation,
     json: AsJson = False,
 ) -> None:
-    """List snapshots, newest first.
+    """List snapshots, newest first. Damaged ones are reported, and left out.
 
     Example: penstock snapshot list --backup backups
     """
     store = SnapshotStore(required_store(backups))
     apps = store.apps() if target is None else [AppName.parse(target).load().name]
-    snapshots = [store.read(name, id_) for name in apps for id_ in reversed(store.ids(name))]
+    snapshots = [each for name in apps for each in reversed(store.readable(name, print_error))]
     if json:
         print_json([_described(snapshot) for snapshot in snapshots])
         return
@@ -148,10 +148,9 @@ def delete(
 
     Example: penstock snapshot delete examples/flights/app.py 20261124T020304-1a2b --backup backups
     """
-    store = SnapshotStore(required_store(backups))
-    found = store.read(AppName.parse(target).load().name, snapshot)
-    store.delete(found)
-    note(f"Snapshot {found.id} of {found.app} is deleted.")
+    store, name = required_store(backups), AppName.parse(target).load().name
+    SnapshotStore(store).delete(name, snapshot)
+    note(f"Snapshot {snapshot} of {name} is deleted.")
 
 
 @app.command()
@@ -169,24 +168,25 @@ def schedule(
     Example: penstock snapshot schedule examples/flights/app.py --every 1h --keep 24 --backup backups
     """
     interval = parse_span(every)
+    if not interval:
+        raise typer.BadParameter(f"--every {every} is no interval between two snapshots. Write 1h, for example.")
     loaded, store, bus = whole_app(target), required_store(backups), connection.open()
     with interruptible("Earlier snapshots remain. The app continues."):
         while True:
             began_s = time.monotonic()
-            _take_one(loaded, bus, store, keep)
+            try:
+                _take_one(loaded, bus, store, keep)
+            except PenstockError as error:
+                print_error(str(error))
             time.sleep(max(interval.total_seconds() - (time.monotonic() - began_s), 0.0))
 
 
 def _take_one(loaded: App, bus: Bus, store: FileStore, keep: int) -> None:
-    try:
-        taken = take_snapshot(loaded.name, loaded.processors, bus, store)
-    except PenstockError as error:
-        print_error(str(error))
-        return
+    taken = take_snapshot(loaded.name, loaded.processors, bus, store)
     note(f"Snapshot {taken.id}: outputs waited {taken.waited_s:.2f} s; stored in {taken.took_s:.1f} s.")
     snapshots = SnapshotStore(store)
     for old in snapshots.ids(loaded.name)[:-keep]:
-        snapshots.delete(snapshots.read(loaded.name, old))
+        snapshots.delete(loaded.name, old)
         note(f"Snapshot {old} is deleted: the newest {keep} are kept.")
 
 

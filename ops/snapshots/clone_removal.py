@@ -109,7 +109,7 @@ def remove_clone(removal: CloneRemoval, bus: Bus, folder: Path, report: Callable
     if removal.store is not None:
         snapshots = SnapshotStore(removal.store)
         for id_ in removal.snapshots:
-            snapshots.delete(snapshots.read(removal.app.name, id_))
+            snapshots.delete(removal.app.name, id_)
     for plan in removal.processors:
         purge(plan, bus)
     for name in removal.categories:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 
 import msgspec
@@ -34,6 +35,10 @@ _ID = re.compile(r"\d{8}T\d{6}-[0-9a-f]{4}")
 
 class SnapshotError(PenstockError):
     """A snapshot cannot be taken, found or read; the app is unaffected."""
+
+
+class SnapshotDamaged(SnapshotError):
+    """A snapshot exists, but cannot be read: use another one."""
 
 
 def new_id() -> str:
@@ -158,7 +163,8 @@ class SnapshotStore:
         """Return a snapshot.
 
         Raises:
-            SnapshotError: it is missing or damaged.
+            SnapshotDamaged: it cannot be read.
+            SnapshotError: it is missing.
         """
         try:
             return _decode(unsealed(b"".join(self.store.read(_path(app, id_)))))
@@ -169,10 +175,25 @@ class SnapshotStore:
                 f"{app} has no snapshot {id_} at {self.store.location}. Nothing was changed. {others}: see `penstock snapshot list`."
             ) from None
         except (BackupDamaged, msgspec.MsgspecError) as error:
-            raise SnapshotError(
-                f"Snapshot {id_} of {app} at {self.store.location} cannot be read: {error}. Nothing was changed. Use another one: see "
-                "`penstock snapshot list`."
+            raise SnapshotDamaged(
+                f"Snapshot {id_} of {app} at {self.store.location} cannot be read: {error}. Nothing was changed, and the app does not need it. Use another one of "
+                f"`penstock snapshot list`, and delete this one: `penstock snapshot delete APP {id_}`."
             ) from error
+
+    def readable(self, app: str, report: Callable[[str], None]) -> list[Snapshot]:
+        """Return the snapshots of an app that can be read, oldest first.
+
+        Args:
+            app: the name of the app.
+            report: receives the error of each other one.
+        """
+        found = []
+        for id_ in self.ids(app):
+            try:
+                found.append(self.read(app, id_))
+            except SnapshotError as error:
+                report(str(error))
+        return found
 
     def damages(self, snapshot: Snapshot) -> list[str]:
         """Return the missing and truncated parts of a snapshot's states; none if all are there. No content is read."""
@@ -186,10 +207,15 @@ class SnapshotStore:
             found += [f"{processor}, bucket {bucket}: {damage}" for damage in damages]
         return found
 
-    def delete(self, snapshot: Snapshot) -> None:
-        """Delete a snapshot. Its backups go with the next pruning, unless they are among the newest. May be repeated."""
-        self.unpin(snapshot.id, {name: cut.shards for name, cut in snapshot.processors.items()})
-        self.store.delete(_path(snapshot.app, snapshot.id))
+    def delete(self, app: str, id_: str) -> None:
+        """Delete a snapshot. Its backups go with the next pruning, unless they are among the newest. May be repeated after a failure.
+
+        Raises:
+            SnapshotError: it is missing.
+        """
+        with suppress(SnapshotDamaged):  # what it pins is unknown; the next snapshot unpins it
+            self.unpin(id_, {name: cut.shards for name, cut in self.read(app, id_).processors.items()})
+        self.store.delete(_path(app, id_))
 
     def unpin_leftovers(self, shards: Mapping[str, Collection[int]]) -> None:
         """Unpin the backups of snapshots that do not exist, by processor and bucket: snapshots that began a day ago or earlier have failed."""

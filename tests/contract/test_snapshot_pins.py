@@ -1,11 +1,12 @@
-"""Pins of failed snapshots, in every file store."""
+"""Damaged snapshots, and pins of failed ones, in every file store."""
 
 from __future__ import annotations
 
 import msgspec
+import pytest
 from support.backups import ME, backups_at
 
-from penstock.ops.snapshots.snapshot import FORMAT, Snapshot, SnapshotStore, new_id
+from penstock.ops.snapshots.snapshot import FORMAT, Snapshot, SnapshotError, SnapshotStore, new_id
 from penstock.state.backups.manifest import BackupId
 from penstock.state.files.file_store import FileStore
 
@@ -23,3 +24,30 @@ def test_only_leftovers_are_unpinned(store: FileStore) -> None:
     snapshots.unpin_leftovers({ME.processor: [ME.bucket]})
 
     assert sorted(backups_at(store).pin_names()) == [f"{OLD}1", f"{OLD}2", now]
+
+
+def test_a_damaged_snapshot_is_reported_and_deleted(store: FileStore) -> None:
+    """The others are listed, and what it pins is unpinned as after a failed one."""
+    snapshots, kept = SnapshotStore(store), Snapshot(FORMAT, "shop", f"{OLD}1", 0, 0.0, 0.0, {}, {})
+    snapshots.write(kept)
+    snapshots.write(msgspec.structs.replace(kept, id=f"{OLD}2"))
+    store.write(f".snapshots/shop/{OLD}2.json", [b"torn"])
+    backups_at(store).pin(f"{OLD}2", BackupId(1, 1))
+    reports: list[str] = []
+    assert snapshots.readable("shop", reports.append) == [kept]
+    snapshots.delete("shop", f"{OLD}2")
+    snapshots.unpin_leftovers({ME.processor: [ME.bucket]})
+
+    assert (snapshots.ids("shop"), list(backups_at(store).pin_names())) == ([f"{OLD}1"], [])
+    [report] = reports
+    assert f"Snapshot {OLD}2 of shop" in report
+    assert "cannot be read" in report
+
+
+def test_a_missing_snapshot_is_not_deleted(store: FileStore) -> None:
+    """A wrong id is an error, which names the existing ones."""
+    snapshots = SnapshotStore(store)
+    snapshots.write(Snapshot(FORMAT, "shop", f"{OLD}1", 0, 0.0, 0.0, {}, {}))
+
+    with pytest.raises(SnapshotError, match=f"no snapshot {OLD}2 .* It has {OLD}1"):
+        snapshots.delete("shop", f"{OLD}2")
