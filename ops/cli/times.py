@@ -12,6 +12,8 @@ from ...processors.time.windows import GLOBAL_WINDOW_START_MS, Window
 
 NOW = "now"
 """The value of --to for the current end of the categories, instead of a last day."""
+LONGEST_SPAN = timedelta(days=36_500)
+"""The longest duration. All times since then can be represented."""
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _SPAN = re.compile(
@@ -24,7 +26,10 @@ def parse_span(text: str) -> timedelta:
     match = _SPAN.fullmatch(text.strip())
     if match is None:
         raise typer.BadParameter(f"{text!r} is not a duration. Write 30s, 5m, 2h or 7d.")
-    return timedelta(**{_UNITS[match[2].lower()]: int(match[1])})
+    number, unit = int(match[1]), timedelta(**{_UNITS[match[2].lower()]: 1})
+    if number > LONGEST_SPAN / unit:
+        raise typer.BadParameter(f"{text!r} is longer than {LONGEST_SPAN.days}d, the longest duration.")
+    return number * unit
 
 
 def parse_start(text: str, now: datetime) -> int | datetime:

@@ -50,6 +50,13 @@ def test_a_duration_may_have_its_unit_in_words(text: str) -> None:
     assert parse_span(text) == timedelta(minutes=5)
 
 
+@pytest.mark.parametrize("text", ["36501d", "99999999999999999999s", "9999999w ago"])
+def test_a_duration_beyond_all_times_is_refused(text: str) -> None:
+    """Instead of an overflow."""
+    with pytest.raises(typer.BadParameter, match="the longest duration"):
+        parse_start(text if text.endswith("ago") else f"{text} ago", datetime.now(timezone.utc))
+
+
 def test_the_beginning_is_an_offset() -> None:
     """In other tools it is a word."""
     with pytest.raises(typer.BadParameter, match="0 is the beginning"):
