@@ -22,7 +22,7 @@ from ..retry import LogRateLimiter
 from ..user_code import record_awaited_line
 from ..wording import counted
 from .process_group import END_WITHIN_S, TERMINATE_WITHIN_S, Guard, close_pipes, kill_group, signal_group
-from .transfer import PIPE_BYTES, Transfer
+from .transfer import OTHER_MARK, PIPE_BYTES, Transfer
 
 _LOG = logging.getLogger("penstock.pipe")
 
@@ -253,7 +253,7 @@ class Program:
             raise self._failed("wrote a checkpoint line that does not begin a line")
         if body.startswith(MARK) or b"\n" + MARK in body:
             self.kill()
-            raise self._failed("wrote a checkpoint line that is not the expected one")
+            raise self._failed(OTHER_MARK)
         return body.removesuffix(b"\n").split(b"\n")
 
     def kill(self) -> None:

@@ -14,6 +14,7 @@ from typing_extensions import Self
 
 PIPE_BYTES = 2**20
 """The size of the pipes to and from a program, where the system allows it: fewer switches between two processes."""
+OTHER_MARK = "wrote a checkpoint line that is not the expected one"
 _POLL_S = 0.05
 
 
@@ -106,8 +107,17 @@ class Transfer:
         self.output += read
         if self.mark and self.output.find(self.mark, searched) >= 0:
             self._acknowledge()
+        elif self.mark and self._has_other_mark(searched):
+            self.failure = OTHER_MARK
         elif len(self.output) > self.max_output_bytes:
             self.failure = f"wrote more than {self.max_output_bytes:,} bytes for its lines"
+
+    def _has_other_mark(self, searched: int) -> bool:
+        """Return whether the output contains a checkpoint line that is not the expected one, nor its beginning."""
+        first, end = self.mark[:1], b"\n" + self.mark[:1]
+        at = 0 if self.output.startswith(first) else self.output.find(end, searched) + 1
+        line = self.output[at : at + len(self.mark)]
+        return line.startswith(first) and not self.mark.startswith(line)
 
     def _acknowledge(self) -> None:
         if self._left or not self.output.endswith(self.mark):

@@ -203,6 +203,17 @@ def test_an_acknowledgement_is_the_end_of_the_answer(make: MakePipe, program: st
     assert reason in str(error)
 
 
+@pytest.mark.parametrize("size", [1, 4_096, 10**9])
+def test_another_checkpoint_line_is_refused_at_once(make: MakePipe, size: int) -> None:
+    """However its bytes arrive. The program would not write the expected one before the time limit."""
+    body = f"answer = line.replace(b'checkpoint', b'checkpoints')\nfor at in range(0, len(answer), {size}):\n    sys.stdout.buffer.write(answer[at : at + {size}])\n    sys.stdout.flush()"
+    indented = "".join(f"    {each}\n" for each in body.splitlines())
+    pipe = make(sys.executable, "-c", "import sys\nfor line in sys.stdin.buffer:\n" + indented)
+    [error] = outcomes(pipe, [b"x" * 9_999])
+
+    assert "a checkpoint line that is not the expected one" in str(error)
+
+
 @pytest.mark.parametrize("late", ["line\\n", "\\x1echeckpoint 1\\n"], ids=["output", "second acknowledgement"])
 def test_output_after_an_acknowledgement_halts(
     make: MakePipe, tmp_path: Path, wait_until: Callable[..., None], late: str
