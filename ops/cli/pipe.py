@@ -14,8 +14,9 @@ import msgspec
 import typer
 
 from ...processors.declare.categories import Category
-from ...processors.declare.processor import CheckpointInterval, ErrorPolicy
+from ...processors.declare.processor import CheckpointInterval, ErrorAction, ErrorPolicy
 from ...processors.declare.semantics import Semantics
+from ...processors.errors import UserCodeError
 from ...processors.pipes import Line, Pipe
 from ...transport.bus import Bus
 from ...transport.category_spec import CategorySpec
@@ -26,6 +27,8 @@ from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, connect
 from .output import note
 from .run import StopOptions, run_one
 from .waiting import BrokerWait, FailFast
+
+_READ_AGAIN = "To let it read them again, run it with another --name."
 
 
 class Delivery(str, Enum):
@@ -51,6 +54,20 @@ class OnError(str, Enum):
     def policy(self) -> ErrorPolicy:
         """The policy."""
         return ErrorPolicy[self.name]
+
+
+class _CommandPipe(Pipe):
+    """A pipe that is declared by options."""
+
+    @classmethod
+    def folder(cls) -> Path:
+        """Return the folder of the command."""
+        return Path.cwd()
+
+    @classmethod
+    def error_action(cls, error: UserCodeError) -> ErrorAction:
+        """Name the option instead of the attribute."""
+        return super().error_action(error)._replace(alternative=f"--on-error {OnError.DEAD_LETTER.value}")
 
 
 def pipe(
@@ -147,15 +164,16 @@ def pipe(
         "on_error": on_error.policy,
         "time_limit": timedelta(seconds=time_limit),
         "output_key": None if key is None else staticmethod(_field_of(key)),
-        "folder": classmethod(lambda _: Path.cwd()),
     }
     if to is not None:
         declared["writes"] = wait(lambda: _lines_out(bus, to, declared["reads"].buckets, create=create))
-    processor = type("Pipe", (Pipe,), declared)
+    processor = type(Path(command[0]).name, (_CommandPipe,), declared)
     note(f"{own}: {category} -> {' '.join(command)}{f' -> {to}' if to else ''}")
     options = StopOptions(until_end, keep_place=False, from_earliest=from_earliest, fail_fast=fail_fast)
     session_timeout_s = bus.settings.session_timeout_s
-    run_one(processor, bus, Environment(folder / "state"), options, session_timeout_s, None, json=json)
+    run_one(
+        processor, bus, Environment(folder / "state"), options, session_timeout_s, None, json=json, advice=_READ_AGAIN
+    )
 
 
 def _name_of(category: str, to: str | None, command: Sequence[str]) -> str:

@@ -289,8 +289,12 @@ def run_one(
     json: bool,
     traces: bool = False,
     loop: Loop | None = None,
+    advice: str | None = None,
 ) -> None:
-    """Run one processor in this process until it is stopped or at the end of its inputs, and print its metrics."""
+    """Run one processor in this process until it is stopped or at the end of its inputs, and print its metrics.
+
+    `advice` says how to read events again. Default: with `penstock reset`.
+    """
     end_with_parent()
     backups, ages, monitor = backups_of(environment), BackupAges({}, 0.0), LoopMonitor()
     last_backup = None if backups is None else LastBackup(backups, stop_options.stop_within_s)
@@ -348,8 +352,8 @@ def run_one(
 
         worker.run(finished, keep_place=stop_options.keep_place)
     _report(processor, worker, ages, json=json)
-    if stop_options.until_end and not (worker.metrics.events_in or json):
-        note(nothing_read(processor, ends))
+    if stop_options.until_end and not (worker.is_stopped or worker.metrics.events_in or json):
+        note(nothing_read(processor, ends, advice or reset_advice(processor)))
     if last_backup is not None and environment.backups is not None:
         _expect_backups(processor, last_backup, len(ages.by_shard), environment.backups.location)
     if handed_over.is_set():
@@ -381,20 +385,24 @@ def _report(processor: type[Processor], worker: Worker, ages: BackupAges, *, jso
         raise typer.Exit(NOT_SAVED)
 
 
-def nothing_read(processor: type[Processor], ends: Targets) -> str:
+def reset_advice(processor: type[Processor]) -> str:
+    """Return how to let a processor of an app read events again."""
+    target = AppName.of_processor(processor).of(processor)
+    return f"To let it read them again: `penstock reset {target} --to earliest`."
+
+
+def nothing_read(processor: type[Processor], ends: Targets, advice: str) -> str:
     """Return why a run to the end of the inputs read no event.
 
     Args:
         processor: the processor.
         ends: the end offset of each bucket of its inputs.
+        advice: how to read events again.
     """
     names = ", ".join(sorted({bucket.category for bucket in ends}))
     if not any(ends.values()):
         return f"{processor.__name__} read nothing: {names} contains no event yet."
-    return (
-        f"{processor.__name__} read nothing: it has already processed all events of {names}. To let it read them again: "
-        f"`penstock reset {AppName.of_processor(processor).of(processor)} --to earliest`."
-    )
+    return f"{processor.__name__} read nothing: it has already processed all events of {names}. {advice}"
 
 
 def report_rejections(processor: type[Processor], metrics: Metrics) -> None:

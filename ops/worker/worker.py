@@ -370,6 +370,11 @@ class Worker:
         """Whether the last `save` saved everything."""
         return self._ownership.is_saved
 
+    @property
+    def is_stopped(self) -> bool:
+        """Whether `stop` was called."""
+        return self._stopping
+
     def stop(self, *, keep_place: bool = False) -> None:
         """Ask `run` to end after its current turn; a signal handler may call this. A worker that was asked to leave does so.
 

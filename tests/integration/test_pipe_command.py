@@ -83,12 +83,29 @@ def test_a_failing_line_stops_the_pipe_with_its_offset_and_loses_nothing(
     assert stopped.returncode == 1
     assert "`./picky.py` ended with exit status 1" in stopped.stderr
     assert "no!" in stopped.stderr
+    assert "Fix picky.py, or send such events to" in stopped.stderr
+    assert "(`--on-error dead-letter`)" in stopped.stderr
     assert "Traceback" not in stopped.stderr
     cli.ok(*run, "--on-error", "dead-letter", "--", "./picky.py")
 
     assert lines_of(kafka, f"{prefix}.errors") == ERRORS
     [letter] = messages(kafka, f"{prefix}.picky.dead_letters")
     assert b"exit status 1" in (letter[2] or b"")
+
+
+def test_a_pipe_that_reads_nothing_says_why(cli: Cli, log: str, prefix: str, wait_until: Callable[..., None]) -> None:
+    """Its position has a name, which another position needs. A pipe that was stopped has not come to the end."""
+    run = ("pipe", log, "--to", f"{prefix}.out", "--create", "--until-end", "--name", f"{prefix}.copy")
+    busy = cli.start(*run, "--time-limit", "1", "--", "sh", "-c", "echo $$ > pid; sleep 1000")
+    wait_until((cli.folder / "pid").exists)
+    busy.send_signal(signal.SIGTERM)
+    _, stopped = busy.communicate(timeout=60)
+    cli.ok(*run, "--", "cat")
+    again = cli(*run, "--", "cat")
+
+    assert "read nothing" not in stopped
+    assert "cat read nothing: it has already processed all events" in again.stderr
+    assert "run it with another --name" in again.stderr
 
 
 def test_output_without_a_category_is_refused(cli: Cli, log: str) -> None:

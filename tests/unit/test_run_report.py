@@ -6,7 +6,7 @@ import pytest
 import typer
 
 import penstock as ps
-from penstock.ops.cli.run import nothing_read, report_rejections
+from penstock.ops.cli.run import nothing_read, report_rejections, reset_advice
 from penstock.ops.worker.metrics import Metrics
 from penstock.transport.messages import Bucket
 
@@ -57,6 +57,6 @@ def test_a_run_that_reads_nothing_says_why() -> None:
     """People run the same command twice, and would look for a fault."""
     empty, read = {Bucket("readings", 0): 0}, {Bucket("readings", 0): 0, Bucket("readings", 1): 3}
 
-    assert nothing_read(Totals, empty) == "Totals read nothing: readings contains no event yet."
-    assert "it has already processed all events of readings" in nothing_read(Totals, read)
-    assert "test_run_report.py:Totals --to earliest`" in nothing_read(Totals, read)
+    assert nothing_read(Totals, empty, "") == "Totals read nothing: readings contains no event yet."
+    assert "it has already processed all events of readings" in nothing_read(Totals, read, reset_advice(Totals))
+    assert "test_run_report.py:Totals --to earliest`" in nothing_read(Totals, read, reset_advice(Totals))
