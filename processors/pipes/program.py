@@ -28,6 +28,8 @@ _LOG = logging.getLogger("penstock.pipe")
 
 MARK = b"\x1e"
 """The first byte of a checkpoint line: ASCII's record separator, which no text contains."""
+NEVER_ACKNOWLEDGED = " (it has never repeated a checkpoint line: let it flush its output, or run it with `acknowledges = False`, --simple)"
+"""The likely reason why a program does not acknowledge its first lines."""
 REPORT_AFTER_S = 10.0
 """How long a program may take for a checkpoint before the log mentions it."""
 KEPT_ERROR_LINES = 5
@@ -119,6 +121,7 @@ class Program:
         self._process: subprocess.Popen[bytes] | None = None
         self._guard = Guard()
         self._checkpoint = 0
+        self._has_acknowledged = False
         self._errors: deque[str] = deque(maxlen=KEPT_ERROR_LINES)
         self._slow_log = LogRateLimiter()
         self._error_log = LogRateLimiter(every_s=1.0)
@@ -147,6 +150,7 @@ class Program:
         except BaseException:
             self.kill()
             raise
+        self._has_acknowledged = True
         return self._lines_of(output, mark)
 
     def _expect_quiet(self) -> None:
@@ -174,7 +178,9 @@ class Program:
             while not transfer.is_complete:
                 waited_s = time.monotonic() - began_s
                 if waited_s > self._command.time_limit_s:
-                    raise ProgramSlow(f"`{self._command.name}` {self._unfinished(transfer)} within {waited_s:.0f} s")
+                    raise ProgramSlow(
+                        f"`{self._command.name}` {self._unfinished(transfer)} within {waited_s:.0f} s{self._likely_reason()}"
+                    )
                 self._report_slow(waited_s)
                 transfer.wait(min(self._command.time_limit_s - waited_s + 0.01, 1.0))
                 self._report_errors(transfer.take_errors())
@@ -210,7 +216,9 @@ class Program:
         self._report_errors(transfer.take_errors())
         close_pipes(process)
         if self._command.acknowledges:
-            raise self._failed(f"ended {_status(status)} before it acknowledged its lines")
+            raise self._failed(
+                f"ended {_status(status)} before it acknowledged its lines{self._likely_reason() if status >= 0 else ''}"
+            )
         if status not in self._command.success:
             raise self._failed(f"ended {_status(status)}")
         if transfer.remaining:
@@ -223,6 +231,9 @@ class Program:
             return f"left {counted(transfer.remaining, 'byte')} of its lines unread"
         return "did not acknowledge its lines" if self._command.acknowledges else "did not end"
 
+    def _likely_reason(self) -> str:
+        return NEVER_ACKNOWLEDGED if self._command.acknowledges and not self._has_acknowledged else ""
+
     def _failed(self, reason: str) -> ProgramFailed:
         tail = f". Its last error output: {' | '.join(self._errors).rstrip('.')}" if self._errors else ""
         return ProgramFailed(f"`{self._command.name}` {reason}{tail}")
@@ -230,9 +241,10 @@ class Program:
     def _report_slow(self, waited_s: float) -> None:
         if waited_s > REPORT_AFTER_S and self._slow_log.is_due():
             _LOG.warning(
-                "`%s` has been busy with its lines for %.0f s. It is ended after %.0f s.",
+                "`%s` has been busy with its lines for %.0f s%s. It is ended after %.0f s.",
                 self._command.name,
                 waited_s,
+                self._likely_reason(),
                 self._command.time_limit_s,
             )
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import logging
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -26,6 +28,7 @@ from penstock.processors.pipes.program import ProgramFailed
 from penstock.testing import Driver
 
 CLIENTS = Path(__file__).parents[2] / "examples/pipe"
+DOCS = Path(__file__).parents[2] / "docs"
 log = ps.Category("log", ps.Line, key="key", event_time="at", codec=ps.codecs.Lines())
 found = ps.Category("found", ps.Line, key="key", event_time="at", codec=ps.codecs.Lines())
 ACKNOWLEDGING = "import sys\nfor line in sys.stdin.buffer:\n    if line[:1] == b'\\x1e':\n        print(line.decode(), end='', flush=True)\n        continue\n"
@@ -121,6 +124,27 @@ def test_jq_runs_in_simple_mode(make: MakePipe) -> None:
     pipe = make("jq", "-c", "{n: (.n * 2)}", acknowledges=False)
 
     assert written(pipe, [b'{"n": 1}', b'{"n": 2}']) == [b'{"n":2}', b'{"n":4}']
+
+
+def test_the_documented_program_is_a_client(make: MakePipe) -> None:
+    """It reads and answers line by line."""
+    documented = re.search(r"^    command = (\(.*\))$", (DOCS / "processors.md").read_text(), re.MULTILINE)
+    assert documented is not None
+    pipe = make(*ast.literal_eval(documented[1]), time_limit=timedelta(seconds=20))
+
+    assert written(pipe, LOG) == ERRORS
+    assert written(pipe, [b"fine", b"\xff ERROR"]) == [b"\xff ERROR"]
+
+
+@pytest.mark.parametrize("command", [("sleep", "60"), ("head", "-n", "1")], ids=["hangs", "ends"])
+def test_a_program_that_never_acknowledges_is_told_from_one_that_fails_later(
+    make: MakePipe, command: tuple[str, ...]
+) -> None:
+    """The error names the two likely mistakes."""
+    pipe = make(*command, time_limit=timedelta(seconds=0.3))
+
+    with pytest.raises(ps.PenstockError, match=r"never repeated a checkpoint line: .*--simple"):
+        raise next(each for each in outcomes(pipe, [b"x"]) if isinstance(each, Exception))
 
 
 def test_cat_is_a_client(make: MakePipe) -> None:
