@@ -47,19 +47,26 @@ class Guard:
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
+        self._group = 0
 
     def start(self, start: Callable[[], subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
         """Start a program that leads a process group, and guard it. It replaces the one before."""
+        self.ensure()
+        process = start()
+        self._guard(process.pid)
+        return process
+
+    def ensure(self) -> None:
+        """Start the guard, also again if somebody has killed it."""
         if self._process is None or self._process.poll() is not None:
+            group = self._group
             self.close()
             self._process = self._start()
-        process = start()
-        self._write(process.pid)
-        return process
+            self._guard(group)
 
     def release(self) -> None:
         """Guard no program: the last one has ended, and the system may use its number again."""
-        self._write(0)
+        self._guard(0)
 
     def close(self) -> None:
         """End the guard. Repeatable."""
@@ -80,9 +87,10 @@ class Guard:
             start_new_session=True,
         )
 
-    def _write(self, group: int) -> None:
+    def _guard(self, group: int) -> None:
+        self._group = group
         if self._process is not None and self._process.stdin is not None:
-            with suppress(BrokenPipeError):  # the guard was killed; the next program gets another one
+            with suppress(BrokenPipeError):  # the guard was killed; `ensure` starts it again
                 self._process.stdin.write(b"%d\n" % group)
 
 

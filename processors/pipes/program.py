@@ -201,6 +201,7 @@ class Program:
         if self._process is None:
             self._errors.clear()
             self._process = self._guard.start(self._command.start)
+        self._guard.ensure()
         return self._process
 
     def _expect_success(self, transfer: Transfer) -> None:
