@@ -166,19 +166,27 @@ class SnapshotStore:
             SnapshotDamaged: it cannot be read.
             SnapshotError: it is missing.
         """
+        if not _ID.fullmatch(id_):  # it could be a path to another file
+            raise self._missing(app, id_)
         try:
             return _decode(unsealed(b"".join(self.store.read(_path(app, id_)))))
         except FileMissing:
-            known = self.ids(app)
-            others = f"It has {', '.join(known[-5:])}" if known else "It has none"
-            raise SnapshotError(
-                f"{app} has no snapshot {id_} at {self.store.location}. Nothing was changed. {others}: see `penstock snapshot list`."
-            ) from None
+            raise self._missing(app, id_) from None
         except (BackupDamaged, msgspec.MsgspecError) as error:
             raise SnapshotDamaged(
                 f"Snapshot {id_} of {app} at {self.store.location} cannot be read: {error}. Nothing was changed, and the app does not need it. Use another one of "
                 f"`penstock snapshot list`, and delete this one: `penstock snapshot delete APP {id_}`."
             ) from error
+
+    def _missing(self, app: str, id_: str) -> SnapshotError:
+        ids, apps = self.ids(app), self.apps()
+        if ids:
+            existing = f"It has {', '.join(ids[-5:])}: see `penstock snapshot list`."
+        elif apps:
+            existing = f"The snapshots there are of {', '.join(apps)}."
+        else:
+            existing = "There are no snapshots at all: correct --backup, or take one with `penstock snapshot take`."
+        return SnapshotError(f"{app} has no snapshot {id_} at {self.store.location}. Nothing was changed. {existing}")
 
     def readable(self, app: str, report: Callable[[str], None]) -> list[Snapshot]:
         """Return the snapshots of an app that can be read, oldest first.

@@ -44,10 +44,15 @@ def test_a_damaged_snapshot_is_reported_and_deleted(store: FileStore) -> None:
     assert "cannot be read" in report
 
 
-def test_a_missing_snapshot_is_not_deleted(store: FileStore) -> None:
-    """A wrong id is an error, which names the existing ones."""
+def test_a_missing_snapshot_is_an_error_that_names_others(store: FileStore) -> None:
+    """A wrong id, a wrong app or a wrong store. An id is no path."""
     snapshots = SnapshotStore(store)
+    with pytest.raises(SnapshotError, match="no snapshots at all: correct --backup"):
+        snapshots.read("shop", f"{OLD}1")
     snapshots.write(Snapshot(FORMAT, "shop", f"{OLD}1", 0, 0.0, 0.0, {}, {}))
 
     with pytest.raises(SnapshotError, match=f"no snapshot {OLD}2 .* It has {OLD}1"):
         snapshots.delete("shop", f"{OLD}2")
+    for id_ in (f"{OLD}1", f"../shop/{OLD}1"):
+        with pytest.raises(SnapshotError, match="The snapshots there are of shop"):
+            snapshots.read("other", id_)
