@@ -57,7 +57,7 @@ class Guard:
         return process
 
     def ensure(self) -> None:
-        """Start the guard, also again if somebody has killed it."""
+        """Start the guard, also again after it was killed."""
         if self._process is None or self._process.poll() is not None:
             group = self._group
             self.close()

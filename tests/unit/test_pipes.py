@@ -216,7 +216,10 @@ def test_an_output_without_a_line_end_is_no_output(make: MakePipe) -> None:
             "for line in sys.stdin: print(line + 'more', flush=True) if line[0] == '\\x1e' else None",
             "after its checkpoint",
         ),
-        ("for n in range(1, 9): print(f'\\x1echeckpoint {n}', flush=True)\ntime.sleep(60)", "had not read|not the expected"),
+        (
+            "for n in range(1, 9): print(f'\\x1echeckpoint {n}', flush=True)\ntime.sleep(60)",
+            "had not read|not the expected",
+        ),
     ],
     ids=["continues", "guesses"],
 )
