@@ -177,9 +177,10 @@ _PERMANENT: _Meanings = {
         KafkaError.UNKNOWN_TOPIC_OR_PART,
         KafkaError._UNKNOWN_TOPIC,
     ),
-    (BucketMismatch, "Compare the declared number of buckets with `penstock category describe`."): (
-        KafkaError._UNKNOWN_PARTITION,
-    ),
+    (
+        BucketMismatch,
+        "It was deleted, or has fewer buckets than declared: `penstock category describe` shows which, and `penstock category create` creates it.",
+    ): (KafkaError._UNKNOWN_PARTITION,),
     (BusError, "Too few brokers are running. Nothing was changed. Check the brokers, then try again."): (
         KafkaError.INVALID_REPLICATION_FACTOR,
     ),
