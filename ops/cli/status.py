@@ -190,6 +190,8 @@ def _worker(status: ProcessorStatus, worker: WorkerStatus) -> dict[str, object]:
         "MB/s": round(worker.bytes_in_per_s / 1e6, 2),
         "out/s": round(worker.events_out_per_s),
         "cpu": round(worker.cpu_cores, 2),
+        "busy": _percent(worker.busy_share),
+        "blocked": _percent(worker.blocked_share),
         "MB": round(worker.memory_bytes / 1e6),
         "table": "" if worker.table is None else f"{counted(worker.table.rows, 'row')}, {worker.table.unread:,} behind",
         "copies": "" if worker.standby_shards is None else counted(worker.standby_shards, "shard"),
@@ -215,6 +217,10 @@ def _bucket(status: ProcessorStatus, shard: ShardStatus) -> dict[str, object]:
         "": "catching up" if shard.catching_up else "idle" if shard.idle else shard.held_by,
         "backup": "" if shard.backup_age_s is None else f"{human_duration(shard.backup_age_s)} ago",
     }
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{share:.0%}"
 
 
 def _time(time_ms: int | None) -> str:

@@ -127,6 +127,16 @@ WORKER_METRICS: dict[str, MetricDefinition[WorkerStatus]] = {
         "Throughput of a worker: events read per second", lambda worker: worker.events_in_per_s
     ),
     "worker_cpu_cores": MetricDefinition("CPU cores that a worker uses", lambda worker: worker.cpu_cores),
+    "worker_busy_share": MetricDefinition(
+        "share of the time in which a worker processes events, from 0 to 1", lambda worker: worker.busy_share
+    ),
+    "worker_idle_share": MetricDefinition(
+        "share of the time in which a worker has no events to process", lambda worker: worker.idle_share
+    ),
+    "worker_blocked_share": MetricDefinition(
+        "share of the time in which a worker waits until a checkpoint ends, because Kafka, a store or a sink is slow",
+        lambda worker: worker.blocked_share,
+    ),
     "worker_memory_bytes": MetricDefinition("memory of a worker", lambda worker: worker.memory_bytes),
     "worker_buckets": MetricDefinition("buckets that a worker owns", lambda worker: len(worker.buckets)),
     "worker_checkpoint_age_seconds": MetricDefinition(

@@ -119,6 +119,8 @@ class Report(msgspec.Struct, frozen=True):
         last_checkpoint_ms: the end of its last checkpoint; None before the first.
         checkpoint_duration_s: the duration of that checkpoint in seconds.
         cpu_s: the CPU time that it has used, in seconds.
+        idle_s: the seconds for which its loop had no events to process.
+        blocked_s: the seconds for which its loop waited until a checkpoint ended.
         memory_bytes: its memory.
         restarts_ms: its recent restarts after failures.
         disk_free_share: the free share of the disk with its state folder, from 0 to 1; None if unknown.
@@ -140,6 +142,8 @@ class Report(msgspec.Struct, frozen=True):
     last_checkpoint_ms: int | None = None
     checkpoint_duration_s: float = 0.0
     cpu_s: float = 0.0
+    idle_s: float = 0.0
+    blocked_s: float = 0.0
     memory_bytes: int = 0
     restarts_ms: tuple[int, ...] = ()
     disk_free_share: float | None = None
@@ -180,6 +184,12 @@ class ReportInterval(NamedTuple):
     def rate(self, count: Callable[[Counts], int]) -> float:
         """Return the growth of a count per second."""
         return (count(self.last.counts) - count(self.first.counts)) / self.seconds if self.seconds else 0.0
+
+    def share(self, seconds: Callable[[Report], float]) -> float | None:
+        """Return the share of the time by which a sum of seconds has grown, from 0 to 1; None with only one report."""
+        if not self.seconds:
+            return None
+        return min(1.0, max(0.0, (seconds(self.last) - seconds(self.first)) / self.seconds))
 
     def shard_rate(self, bucket: int, count: Callable[[ShardReport], int]) -> float:
         """Return the growth per second of a count of one shard. A shard that was opened again counts from zero."""

@@ -82,6 +82,8 @@ class WorkerStatus:
         checkpoint_age_s: seconds since its last checkpoint; None before the first.
         checkpoint_duration_s: the duration of that checkpoint in seconds.
         cpu_cores: the CPU cores that it uses on average.
+        idle_share: the share of the time in which its loop had no events to process, from 0 to 1; None if unknown.
+        blocked_share: the share in which its loop waited until a checkpoint ended, because Kafka, a store or a sink is slow.
         memory_bytes: its memory.
         restarts: its restarts after failures within the last hour, of the present version.
         crash_loop_since_ms: the first restart of its crash loop (milliseconds since 1970, UTC); None without one.
@@ -121,6 +123,15 @@ class WorkerStatus:
     table: TableSize | None = None
     standby_shards: int | None = None
     outage_s: float = 0.0
+    idle_share: float | None = None
+    blocked_share: float | None = None
+
+    @property
+    def busy_share(self) -> float | None:
+        """The rest of the time, in which its loop processes events."""
+        if self.idle_share is None or self.blocked_share is None:
+            return None
+        return max(0.0, 1 - self.idle_share - self.blocked_share)
 
     @property
     def version(self) -> int | None:

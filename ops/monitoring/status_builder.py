@@ -212,4 +212,6 @@ def _worker_status(interval: ReportInterval, now_ms: int, outage: Outage) -> Wor
         table=last.table,
         standby_shards=last.standby_shards,
         outage_s=outage.seconds_since(last.at_ms),
+        idle_share=interval.share(lambda report: report.idle_s),
+        blocked_share=interval.share(lambda report: report.blocked_s),
     )

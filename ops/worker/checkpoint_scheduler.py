@@ -138,8 +138,9 @@ class CheckpointScheduler:
         self.release()
 
     def _wait(self) -> None:
-        while self._coordinator.in_progress:
-            self._advance()
+        with self._metrics.loop.blocked():
+            while self._coordinator.in_progress:
+                self._advance()
 
     def abandon(self) -> None:
         """Wait for the running steps, and drop the checkpoint, because its shards will be closed."""

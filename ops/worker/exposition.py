@@ -37,6 +37,12 @@ RESTORE_COUNTERS = {
 }
 """The counters of `Restores` by their names, with attributes and descriptions."""
 
+LOOP_COUNTERS = {
+    "idle_seconds": ("idle_s", "seconds without events to process"),
+    "blocked_seconds": ("blocked_s", "seconds until a checkpoint ended, because Kafka, a store or a sink was slow"),
+}
+"""The counters of `LoopTime` by their names, with attributes and descriptions."""
+
 CACHE_COUNTERS = {
     "state_cache_hits": ("hits", "keys of batches whose state was in memory"),
     "state_cache_misses": ("misses", "keys of batches whose state was read from the disk and decoded"),
@@ -87,6 +93,8 @@ class WorkerCollector(Collector):
             yield _counter(name, description, processor, getattr(metrics, name))
         for name, (attribute, description) in RESTORE_COUNTERS.items():
             yield _counter(name, description, processor, getattr(metrics.restores, attribute))
+        for name, (attribute, description) in LOOP_COUNTERS.items():
+            yield _counter(name, description, processor, getattr(metrics.loop, attribute))
         for name, (attribute, description) in CACHE_COUNTERS.items():
             yield _counter(name, description, processor, getattr(metrics.state_cache, attribute))
         cache = GaugeMetricFamily(

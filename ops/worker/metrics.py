@@ -11,6 +11,7 @@ from ...processors.keyed_state.state_cache import STATE_CACHE, StateCache
 from ...processors.lookups import LookupMetrics
 from ...processors.wording import counted
 from .histogram import FAST_S, SLOW_S, Histogram
+from .loop_time import LoopTime
 from .standby import Standby
 from .trace_context import SpanMetrics
 
@@ -71,6 +72,7 @@ class Metrics:
         lookups: the metrics of lookups, for a lookup join.
         spans: the spans of the events; None without spans.
         timings: how long the work has taken.
+        loop: how the loop has spent its time.
         restores: the states restored from backups.
         standby: keeps copies of states that other machines own; None without them.
         state_cache: the decoded states in memory.
@@ -91,6 +93,7 @@ class Metrics:
     lookups: LookupMetrics | None = None
     spans: SpanMetrics | None = None
     timings: Timings = field(default_factory=Timings, repr=False, compare=False)
+    loop: LoopTime = field(default_factory=LoopTime, repr=False, compare=False)
     restores: Restores = field(default_factory=Restores, repr=False, compare=False)
     standby: Standby | None = field(default=None, repr=False, compare=False)
     state_cache: StateCache = field(default=STATE_CACHE, repr=False, compare=False)

@@ -125,6 +125,8 @@ class StatusReporter:
             last_checkpoint_ms=metrics.saved_ms,
             checkpoint_duration_s=metrics.saving_s,
             cpu_s=cpu.user + cpu.system,
+            idle_s=metrics.loop.idle_s,
+            blocked_s=metrics.loop.blocked_s,
             memory_bytes=self._process.memory_info().rss,
             restarts_ms=self._identity.restarts_ms,
             disk_free_share=free_share(self._folder),

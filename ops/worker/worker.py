@@ -32,6 +32,7 @@ from .cleanup import attempt_all
 from .dead_letter_guard import DeadLetterGuard
 from .hot_keys import HotKey
 from .input_merger import InputMerger
+from .loop_time import LoopTime
 from .metrics import Metrics
 from .offset_limits import OffsetLimits
 from .open_shard import OpenShard
@@ -129,7 +130,9 @@ class Worker:
         self._keeps_place = False
         self.processor_name, self._class_name = kind.name, kind.__name__
         self.metrics = Metrics(
-            lookups=processor.metrics() if isinstance(processor, LookupJoin) else None, spans=config.tracer.metrics
+            lookups=processor.metrics() if isinstance(processor, LookupJoin) else None,
+            spans=config.tracer.metrics,
+            loop=LoopTime(clock),
         )
         codecs = Codecs(bus)
         codecs.open([*processor.sources(), *processor.outputs()])
@@ -313,7 +316,8 @@ class Worker:
         if polled.batches or polled.ended:
             return polled
         self._executor.send_now()
-        return reader.poll(wait_s)
+        with self.metrics.loop.idle():
+            return reader.poll(wait_s)
 
     def _process(self, polled: Polled) -> None:
         deferred = self._process_batches(polled.batches)

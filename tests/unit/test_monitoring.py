@@ -29,7 +29,7 @@ from penstock.ops.monitoring.outages import OutageTracker
 from penstock.ops.monitoring.prometheus import StatusCollector
 from penstock.ops.monitoring.reports import REPORTS, Node, Report, node_of, report_message
 from penstock.ops.monitoring.status import ClusterStatus, ProcessorStatus
-from penstock.ops.worker.exposition import CACHE_COUNTERS, HISTOGRAMS, RESTORE_COUNTERS
+from penstock.ops.worker.exposition import CACHE_COUNTERS, HISTOGRAMS, LOOP_COUNTERS, RESTORE_COUNTERS
 from penstock.ops.worker.identity import count_restart
 from penstock.transport.category_spec import CategorySpec
 from penstock.transport.errors import BusError, BusUnreachable
@@ -323,6 +323,18 @@ def test_rates_cover_the_configured_window() -> None:
 
     assert recent == 100 / 2
     assert world.observe().total("events_in_per_s") == 216 / 20
+
+
+def test_a_worker_is_busy_idle_or_blocked() -> None:
+    """As shares of the time between its reports; unknown with only one."""
+    world = World()
+    world.report(report(NOW_MS - 10_000, idle_s=1.0, blocked_s=2.0))
+    [started] = world.observe().workers
+    world.report(report(NOW_MS, idle_s=4.0, blocked_s=4.0))
+    [worker] = world.observe().workers
+
+    assert (started.idle_share, started.blocked_share, started.busy_share) == (None, None, None)
+    assert (worker.idle_share, worker.blocked_share, worker.busy_share) == pytest.approx((0.3, 0.2, 0.5))
 
 
 def test_a_silent_worker_owns_no_bucket_and_has_no_throughput() -> None:
@@ -717,7 +729,7 @@ def test_the_documentation_lists_each_metric() -> None:
     metrics: dict[str, MetricDefinition[Any]] = {**PROCESSOR_METRICS, **BUCKET_METRICS, **WORKER_METRICS}
 
     assert [name for name, metric in metrics.items() if f"| `{name}` | {metric.description} |" not in operations] == []
-    counters = {*RESTORE_COUNTERS, *CACHE_COUNTERS}
+    counters = {*RESTORE_COUNTERS, *LOOP_COUNTERS, *CACHE_COUNTERS}
     assert [name for name in counters if f"`_{name}_total`" not in operations] == []
     assert used <= {
         *metrics,

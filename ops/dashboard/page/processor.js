@@ -109,6 +109,11 @@ const whileRunning = (text) => ({ worker }) => (worker.end_reason ? "–" : text
 
 const ofRunning = (value) => ({ worker }) => (worker.end_reason ? null : value(worker));
 
+/* The share of the time in which a worker neither waits for events nor for a checkpoint; null if unknown. */
+const busyShare = (worker) => (worker.idle_share === null ? null : Math.max(0, 1 - worker.idle_share - worker.blocked_share));
+
+const percent = (share) => (share === null ? "–" : `${Math.round(share * 100)} %`);
+
 const WORKER_COLUMNS = [
   { title: "worker", text: ({ worker }) => worker.worker },
   { title: "host", text: ({ worker }) => worker.host },
@@ -120,6 +125,8 @@ const WORKER_COLUMNS = [
   { title: "in/s", number: true, text: whileRunning((worker) => rate(worker.events_in_per_s)), value: ofRunning((worker) => worker.events_in_per_s) },
   { title: "out/s", number: true, text: whileRunning((worker) => rate(worker.events_out_per_s)), value: ofRunning((worker) => worker.events_out_per_s) },
   { title: "CPU", number: true, text: whileRunning((worker) => `${Math.round(worker.cpu_cores * 100)} %`), value: ofRunning((worker) => worker.cpu_cores) },
+  { title: "busy", number: true, text: whileRunning((worker) => percent(busyShare(worker))), value: ofRunning(busyShare) },
+  { title: "blocked", number: true, text: whileRunning((worker) => percent(worker.blocked_share)), tone: ofRunning((worker) => (worker.blocked_share > 0.5 ? "warning" : null)), value: ofRunning((worker) => worker.blocked_share) },
   { title: "memory", number: true, text: whileRunning((worker) => bytes(worker.memory_bytes)), value: ofRunning((worker) => worker.memory_bytes) },
   { title: "checkpoint took", number: true, text: whileRunning((worker) => `${Math.round(worker.checkpoint_duration_s * 1000)} ms`), value: ofRunning((worker) => worker.checkpoint_duration_s) },
   { title: "restarts in 1 h", number: true, text: ({ worker }) => count(worker.restarts), value: ({ worker }) => worker.restarts },
