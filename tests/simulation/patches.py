@@ -26,11 +26,9 @@ from penstock.ops.worker import (
     changelog_replay,
     input_merger,
     shard_loader,
-    standby,
-    transaction_sweeper,
     watermark_publisher,
 )
-from penstock.processors import retry
+from penstock.processors import background, retry
 from penstock.processors.keyed_state import window_values
 from penstock.processors.keyed_state.state_cache import StateCache
 from penstock.processors.operators import (
@@ -105,7 +103,7 @@ class SimulatedThread:
         self._scheduler = scheduler
         self._call = call
         self._name = name
-        self._has_ended = False
+        self._is_alive = False
 
     @staticmethod
     def of(scheduler: Scheduler) -> Callable[..., SimulatedThread]:
@@ -114,15 +112,20 @@ class SimulatedThread:
 
     def start(self) -> None:
         """Start the thread."""
+        self._is_alive = True
         self._scheduler.spawn(self._scheduler.current.process, self._name, self._work)
 
-    def join(self, timeout: float) -> None:
+    def is_alive(self) -> bool:
+        """Tell whether the thread has started and not ended."""
+        return self._is_alive
+
+    def join(self, timeout: float | None) -> None:
         """Wait for the end of the thread, up to a timeout."""
-        self._scheduler.wait(lambda: self._has_ended, timeout)
+        self._scheduler.wait(lambda: not self._is_alive, timeout)
 
     def _work(self) -> None:
         self._call()
-        self._has_ended = True
+        self._is_alive = False
 
 
 def _retry(scheduler: Scheduler) -> Callable[..., retry.Retry]:
@@ -148,8 +151,8 @@ def patched_library(scheduler: Scheduler, seed: int) -> Iterator[None]:
     replaced: list[tuple[Any, str, Any]] = [
         (shard_loader, "Event", lambda: SimulatedEvent(scheduler)),
         (watermark_publisher, "wait", wait_for_all),
-        (transaction_sweeper, "Event", lambda: SimulatedEvent(scheduler)),
-        (transaction_sweeper, "Thread", SimulatedThread.of(scheduler)),
+        (background, "Event", lambda: SimulatedEvent(scheduler)),
+        (background, "Thread", SimulatedThread.of(scheduler)),
         (backups, "Event", lambda: SimulatedEvent(scheduler)),
         (backups, "time", SimpleNamespace(monotonic=lambda: scheduler.now_ms / 1000)),
         (category_rows, "time", SimpleNamespace(monotonic=lambda: scheduler.now_ms / 1000)),
@@ -161,8 +164,6 @@ def patched_library(scheduler: Scheduler, seed: int) -> Iterator[None]:
         (backups, "restore_shard", backing_up.restore),
         (backups, "backed_up_buckets", backing_up.backed_up_buckets),
         (backups, "StandbyCopies", backing_up.SimulatedCopies),
-        (standby, "Event", lambda: SimulatedEvent(scheduler)),
-        (standby, "Thread", SimulatedThread.of(scheduler)),
         (backups, "BackupScheduler", backing_up.SimulatedBackupScheduler),
         (backups, "RocksShardState", SimulatedState),
         (cloning, "install_clone", simulated_cloning.install_clone),
