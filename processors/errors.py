@@ -10,6 +10,10 @@ USER_CODE_ERRORS = (Exception, SystemExit, GeneratorExit)
 class PenstockError(Exception):
     """Base class of all errors of Penstock. The message says what happened, what it means for the data, and what to do."""
 
+    def add(self, sentence: str) -> None:
+        """Add a sentence to the end of the message, for a cause that only a caller knows."""
+        self.args = (f"{self} {sentence}",)
+
 
 class DeclarationError(PenstockError):
     """A category, processor or app cannot work as declared. Change the program."""
@@ -29,6 +33,10 @@ class NotLoadable(PenstockError):
     def __init__(self, fault: str, advice: str = "") -> None:
         super().__init__(fault, advice)
         self.fault, self.advice = fault, advice
+
+    def add(self, sentence: str) -> None:
+        """Add a sentence to the advice."""
+        self.advice = f"{self.advice} {sentence}".lstrip()
 
     def __str__(self) -> str:
         return " ".join(filter(None, (self.fault, self.consequence, self.advice)))

@@ -171,8 +171,8 @@ def _locating_errors(root: Any) -> Iterator[None]:
     except PenstockError as error:
         unset = root.meta.get(_UNSET_KEY, {})
         reasons = [reason for name, reason in unset.items() if re.search(rf"\b{re.escape(name)}\b", str(error))]
-        if reasons:
-            error.args = (" ".join([str(error), *reasons]),)
+        for reason in reasons:
+            error.add(reason)
         raise
     except UsageError as error:
         located = _located(error, root.obj) if root.obj and isinstance(error, typer.BadParameter) else None

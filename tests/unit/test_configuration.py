@@ -23,6 +23,8 @@ from penstock.ops.config.section import Section
 from penstock.ops.config.toml_file import TomlFile
 from penstock.ops.laser.declared_table import DeclaredTable
 from penstock.ops.logs.setup import LogFormat, LogLevel
+from penstock.processors.apps.apps import load_app
+from penstock.processors.errors import AppFileError
 from penstock.processors.lookups import LookupRefused
 from penstock.state.errors import FileStoreRefuses
 from penstock.state.files.hdfs_variables import REFUSAL
@@ -97,6 +99,12 @@ def report(
 def look_up() -> None:
     """Print the address of a lookup store."""
     typer.echo(str(address_named("PENSTOCK_LOOKUPS", ["redis"], "airports")))
+
+
+@small.command()
+def load() -> None:
+    """Load an app."""
+    load_app("app.py")
 
 
 @group.command()
@@ -383,6 +391,21 @@ def test_an_error_about_a_variable_of_the_file_names_what_it_needs(monkeypatch: 
         CliRunner().invoke(small, ["look-up"], catch_exceptions=False)
     assert str(refused.value).endswith(
         "penstock.toml, line 2: PENSTOCK_LOOKUPS in [environment] needs the environment variable LOOKUPS_PASSWORD, which is not set."
+    )
+
+
+def test_an_error_of_an_app_names_what_its_variable_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if the app itself reads the variable."""
+    for name in ("TABLE_PASSWORD", "NOT_SET"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    write_config('[environment]\nTABLE_PASSWORD = "${NOT_SET}"\n')
+    Path("app.py").write_text('import os\n\nPASSWORD = os.environ["TABLE_PASSWORD"]\n')
+
+    with pytest.raises(AppFileError) as refused:
+        CliRunner().invoke(small, ["load"], catch_exceptions=False)
+    assert str(refused.value).endswith(
+        "penstock.toml, line 2: TABLE_PASSWORD in [environment] needs the environment variable NOT_SET, which is not set."
     )
 
 
