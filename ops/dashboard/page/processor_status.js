@@ -2,7 +2,7 @@
 
 const SILENT_AFTER_S = 20;
 
-export const isSilent = (worker) => !worker.end_reason && worker.report_age_s > SILENT_AFTER_S;
+export const isSilent = (worker) => !worker.end_reason && worker.report_age_s - worker.outage_s > SILENT_AFTER_S;
 
 export const running = (processor) => processor.workers.filter((worker) => !worker.end_reason && !isSilent(worker));
 
