@@ -91,12 +91,13 @@ class WorkerCollector(Collector):
         processor, metrics = found
         for name, description in COUNTERS.items():
             yield _counter(name, description, processor, getattr(metrics, name))
-        for name, (attribute, description) in RESTORE_COUNTERS.items():
-            yield _counter(name, description, processor, getattr(metrics.restores, attribute))
-        for name, (attribute, description) in LOOP_COUNTERS.items():
-            yield _counter(name, description, processor, getattr(metrics.loop, attribute))
-        for name, (attribute, description) in CACHE_COUNTERS.items():
-            yield _counter(name, description, processor, getattr(metrics.state_cache, attribute))
+        for counters, counts in (
+            (RESTORE_COUNTERS, metrics.restores),
+            (LOOP_COUNTERS, metrics.loop),
+            (CACHE_COUNTERS, metrics.state_cache),
+        ):
+            for name, (attribute, description) in counters.items():
+                yield _counter(name, description, processor, getattr(counts, attribute))
         cache = GaugeMetricFamily(
             "penstock_worker_state_cache_bytes", "estimated memory of decoded states", labels=["processor"]
         )
