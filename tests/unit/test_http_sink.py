@@ -20,6 +20,7 @@ import penstock as ps
 from penstock.ops.dead_letters.handling import retry
 from penstock.ops.dead_letters.letters import LetterState, read_letters
 from penstock.ops.testing import Driver, Killed
+from penstock.ops.worker.sink_writers import OpenSink
 from penstock.processors.retry import Retry
 from penstock.state.sinks import http_writer
 from penstock.state.sinks.http_writer import HttpWriter
@@ -54,6 +55,11 @@ class Endpoint:
     def numbers(self) -> Counter[int]:
         """How often each number arrived."""
         return Counter(row["number"] for body in self.bodies for row in body)
+
+
+def opening(writer: HttpWriter) -> OpenSink:
+    """Return a function that opens any sink as this one."""
+    return lambda _: writer
 
 
 @contextmanager
@@ -251,7 +257,7 @@ def test_refused_rows_go_to_the_dead_letters_of_the_processor(endpoint: Endpoint
     trial = Trial(Subject("stateless", LEAST, LEAST, sink=MEMORY))
     endpoint.bad = lambda number: number % 10 == 3
     opened = HttpWriter(endpoint.url, None, most_rows=100, limit_s=5.0)
-    trial.driver.open_sink = lambda _: opened
+    trial.driver.open_sink = opening(opened)
     trial.run()
     [processor] = trial.driver.app.processors
     letters = trial.driver.dead_letters(processor)
@@ -338,7 +344,7 @@ def test_rows_have_the_declared_guarantee_whenever_workers_die(
             endpoint.answer = lambda requests: 0 if requests % 5 == 3 and semantics is LEAST else 204
             trial = Trial(subject, [Crash(at, Disk.SAME)])
             opened = HttpWriter(endpoint.url, None, most_rows=100, limit_s=5.0, retry=Retry(1.0))
-            trial.driver.open_sink = lambda _, opened=opened: opened  # type: ignore[misc]
+            trial.driver.open_sink = opening(opened)
             trial.run()
 
             assert trial.driver.died
