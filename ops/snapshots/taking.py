@@ -30,7 +30,10 @@ RETRY_FOR_S = 90.0
 """How long a snapshot is tried again that a rebalance or a failure has ended. A killed worker's buckets move within its session's timeout."""
 READY_LIMIT_S = 20.0
 """How long to wait until all shards are open, such as those of a worker that restarts. Nothing is held meanwhile."""
-PREPARE_EVERY_S = 1.0
+READY_FOR_S = 1.0
+"""How long the answer of a worker that is ready counts."""
+ASK_EVERY_S = 0.3
+"""How often workers are asked again, because one that has started since has not seen the last request."""
 HOLD_LIMIT_S = 10.0
 """How long to wait for the checkpoints of all workers."""
 STORE_LIMIT_S = 3_600.0
@@ -38,7 +41,7 @@ STORE_LIMIT_S = 3_600.0
 ALIVE_LIMIT_S = 30.0
 """How long a worker that stores its copies may give no answer. One that has died has lost them."""
 RECEIVE_S = 0.05
-PAUSES_S = 1.0, 5.0
+PAUSES_S = 0.2, 5.0
 """The first and the longest pause between two attempts, in which outputs do not wait."""
 
 Report = Callable[[str], None]
@@ -176,10 +179,17 @@ class _Attempt:
             if time.monotonic() > deadline_s:
                 self._expect_running()
                 raise self._silence(Stage.READY, READY_LIMIT_S)
-            self._answers.clear()  # a worker that has answered may have died since
+            self._forget_silent()
             self._request(Request.PREPARE)
-            self._receive_until(lambda: not self._missing(Stage.READY), PREPARE_EVERY_S)
+            self._receive_until(lambda: not self._missing(Stage.READY), ASK_EVERY_S)
         self._answers.clear()
+
+    def _forget_silent(self) -> None:
+        """Forget workers that may have died since they answered."""
+        now_s = time.monotonic()
+        self._answers = {
+            who: answer for who, answer in self._answers.items() if now_s - self._heard_s[who] < READY_FOR_S
+        }
 
     def _expect_running(self) -> None:
         """Raise SnapshotError if no worker of a processor has answered. A supervised worker that was killed has restarted by then."""
@@ -192,15 +202,15 @@ class _Attempt:
             )
 
     def _await_stored(self) -> None:
-        """Wait for all copies. Workers that store theirs answer the repeated request."""
+        """Wait for all copies. Workers that store theirs answer each CHECK."""
         deadline_s = time.monotonic() + STORE_LIMIT_S
         while lagging := self._lagging({Stage.STORED}):
             now_s = time.monotonic()
             lost = [worker for worker in lagging if now_s - self._heard_s[worker] > ALIVE_LIMIT_S]
             if lost or now_s > deadline_s:
                 raise _AttemptFailed(f"{_workers(lost or lagging)} did not store the states, or died meanwhile.")
-            self._request(Request.RELEASE)
-            self._receive_until(lambda: not self._lagging({Stage.STORED}), PREPARE_EVERY_S)
+            self._request(Request.CHECK)
+            self._receive_until(lambda: not self._lagging({Stage.STORED}), ASK_EVERY_S)
 
     def _lagging(self, stages: Collection[Stage]) -> list[tuple[str, str]]:
         """Return the workers with shards that have reached none of some stages, as processor and name."""
@@ -216,8 +226,12 @@ class _Attempt:
         )
 
     def _await(self, is_done: Callable[[], bool], limit_s: float, failure: Callable[[], _AttemptFailed]) -> None:
-        if not self._receive_until(is_done, limit_s):
-            raise failure()
+        """Wait for a condition while outputs wait. A worker that has started since ends the attempt at once, with its answer to CHECK."""
+        deadline_s = time.monotonic() + limit_s
+        while not self._receive_until(is_done, ASK_EVERY_S):
+            if time.monotonic() > deadline_s:
+                raise failure()
+            self._request(Request.CHECK)
 
     def _receive_until(self, is_done: Callable[[], bool], limit_s: float) -> bool:
         """Receive answers until a condition holds; return whether it does within the limit."""
@@ -248,10 +262,13 @@ class _Attempt:
             raise _AttemptFailed(f"Another process has begun snapshot {other.snapshot} meanwhile.")
 
     def _record(self, answer: SnapshotAnswer) -> None:
+        who = answer.processor, answer.worker
         if answer.stage is Stage.FAILED:
-            raise _AttemptFailed(f"{_worker(answer.processor, answer.worker)}: {answer.reason.rstrip('.')}.")
-        self._answers[answer.processor, answer.worker] = answer
-        self._heard_s[answer.processor, answer.worker] = time.monotonic()
+            if who in self._answers and self._answers[who].stage is Stage.STORED:
+                return  # it has started again, and its copies are complete
+            raise _AttemptFailed(f"{_worker(*who)}: {answer.reason.rstrip('.')}.")
+        self._answers[who] = answer
+        self._heard_s[who] = time.monotonic()
         self._expect_distinct(answer.processor)
 
     def _expect_distinct(self, processor: str) -> None:

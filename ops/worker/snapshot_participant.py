@@ -2,6 +2,7 @@
 
 PREPARE -> all shards open? -> READY
 HOLD -> checkpoint, copies -> HELD, later outputs wait -> RELEASE -> still a member? -> RELEASED, outputs go on -> copies stored -> STORED
+CHECK -> the newest answer again, or FAILED by a worker that has started since
 
 A hold that does not last until RELEASE ends the snapshot, never the work: a rebalance, a failure, or a coordinator that has died.
 """
@@ -88,6 +89,7 @@ class SnapshotParticipant:
         self._confirm = confirm
         self._clock = clock
         self._cut: _Cut | None = None
+        self._stored = ""
         self._asked_s = 0.0
 
     def advance(self, *, is_settled: bool) -> None:
@@ -116,12 +118,20 @@ class SnapshotParticipant:
             self._abort()
             self._begin(request, is_settled=is_settled)
         elif self._cut is None or self._cut.request.snapshot != request.snapshot:
-            if request.request is Request.ABORT:  # it may be stored here, and have failed elsewhere
-                self._shards.give_up(request.snapshot)
+            self._receive_unknown(request, is_settled=is_settled)
         elif request.request is Request.ABORT:
             self._abort()
-        else:
+        elif request.request is Request.RELEASE:
             self._release(self._cut)
+        elif self._cut.stage is not None:
+            self._report(self._cut, self._cut.stage)
+
+    def _receive_unknown(self, request: SnapshotRequest, *, is_settled: bool) -> None:
+        """Answer a request about a snapshot that is not in progress here, except without shards, or after it was stored here."""
+        if request.request is Request.ABORT:  # it may be stored here, and have failed elsewhere
+            self._shards.give_up(request.snapshot)
+        elif request.snapshot != self._stored and (self._shards.numbers or not is_settled):
+            self._answer(request, Stage.FAILED, reason="it takes no part, because it has started since")
 
     def _prepare(self, request: SnapshotRequest, *, is_settled: bool) -> None:
         """Answer whether this worker could take part now."""
@@ -184,8 +194,6 @@ class SnapshotParticipant:
 
     def _release(self, cut: _Cut) -> None:
         """Let the outputs go on, if they have waited until now, and if no other worker can have taken a bucket meanwhile."""
-        if cut.stage is Stage.RELEASED:
-            self._report(cut, Stage.RELEASED)
         if cut.stage is not Stage.HELD or cut.hold.has_ended:
             return  # it has failed, or the next turn reports that
         try:
@@ -207,6 +215,7 @@ class SnapshotParticipant:
             for number, shard in cut.shards.items()
         }
         self._report(cut, Stage.STORED)
+        self._stored = cut.request.snapshot
         self._cut = None
 
     def _fail(self, cut: _Cut, reason: str) -> None:

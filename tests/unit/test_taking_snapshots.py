@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import chain, count
+from math import inf
 from pathlib import Path
 from threading import Condition, Event
+from typing import Any
 
 import pytest
 from support.machines import Machine, create_categories, write
@@ -83,10 +85,10 @@ def machine(tmp_path: Path) -> Machine:
 
 
 @contextmanager
-def working(machine: Machine) -> Iterator[Callable[[], None]]:
+def working(machine: Machine, name: str = "worker") -> Iterator[Callable[[], None]]:
     """Run a worker that takes part in snapshots; the result lets it take a step."""
     config = WorkerConfig(
-        machine.bus, RocksStateFolder(machine.states), "worker", worker_backups(machine), takes_snapshots=True
+        machine.bus, RocksStateFolder(machine.states), name, worker_backups(machine), takes_snapshots=True
     )
     worker = Worker(prepare(Totals, machine.bus), config, InlineExecutor(), InlineExecutor(), clock=machine.clock)
 
@@ -107,11 +109,15 @@ def take(machine: Machine, step: Callable[[], None], report: Callable[[str], Non
     return take_snapshot("app", [Totals], bus, machine.place, report).id
 
 
+def exchanged(machine: Machine) -> list[dict[str, Any]]:
+    """Return the requests of coordinators, and the answers of workers."""
+    end = machine.bus.ends(SNAPSHOTS.name)[0]
+    return [json.loads(message.value() or b"{}") for message in machine.bus.slice(Bucket(SNAPSHOTS.name, 0), 0, end)]
+
+
 def requested(machine: Machine) -> list[str]:
     """Return what coordinators have requested."""
-    end = machine.bus.ends(SNAPSHOTS.name)[0]
-    values = [json.loads(message.value() or b"{}") for message in machine.bus.slice(Bucket(SNAPSHOTS.name, 0), 0, end)]
-    return [value["request"] for value in values if "request" in value]
+    return [message["request"] for message in exchanged(machine) if "request" in message]
 
 
 @pytest.mark.parametrize("numbers", [(1, 2), (2, 1)])
@@ -157,7 +163,7 @@ def test_nothing_is_held_until_the_workers_are_ready(machine: Machine) -> None:
         take(machine, late)
 
     assert set(before) == {"prepare"}
-    assert requested(machine)[-1] == "release"
+    assert "release" in requested(machine)
 
 
 def test_a_worker_that_dies_while_it_stores_its_copies_delays_the_snapshot_only(
@@ -165,7 +171,7 @@ def test_a_worker_that_dies_while_it_stores_its_copies_delays_the_snapshot_only(
 ) -> None:
     """Its copies are lost, which the coordinator notices, and takes the snapshot again with the next worker."""
     monkeypatch.setattr(taking, "ALIVE_LIMIT_S", 0.2)
-    monkeypatch.setattr(taking, "PREPARE_EVERY_S", 0.1)
+    monkeypatch.setattr(taking, "ASK_EVERY_S", 0.1)
     monkeypatch.setattr(taking, "PAUSES_S", (0.01, 0.01))
     notes = list[str]()
 
@@ -177,6 +183,29 @@ def test_a_worker_that_dies_while_it_stores_its_copies_delays_the_snapshot_only(
         id_ = take(machine, live, notes.append)
 
     assert "died meanwhile" in notes[1]
+    assert SnapshotStore(machine.place).ids("app") == [id_]
+
+
+@pytest.mark.parametrize("stage", ["hold", "release"])
+def test_a_worker_that_starts_again_ends_the_attempt_and_outputs_wait_no_longer(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
+) -> None:
+    """No limit must end before."""
+    for limit in ("HOLD_LIMIT_S", "ALIVE_LIMIT_S"):
+        monkeypatch.setattr(taking, limit, inf)
+    notes = list[str]()
+    after = Machine(tmp_path / "after", machine.bus, machine.place)
+    with working(machine) as step, working(after) as step_after:
+
+        def live() -> None:
+            if stage in requested(machine):
+                step_after()
+            else:
+                step()
+
+        id_ = take(machine, live, notes.append)
+
+    assert any("has started since" in note for note in notes)
     assert SnapshotStore(machine.place).ids("app") == [id_]
 
 
@@ -198,14 +227,32 @@ def test_a_worker_that_stores_its_copies_slowly_is_waited_for(
 ) -> None:
     """It answers meanwhile, for longer than a dead one would be waited for."""
     monkeypatch.setattr(taking, "ALIVE_LIMIT_S", 0.2)
-    monkeypatch.setattr(taking, "PREPARE_EVERY_S", 0.05)
+    monkeypatch.setattr(taking, "ASK_EVERY_S", 0.05)
     machine.place = place = SlowFileStore(Path(machine.folder.parent / "place"))
     notes = list[str]()
     with working(machine) as step:
 
         def live() -> None:
             step()
-            if requested(machine).count("release") > 10:
+            if requested(machine).count("check") > 10:
+                place.opened.set()
+
+        take(machine, live, notes.append)
+
+    assert len(notes) == 1
+
+
+def test_a_worker_may_die_after_its_copies_are_stored(machine: Machine, tmp_path: Path) -> None:
+    """The snapshot needs it no more, whatever the one that starts in its place answers."""
+    slow = Machine(tmp_path / "slow", machine.bus, place := SlowFileStore(machine.folder.parent / "place"))
+    after, notes = Machine(tmp_path / "after", machine.bus, machine.place), list[str]()
+    with working(machine, "one") as step, working(slow, "two") as step_slow, working(after, "one") as step_after:
+
+        def live() -> None:
+            stages = [message["stage"] for message in exchanged(machine) if message.get("worker") == "one"]
+            (step_after if "stored" in stages else step)()
+            step_slow()
+            if "failed" in stages:
                 place.opened.set()
 
         take(machine, live, notes.append)

@@ -8,9 +8,10 @@
     coordinator: notes the ends of the categories between the processors; RELEASE
                                           workers: still members of their groups, outputs go on        -> RELEASED
                                           workers: the copies are stored                               -> STORED
-    coordinator: RELEASE, repeated        workers: still storing the copies                            -> RELEASED
+    coordinator: CHECK, repeated after HOLD and RELEASE    workers: their newest answer again; FAILED if they have started since
 
-A worker that starts does not see earlier requests: the repeated PREPARE finds it once it is ready, and nothing is held until all are.
+A worker that starts does not see earlier requests: the repeated PREPARE finds it once it is ready, and nothing is held until all are. Nor does it join a
+snapshot in progress, because the others may not hold any more: its answer to CHECK ends the attempt, and the outputs go on at once.
 Every worker holds from its checkpoint to the moment when the ends are noted. So the saved states have sent exactly the messages
 before these ends, and none of them reflects a later message.
 
@@ -39,6 +40,7 @@ class Request(Enum):
     PREPARE = "prepare"
     HOLD = "hold"
     RELEASE = "release"
+    CHECK = "check"
     ABORT = "abort"
 
 
