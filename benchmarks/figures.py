@@ -30,18 +30,19 @@ _STYLE: Any = {
 
 
 @contextmanager
-def drawing(name: str, panels: int, *, width: float = 9.0, height: float) -> Iterator[list[Axes]]:
-    """Yield panels side by side, and write them to docs/figures after the block.
+def drawing(name: str, panels: int, *, rows: int = 1, width: float = 9.0, height: float) -> Iterator[list[Axes]]:
+    """Yield panels side by side, in equal rows, and write them to docs/figures after the block.
 
     Args:
         name: the name of the file.
         panels: the number of panels.
+        rows: the number of rows.
         width: the width of the figure, in inches.
         height: the height of the figure, in inches.
     """
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(width, height), layout="constrained")
-        yield list(figure.subplots(1, panels, squeeze=False)[0])
+        yield list(figure.subplots(rows, panels // rows, squeeze=False).flat)
         FOLDER.mkdir(parents=True, exist_ok=True)
         figure.savefig(FOLDER / name, metadata={"Date": None})
     print(f"Drawn: {FOLDER / name}")

@@ -89,14 +89,16 @@ def show(rates: Rates) -> None:
 
 
 def draw(rates: Rates) -> None:
-    """Draw a panel for each store and latency."""
+    """Draw a panel for each store and latency: a row for each store."""
     panel_keys = list(dict.fromkeys(case[:2] for case in rates))
-    with drawing("remote-writes.svg", len(panel_keys), width=4.5 * len(panel_keys), height=3.4) as panels:
+    rows = len({store for store, _ in panel_keys})
+    with drawing("remote-writes.svg", len(panel_keys), rows=rows, height=2.6 * rows) as panels:
         for (store, latency_ms), axes in zip(panel_keys, panels, strict=True):
             _draw_lines(axes, {case: value for case, value in rates.items() if case[:2] == (store, latency_ms)})
             axes.set_title(f"{store}, {latency_ms:g} ms away" if latency_ms else store)
             axes.set_ylim(0, 1.05 * max(rates.values()))
-        panels[0].set_ylabel("messages/s")
+        for first in panels[:: len(panels) // rows]:
+            first.set_ylabel("messages/s")
         panels[-1].legend(loc="lower right")
 
 
