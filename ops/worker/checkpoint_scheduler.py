@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import math
+from dataclasses import replace
 
 from ...processors.declare.processor import Processor
+from ...processors.shard.checkpoints import do_results_wait
 from ...processors.shard.uncommitted import Uncommitted
 from ...transport.errors import CommitUnconfirmed
 from ..clock import Clock
@@ -54,7 +56,8 @@ class CheckpointScheduler:
         metrics: Metrics,
         clock: Clock,
     ) -> None:
-        self._declared = processor.checkpoint
+        adaptive = processor.checkpoint.adaptive and do_results_wait(type(processor))
+        self._declared = replace(processor.checkpoint, adaptive=adaptive)
         self._every = self._declared.after(0.0)
         self._saving_s = math.inf
         """How long the last checkpoint was saved."""

@@ -71,8 +71,8 @@ class CheckpointInterval:
         events: the number of input events since the last checkpoint.
         size_bytes: the size of the input since the last checkpoint, in bytes.
         time: the time since the last checkpoint, if any event was read.
-        adaptive: whether to begin earlier where that is cheap: after twice the time that the quicker one of the last two checkpoints took. Outputs
-            that wait for a checkpoint then arrive soon, and aggregators write more updates.
+        adaptive: whether to begin earlier if results wait for checkpoints: after twice the time that the quicker one of the last two took. Then
+            outputs that are not sent at once (exactly once, at most once, rows of sinks) arrive soon, and aggregators write more updates.
 
     Raises:
         DeclarationError: a limit is not greater than zero.

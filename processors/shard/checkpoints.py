@@ -97,6 +97,14 @@ def steps_of(processor: type[Processor]) -> Steps:
             return (Step.WRITE_SINKS, *_steps_without_sinks(processor))
 
 
+_VISIBLE_WITH = {Step.SEND_OUTPUTS, Step.COMMIT_TRANSACTION, Step.WRITE_SINKS}
+
+
+def do_results_wait(processor: type[Processor]) -> bool:
+    """Return whether results wait for a checkpoint: outputs that are not sent at once, rows of sinks, and the values of aggregators."""
+    return issubclass(processor, Aggregator) or not _VISIBLE_WITH.isdisjoint(steps_of(processor))
+
+
 def are_decided_by_sink(steps: Steps) -> bool:
     """Return whether the position in a sink decides which checkpoint is the last one, instead of the group's committed offsets."""
     return steps in {_SINK_STATELESS, _SINK_STATEFUL}

@@ -483,7 +483,7 @@ def test_an_adaptive_checkpoint_follows_the_duration_of_the_last_one(
 ) -> None:
     """It begins after twice this duration, never within 10 ms, and at the latest after the declared time."""
 
-    class Soon(Large):
+    class Soon(LargeAtMostOnce):
         checkpoint = ps.CheckpointInterval(time=timedelta(seconds=5), adaptive=True)
 
     driver, saver = Driver(Soon), DeferredExecutor()
@@ -505,10 +505,24 @@ def test_an_adaptive_checkpoint_follows_the_duration_of_the_last_one(
     assert worker.metrics.checkpoints == 1 + due
 
 
+@pytest.mark.parametrize("base", [Large, LargeOnce])
+def test_an_adaptive_checkpoint_begins_earlier_only_if_results_wait_for_it(base: type[Large]) -> None:
+    """Outputs at least once are sent before it, and would wait while it is saved."""
+    soon = type("Soon", (base,), {"checkpoint": ps.CheckpointInterval(time=timedelta(seconds=5), adaptive=True)})
+    driver = Driver(soon)
+    worker = worker_of(soon, driver, MemoryStateFolder())
+    for _ in range(3):
+        driver.bus.append("readings", Outgoing(b"m", b'{"meter":"m","at":1,"litres":10}'))
+        driver.clock.advance(1.0)
+        worker.run_once()
+
+    assert (worker.metrics.checkpoints > 0) is (base is LargeOnce)
+
+
 def test_one_slow_checkpoint_does_not_delay_the_next_one() -> None:
     """The quicker one of the last two counts."""
 
-    class Soon(Large):
+    class Soon(LargeAtMostOnce):
         checkpoint = ps.CheckpointInterval(time=timedelta(seconds=50), adaptive=True)
 
     driver, saver = Driver(Soon), DeferredExecutor()
