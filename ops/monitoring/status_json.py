@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from .status import ClusterStatus, ProcessorStatus
+from .status import ClusterStatus, ProcessorStatus, WorkerStatus
 
 
 def status_to_json(cluster: ClusterStatus) -> dict[str, Any]:
@@ -43,6 +43,10 @@ def _processor_to_json(status: ProcessorStatus) -> dict[str, Any]:
         "loop": None if status.loop is None else asdict(status.loop),
         "dead_letters": status.dead_letters,
         "failed_queries": status.failed_queries,
-        "workers": [asdict(worker) for worker in status.workers],
+        "workers": [_worker_to_json(worker) for worker in status.workers],
         "shards": [asdict(shard) for shard in status.shards],
     }
+
+
+def _worker_to_json(worker: WorkerStatus) -> dict[str, Any]:
+    return {**asdict(worker), "is_silent": worker.is_silent, "busy_share": worker.busy_share}

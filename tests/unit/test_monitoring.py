@@ -16,7 +16,7 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import CollectorRegistry
 from support.outages import FailingBus
-from support.statuses import NODE, NOW_MS, processor_status, report, shard_status, worker_status
+from support.statuses import NODE, NOW_MS, cluster_status, processor_status, report, shard_status, worker_status
 
 import penstock as ps
 from penstock.ops.monitoring.bus_figures import REGISTRATIONS_INTERVAL_MS
@@ -29,6 +29,7 @@ from penstock.ops.monitoring.outages import OutageTracker
 from penstock.ops.monitoring.prometheus import StatusCollector
 from penstock.ops.monitoring.reports import REPORTS, Node, Report, node_of, report_message
 from penstock.ops.monitoring.status import ClusterStatus, ProcessorStatus
+from penstock.ops.monitoring.status_json import status_to_json
 from penstock.ops.worker.exposition import CACHE_COUNTERS, HISTOGRAMS, LOOP_COUNTERS, RESTORE_COUNTERS
 from penstock.ops.worker.identity import count_restart
 from penstock.transport.category_spec import CategorySpec
@@ -335,6 +336,22 @@ def test_a_worker_is_busy_idle_or_blocked() -> None:
 
     assert (started.idle_share, started.blocked_share, started.busy_share) == (None, None, None)
     assert (worker.idle_share, worker.blocked_share, worker.busy_share) == pytest.approx((0.3, 0.2, 0.5))
+
+
+def test_programs_get_what_follows_from_the_figures_of_a_worker() -> None:
+    """Its busy share, and whether it is silent: neither they nor the page compute these again."""
+    running, silent = (
+        worker_status(idle_share=0.25, blocked_share=0.25),
+        worker_status("two", report_age_s=2_000.0, outage_s=1_900.0),
+    )
+    [processor] = status_to_json(cluster_status(processor_status(shard_status(), workers=(running, silent))))[
+        "processors"
+    ]
+
+    assert [(worker["busy_share"], worker["is_silent"]) for worker in processor["workers"]] == [
+        (0.5, False),
+        (None, True),
+    ]
 
 
 def test_a_silent_worker_owns_no_bucket_and_has_no_throughput() -> None:

@@ -9,7 +9,7 @@ import { COUNTS, Plot, SPANS } from "./plot.js";
 import { timeRange } from "./time_range.js";
 import { deploysOf } from "./history.js";
 import { Logs } from "./logs.js";
-import { checkpointAge, hotBuckets, isSilent, running, slowestShard, versionsOf } from "./processor_status.js";
+import { checkpointAge, hotBuckets, running, slowestShard, versionsOf } from "./processor_status.js";
 import { States } from "./states.js";
 import { Table } from "./table.js";
 import { Versions } from "./versions.js";
@@ -109,9 +109,6 @@ const whileRunning = (text) => ({ worker }) => (worker.end_reason ? "–" : text
 
 const ofRunning = (value) => ({ worker }) => (worker.end_reason ? null : value(worker));
 
-/* The share of the time in which a worker neither waits for events nor for a checkpoint; null if unknown. */
-const busyShare = (worker) => (worker.idle_share === null ? null : Math.max(0, 1 - worker.idle_share - worker.blocked_share));
-
 const percent = (share) => (share === null ? "–" : `${Math.round(share * 100)} %`);
 
 const WORKER_COLUMNS = [
@@ -119,13 +116,13 @@ const WORKER_COLUMNS = [
   { title: "host", text: ({ worker }) => worker.host },
   { title: "process", number: true, text: ({ worker }) => String(worker.pid), value: ({ worker }) => worker.pid },
   { title: "runs for", number: true, text: ({ worker, atMs }) => (worker.end_reason ? (worker.end_reason === "stopped" ? "stopped" : "failed") : span((atMs - worker.started_ms) / 1000)), tone: ({ worker }) => (worker.end_reason && worker.end_reason !== "stopped" ? "critical" : null), value: ({ worker }) => -worker.started_ms },
-  { title: "last report", number: true, text: ({ worker }) => `${span(worker.report_age_s)} ago`, tone: ({ worker }) => (isSilent(worker) ? "critical" : null), value: ({ worker }) => worker.report_age_s },
+  { title: "last report", number: true, text: ({ worker }) => `${span(worker.report_age_s)} ago`, tone: ({ worker }) => (worker.is_silent ? "critical" : null), value: ({ worker }) => worker.report_age_s },
   { title: "deployment", text: ({ worker }) => worker.deployment || "manual" },
   { title: "buckets", text: ({ worker }) => worker.buckets.join(" ") },
   { title: "in/s", number: true, text: whileRunning((worker) => rate(worker.events_in_per_s)), value: ofRunning((worker) => worker.events_in_per_s) },
   { title: "out/s", number: true, text: whileRunning((worker) => rate(worker.events_out_per_s)), value: ofRunning((worker) => worker.events_out_per_s) },
   { title: "CPU", number: true, text: whileRunning((worker) => `${Math.round(worker.cpu_cores * 100)} %`), value: ofRunning((worker) => worker.cpu_cores) },
-  { title: "busy", number: true, text: whileRunning((worker) => percent(busyShare(worker))), value: ofRunning(busyShare) },
+  { title: "busy", number: true, text: whileRunning((worker) => percent(worker.busy_share)), value: ofRunning((worker) => worker.busy_share) },
   { title: "blocked", number: true, text: whileRunning((worker) => percent(worker.blocked_share)), tone: ofRunning((worker) => (worker.blocked_share > 0.5 ? "warning" : null)), value: ofRunning((worker) => worker.blocked_share) },
   { title: "memory", number: true, text: whileRunning((worker) => bytes(worker.memory_bytes)), value: ofRunning((worker) => worker.memory_bytes) },
   { title: "checkpoint took", number: true, text: whileRunning((worker) => `${Math.round(worker.checkpoint_duration_s * 1000)} ms`), value: ofRunning((worker) => worker.checkpoint_duration_s) },

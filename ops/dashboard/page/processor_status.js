@@ -1,10 +1,6 @@
 // Figures derived from a processor's status.
 
-const SILENT_AFTER_S = 20;
-
-export const isSilent = (worker) => !worker.end_reason && worker.report_age_s - worker.outage_s > SILENT_AFTER_S;
-
-export const running = (processor) => processor.workers.filter((worker) => !worker.end_reason && !isSilent(worker));
+export const running = (processor) => processor.workers.filter((worker) => !worker.end_reason && !worker.is_silent);
 
 // The longest time since the last checkpoint of a running worker, in seconds; null before the first checkpoint.
 export function checkpointAge(processor) {
