@@ -77,14 +77,9 @@ def _recreated_inputs(status: ProcessorStatus) -> Iterator[Problem]:
         )
 
 
-def _is_working(status: ProcessorStatus) -> bool:
-    """Return whether a processor can make progress: without an output, its failures and its lag are part of that finding."""
-    return status.state.is_working and not status.missing_outputs
-
-
 def _failed_workers(status: ProcessorStatus) -> Iterator[Problem]:
     for worker in status.workers:
-        if worker.has_failed and _is_working(status):
+        if worker.has_failed and status.can_progress:
             yield Problem(
                 Severity.WARNING,
                 "failed",
@@ -127,7 +122,7 @@ def _backlog(shards: list[ShardStatus]) -> str:
 def _unowned_buckets(status: ProcessorStatus) -> Iterator[Problem]:
     unowned = _unowned(status)
     is_explained = any(worker.has_failed or worker.is_silent for worker in status.workers)
-    if unowned and _is_working(status) and not is_explained:
+    if unowned and status.can_progress and not is_explained:
         yield Problem(
             Severity.WARNING,
             "without owner",
@@ -138,7 +133,7 @@ def _unowned_buckets(status: ProcessorStatus) -> Iterator[Problem]:
 
 def _restarted_workers(status: ProcessorStatus) -> Iterator[Problem]:
     restarted = [worker for worker in status.running_workers if worker.restarts and worker.crash_loop_since_ms is None]
-    if restarted and _is_working(status):
+    if restarted and status.can_progress:
         names = " and ".join(f"{worker.worker} ({counted(worker.restarts, 'time')})" for worker in restarted)
         log = f"`penstock logs {status.node.name}`" if status.deployed is not None else "Its log"
         yield Problem(
@@ -150,7 +145,7 @@ def _restarted_workers(status: ProcessorStatus) -> Iterator[Problem]:
 
 
 def _lag(status: ProcessorStatus) -> Iterator[Problem]:
-    if status.lag_s is None or not _is_working(status) or status.skewed_shard is not None:
+    if status.lag_s is None or not status.can_progress or status.skewed_shard is not None:
         return
     rate = status.total("events_in_per_s")
     if status.lag_s > LAG_S or (status.lag_s > FALLING_BEHIND_S and _falls_behind(status)):
@@ -250,7 +245,7 @@ def _late_backup(status: ProcessorStatus) -> Iterator[Problem]:
 def _skew(status: ProcessorStatus) -> Iterator[Problem]:
     shard = status.skewed_shard
     # A bucket without an owner lags for that reason, which is a finding of its own.
-    if shard is not None and shard.owner and (shard.lag_s or 0.0) > SKEW_S and _is_working(status):
+    if shard is not None and shard.owner and (shard.lag_s or 0.0) > SKEW_S and status.can_progress:
         yield Problem(
             Severity.WARNING,
             "skew",

@@ -28,7 +28,7 @@ class MetricDefinition(NamedTuple, Generic[T]):
 
 def _waits_for_a_worker(status: ProcessorStatus) -> float | None:
     if status.state is ProcessorState.FAILED:
-        return 1.0
+        return float(not status.missing_outputs)
     if status.state is not ProcessorState.NOT_RUNNING:
         return 0.0
     return None if status.backlog_events is None else float(status.backlog_events > 0)
@@ -39,7 +39,7 @@ _PROCESSOR_VALUES: dict[str, Callable[[ProcessorStatus], float | None]] = {
     "backlog_bytes": lambda status: status.backlog_bytes,
     "lag_seconds": lambda status: status.lag_s,
     "skewed_bucket_lag_seconds": lambda status: (
-        status.skewed_shard.lag_s if status.skewed_shard is not None and status.state.is_working else 0.0
+        status.skewed_shard.lag_s if status.skewed_shard is not None and status.can_progress else 0.0
     ),
     "retention_remaining_share": lambda status: min(
         (
@@ -80,12 +80,10 @@ _PROCESSOR_VALUES: dict[str, Callable[[ProcessorStatus], float | None]] = {
     "workers_silent": lambda status: (
         sum(worker.is_silent for worker in status.workers) if status.state.is_working else 0
     ),
-    "workers_failed": lambda status: (
-        sum(worker.has_failed for worker in status.workers) if status.state.is_working else 0
-    ),
+    "workers_failed": lambda status: sum(worker.has_failed for worker in status.workers) if status.can_progress else 0,
     "not_running": _waits_for_a_worker,
     "figures_unknown": lambda status: len(status.failed_queries),
-    "crash_looping": lambda status: float(status.state is ProcessorState.CRASH_LOOPING),
+    "crash_looping": lambda status: float(status.state is ProcessorState.CRASH_LOOPING and not status.missing_outputs),
     "unsupervised": lambda status: float(status.state is ProcessorState.UNSUPERVISED),
     "lost": lambda status: float(status.state is ProcessorState.LOST),
     "outputs_missing": lambda status: len(status.missing_outputs),

@@ -218,6 +218,11 @@ class ProcessorStatus:
         return self.deleted_outputs if self.state.needs_outputs else ()
 
     @property
+    def can_progress(self) -> bool:
+        """Whether events can be processed. Otherwise, failures and lag are part of the incident that its state or a missing output describes."""
+        return self.state.is_working and not self.missing_outputs
+
+    @property
     def running_workers(self) -> tuple[WorkerStatus, ...]:
         """The workers with a recent report that have not ended."""
         return tuple(worker for worker in self.workers if not worker.end_reason and not worker.is_silent)

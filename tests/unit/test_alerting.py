@@ -51,6 +51,7 @@ from penstock.ops.monitoring.metrics import _PROCESSOR_VALUES, PROCESSOR_METRICS
 from penstock.ops.monitoring.observer import Observer
 from penstock.ops.monitoring.outages import SILENT_AFTER_S, OutageTracker
 from penstock.ops.monitoring.reports import REPORTS, report_message
+from penstock.ops.monitoring.status import WorkerStatus
 from penstock.processors.apps.apps import AppName
 from penstock.processors.declare.alerts import ALERT_METRICS
 from penstock.processors.errors import DeclarationError, PenstockError
@@ -873,6 +874,19 @@ def test_a_category_receives_each_notification() -> None:
     message = bus.scanner([Position(Bucket("notifications", 0), 0)]).poll(0).batches[0].messages[0]
 
     assert (message.key(), json.loads(message.value() or b"")["message"]) == (b"lag/scorer", NOTIFICATION.message)
+
+
+@pytest.mark.parametrize(
+    "worker",
+    [worker_status(restarts=4, crash_loop_since_ms=NOW_MS - 60_000), worker_status(end_reason="no such category")],
+)
+def test_a_missing_output_is_one_incident(worker: WorkerStatus) -> None:
+    """Workers that fail and restart for lack of it, or fail for good, raise no second alert."""
+    others = worker_status("two", end_reason="no such category"), worker
+    status = processor_status(shard_status(), workers=others, deleted_outputs=("scored",))
+    rules = [change.key[0] for change in evaluate(rules_of(), cluster_status(status), Alerts())]
+
+    assert (rules, [finding.kind for finding in cluster_status(status).findings]) == (["output missing"], ["no output"])
 
 
 def test_built_in_rules_do_not_fire_without_a_problem() -> None:
