@@ -16,7 +16,7 @@ from ..deploy.kubernetes_rollout import log_command as kubernetes_log_command
 from ..deploy.registry import DeploymentFiles, find_deployment, names_of_deployments
 from ..deploy.systemd import log_command as systemd_log_command
 from ..deploy.version import Target
-from ..deploy.worker_logs import LogFollower, LogLine, last_lines, logged_workers, logs_folder
+from ..deploy.worker_logs import SLOTS, LogFollower, LogLine, last_lines, logged_workers, logs_folder
 from ..humanize import printable
 from .options import DEFAULT_FOLDER, Folder, processor_name
 from .output import note, out
@@ -58,7 +58,12 @@ def logs(
     found = logs_folder(folder, name)
     workers = _workers(found, name, worker, folder)
     with interruptible("The workers continue."), ExitStack() as opened:
-        followed = [opened.enter_context(closing(LogFollower(found, number))) for number in workers if follow]
+        followed = [
+            opened.enter_context(closing(LogFollower(found, number, slot)))
+            for number in workers
+            for slot in SLOTS
+            if follow
+        ]
         last = last_lines(found, workers, lines)
         _print(last, with_worker=len(workers) > 1)
         if lines and not last:

@@ -48,9 +48,9 @@ def launch(folder: Path, name: str, worker: int, slot: int | None = None) -> Non
         DEPLOYMENT_VARIABLE: version.label,
     }
     os.chdir(version.settings.working_folder)
-    log = log_of(folder, name, worker)
+    log = log_of(folder, name, worker, slot or 0)
     log_bytes = log.stat().st_size if log.exists() else 0
-    files.save_start(worker, WorkerStart(version.number, os.getpid(), port, log_bytes))
+    files.save_start(worker, WorkerStart(version.number, os.getpid(), port, log_bytes, slot or 0))
     os.execve(command[0], command, environment)  # noqa: S606 - replaces this process, without a shell
 
 

@@ -83,12 +83,14 @@ class WorkerStart(msgspec.Struct, frozen=True):
         pid: the process ID.
         health: the port of its health endpoint on 127.0.0.1.
         log_bytes: the size of its log before the start; 0 without a log file.
+        slot: which of the worker's two processes in supervisord it is.
     """
 
     version: int
     pid: int
     health: int
     log_bytes: int = 0
+    slot: int = 0
 
 
 @dataclass(frozen=True)

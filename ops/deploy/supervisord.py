@@ -3,7 +3,7 @@
     <dir>/supervisor/supervisord.conf       its own configuration
     <dir>/supervisor/programs/NAME@0.conf   one program per worker, so that adding a worker restarts no other, with two processes: its slots
     <dir>/supervisor/rpc.sock               the socket of its XML-RPC interface
-    <dir>/logs/NAME/0.log                   the log of a worker, rotated
+    <dir>/logs/NAME/0-0.log                 the log of a process, rotated
 
 One slot of a worker is the current one. To replace the worker, the other slot becomes current and starts. When it has made all of its
 preparations, it asks the process of the first slot to hand over (`worker_identity`), which ends and is not restarted. The same happens if
@@ -131,7 +131,10 @@ class Supervisord:
 
     def log_tail(self, name: str, worker: int, start: WorkerStart | None) -> str:
         """Return the end of a worker's log since a start."""
-        return last_lines_of(log_of(self._folder, name, worker), 0 if start is None else start.log_bytes)
+        if start is None:
+            slot = DeploymentFiles(self._folder, name).slot(worker)
+            return last_lines_of(log_of(self._folder, name, worker, slot))
+        return last_lines_of(log_of(self._folder, name, worker, start.slot), start.log_bytes)
 
     def _start_daemon(self) -> None:
         """Start supervisord."""
@@ -319,7 +322,7 @@ def worker_config(folder: Path, name: str, worker: int) -> str:
                 "stopsignal": "TERM",
                 "stopwaitsecs": round(STOP_LIMIT_S),
                 "redirect_stderr": "true",
-                "stdout_logfile": log_of(folder, name, worker),
+                "stdout_logfile": log_of(folder, name, worker, _SLOT),
                 "stdout_logfile_maxbytes": LOG_BYTES,
                 "stdout_logfile_backups": LOG_BACKUPS,
             }

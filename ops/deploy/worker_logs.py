@@ -1,6 +1,8 @@
 """Logs of deployed workers: their last lines in the order of time, and new lines as they come.
 
-<dir>/logs/NAME/0.log      the log of a worker under supervisord; 0.log.1 is the one before, and so on
+<dir>/logs/NAME/0-1.log      the log of a worker's second process under supervisord; 0-1.log.1 is the one before, and so on
+
+During an update, a worker and its successor log at the same time, each to the log of its slot. So the lines of a run are never those of another one.
 """
 
 from __future__ import annotations
@@ -19,6 +21,10 @@ _TIME = re.compile(r'(?:\{"time":")?(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d+)?
 
 BLOCK_BYTES = 1 << 16
 """The size of the first block that is read from the end of a log; the next ones are as large as all before."""
+
+
+SLOTS = range(2)
+"""The processes of a worker under supervisord, of which one is the current one."""
 
 
 class LogLine(NamedTuple):
@@ -40,20 +46,21 @@ def logs_folder(folder: Path, name: str) -> Path:
     return folder / "logs" / name
 
 
-def log_of(folder: Path, name: str, worker: int) -> Path:
-    """Return the log of a worker in a folder (`--dir`)."""
-    return logs_folder(folder, name) / f"{worker}.log"
+def log_of(folder: Path, name: str, worker: int, slot: int | str) -> Path:
+    """Return the log of a process of a worker in a folder (`--dir`)."""
+    return logs_folder(folder, name) / f"{worker}-{slot}.log"
 
 
 def logged_workers(logs: Path) -> list[int]:
     """Return the numbers of the workers that have a log, also of removed workers."""
-    return sorted(int(path.stem) for path in logs.glob("*.log") if path.stem.isdecimal())
+    return sorted({int(path.stem.partition("-")[0]) for path in logs.glob("[0-9]*-[0-9].log")})
 
 
 def last_lines(logs: Path, workers: Iterable[int], count: int) -> list[LogLine]:
     """Return the last lines of workers' logs, in the order of time. A stack trace stays with its first line."""
     merged = heapq.merge(
-        *(_timed(worker, _tail(logs, worker, count)) for worker in workers), key=lambda line: line.time
+        *(_timed(worker, _tail(logs, f"{worker}-{slot}.log", count)) for worker in workers for slot in SLOTS),
+        key=lambda line: line.time,
     )
     return list(deque(merged, count)) if count else []
 
@@ -67,10 +74,10 @@ def _timed(worker: int, lines: Iterable[str]) -> Iterator[LogLine]:
         yield LogLine(time, worker, line)
 
 
-def _tail(logs: Path, worker: int, count: int) -> list[str]:
-    """Return the last lines of a worker, from as many of its rotated logs as needed."""
+def _tail(logs: Path, name: str, count: int) -> list[str]:
+    """Return the last lines of a log, from as many of its rotated files as needed."""
     lines: list[str] = []
-    for path in (logs / f"{worker}.log", *_rotated(logs, worker)):
+    for path in (logs / name, *_rotated(logs, name)):
         if len(lines) >= count:
             break
         with suppress(FileNotFoundError):  # rotated meanwhile
@@ -90,9 +97,9 @@ def _end_of(path: Path, count: int) -> list[str]:
     return _text(content)[-count:]
 
 
-def _rotated(logs: Path, worker: int) -> list[Path]:
-    """Return the earlier logs of a worker, the newest first."""
-    return sorted(logs.glob(f"{worker}.log.[0-9]*"), key=lambda path: int(path.suffix[1:]))
+def _rotated(logs: Path, name: str) -> list[Path]:
+    """Return the earlier files of a log, the newest first."""
+    return sorted(logs.glob(f"{name}.[0-9]*"), key=lambda path: int(path.suffix[1:]))
 
 
 def _text(log: bytes) -> list[str]:
@@ -100,15 +107,16 @@ def _text(log: bytes) -> list[str]:
 
 
 class LogFollower:
-    """Reads the new lines of a worker's log, also across its rotation. Opened at the end of the log; close it.
+    """Reads the new lines of a log of a worker, also across its rotation. Opened at the end of the log; close it.
 
     Args:
         logs: the folder of the logs.
         worker: the worker's number.
+        slot: the process of the worker.
     """
 
-    def __init__(self, logs: Path, worker: int) -> None:
-        self._path = logs / f"{worker}.log"
+    def __init__(self, logs: Path, worker: int, slot: int) -> None:
+        self._path = logs / f"{worker}-{slot}.log"
         self._worker = worker
         self._file: IO[bytes] | None = None
         self._partial = b""

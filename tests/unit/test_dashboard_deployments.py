@@ -53,8 +53,8 @@ def deploy(folder: Path, *, failed: tuple[int, ...] = ()) -> Path:
 def test_logs_are_those_of_the_command(client: TestClient, tmp_path: Path) -> None:
     """The last lines of all workers or of one, in the order of time, with control characters escaped."""
     logs = deploy(tmp_path)
-    (logs / "0.log").write_text("2026-11-25 10:00:01 WARNING a\n2026-11-25 10:00:03 ERROR \x1b[31mc\n")
-    (logs / "1.log").write_text("2026-11-25 10:00:02 WARNING b\n")
+    (logs / "0-0.log").write_text("2026-11-25 10:00:01 WARNING a\n2026-11-25 10:00:03 ERROR \x1b[31mc\n")
+    (logs / "1-1.log").write_text("2026-11-25 10:00:02 WARNING b\n")
     everything = client.get("/api/processors/totals/logs").json()
     one = client.get("/api/processors/totals/logs?worker=1&limit=5").json()
 
@@ -68,9 +68,9 @@ def test_logs_are_those_of_the_command(client: TestClient, tmp_path: Path) -> No
 def test_logs_are_bounded(client: TestClient, tmp_path: Path) -> None:
     """Whatever a visitor asks for, and however long a line is."""
     logs = deploy(tmp_path)
-    (logs / "0.log").write_text("x" * 3 * LINE_LIMIT + "\n" + "short\n" * 2 * MAX_LIMIT)
+    (logs / "0-0.log").write_text("x" * 3 * LINE_LIMIT + "\n" + "short\n" * 2 * MAX_LIMIT)
     found = client.get("/api/processors/totals/logs?limit=100000").json()["lines"]
-    (logs / "0.log").write_text("x" * 3 * LINE_LIMIT)
+    (logs / "0-0.log").write_text("x" * 3 * LINE_LIMIT)
     [long] = client.get("/api/processors/totals/logs").json()["lines"]
 
     assert len(found) == MAX_LIMIT
@@ -80,7 +80,7 @@ def test_logs_are_bounded(client: TestClient, tmp_path: Path) -> None:
 def test_no_path_leads_out_of_the_logs(client: TestClient, tmp_path: Path) -> None:
     """A name is one of a deployment, and nothing else is read."""
     deploy(tmp_path)
-    (tmp_path / "0.log").write_text("secret\n")
+    (tmp_path / "0-0.log").write_text("secret\n")
     for name in ("..", "%2e%2e", "../..", "totals/..", "..%2f..%2flogs"):
         answer = client.get(f"/api/processors/{name}/logs")
 

@@ -19,7 +19,7 @@ from penstock.ops.deploy.process_supervisor import ProcessState, ProcessStatus
 from penstock.ops.deploy.readiness import LocalWorkers
 from penstock.ops.deploy.registry import DeploymentFiles, DesiredState, WorkerStart
 from penstock.ops.deploy.supervised_rollout import SupervisedRollout
-from penstock.ops.deploy.supervisord import Supervisord
+from penstock.ops.deploy.supervisord import Supervisord, worker_config
 from penstock.ops.deploy.worker_logs import log_of
 from penstock.ops.worker.identity import RestartCount
 from penstock.processors.apps.app_files import Contents
@@ -248,7 +248,7 @@ class Crashing(Supervisord):
 
     def __init__(self, files: DeploymentFiles, folder: Path) -> None:
         super().__init__(folder)
-        self._files, self._log = files, log_of(folder, files.name, 0)
+        self._files, self._log = files, log_of(folder, files.name, 0, 0)
         self._steps: Iterator[Callable[[], ProcessStatus] | None] = chain([None, self._start], repeat(None))
 
     def status(self, name: str, worker: int) -> ProcessStatus:
@@ -266,7 +266,7 @@ class Crashing(Supervisord):
 @pytest.mark.parametrize("is_rotated", [False, True])
 def test_a_failed_worker_is_reported_with_the_lines_of_its_run(tmp_path: Path, is_rotated: bool) -> None:
     """The log also has those of earlier runs."""
-    files, log = stored_versions(tmp_path, 1), log_of(tmp_path, "totals", 0)
+    files, log = stored_versions(tmp_path, 1), log_of(tmp_path, "totals", 0, 0)
     files.save_start(0, WorkerStart(1, pid=1, health=1))
     log.parent.mkdir(parents=True)
     log.write_text("an old error\n")
@@ -274,7 +274,7 @@ def test_a_failed_worker_is_reported_with_the_lines_of_its_run(tmp_path: Path, i
 
     with pytest.raises(WorkerFailed) as failed:
         LocalWorkers(files, supervisor).await_ready(0, files.version(1), limit_s=5.0)
-    assert str(failed.value).endswith("0.log and ends with:\n  the new error")
+    assert str(failed.value).endswith("0-0.log and ends with:\n  the new error")
 
     if is_rotated:
         log.write_text("on\n")
@@ -282,9 +282,24 @@ def test_a_failed_worker_is_reported_with_the_lines_of_its_run(tmp_path: Path, i
     assert supervisor.log_tail("totals", 0, WorkerStart(1, 3, 1, log.stat().st_size)).endswith("it wrote nothing.")
 
 
+def test_a_successor_is_reported_without_the_lines_of_the_worker_that_still_runs(tmp_path: Path) -> None:
+    """Both log at the same time during an update, each to a log of its own."""
+    files, supervisor = stored_versions(tmp_path, 1), Supervisord(tmp_path)
+    logs = [log_of(tmp_path, "totals", 0, slot) for slot in (0, 1)]
+    logs[0].parent.mkdir(parents=True)
+    files.save_slot(0, 1)
+    files.save_start(0, WorkerStart(1, pid=2, health=1, slot=1))
+    for log, line in zip(logs, ("an error of the worker", "an error of its successor"), strict=True):
+        log.write_text(f"{line}\n")
+
+    assert supervisor.log_tail("totals", 0, files.last_start(0)).endswith("ends with:\n  an error of its successor")
+    assert supervisor.log_tail("totals", 0, None).endswith("an error of its successor")
+    assert "%(process_num)d.log" in worker_config(tmp_path, "totals", 0)
+
+
 def test_a_started_worker_is_reported_without_the_lines_before_its_start(tmp_path: Path) -> None:
     """The program that supervisors start notes where its log begins."""
-    files, log = stored_versions(tmp_path, 1), log_of(tmp_path, "totals", 0)
+    files, log = stored_versions(tmp_path, 1), log_of(tmp_path, "totals", 0, 0)
     files.save_desired_state(DesiredState(1, (1,)))
     log.parent.mkdir(parents=True)
     log.write_text("an old error\n")

@@ -34,9 +34,10 @@ def write(logs: Path, name: str, *lines: str) -> None:
 
 def test_lines_of_several_workers_are_in_the_order_of_time(logs: Path) -> None:
     """A stack trace stays with its first line, and JSON lines have their times, too."""
-    write(logs, "0.log", "2026-11-25 10:00:01 WARNING a", "Traceback", "  line", "2026-11-25 10:00:04 WARNING d")
-    write(logs, "1.log", "2026-11-25 10:00:02 WARNING b", "2026-11-25 10:00:03 WARNING c")
-    write(logs, "7.log", '{"time":"2026-11-25T10:00:01.500Z","level":"info"}', '{"time":"2026-11-25T10:00:00.500Z"}')
+    write(logs, "0-0.log", "2026-11-25 10:00:01 WARNING a", "Traceback", "  line", "2026-11-25 10:00:04 WARNING d")
+    write(logs, "1-0.log", "2026-11-25 10:00:02 WARNING b")
+    write(logs, "1-1.log", "2026-11-25 10:00:03 WARNING c")
+    write(logs, "7-1.log", '{"time":"2026-11-25T10:00:01.500Z","level":"info"}', '{"time":"2026-11-25T10:00:00.500Z"}')
     found = [(line.worker, line.text[-1]) for line in last_lines(logs, [0, 1], 100)]
 
     assert found == [(0, "a"), (0, "k"), (0, "e"), (1, "b"), (1, "c"), (0, "d")]
@@ -47,7 +48,7 @@ def test_lines_of_several_workers_are_in_the_order_of_time(logs: Path) -> None:
 
 def test_last_lines_continue_in_rotated_logs(logs: Path) -> None:
     """From the newest log to the oldest, in order of their numbers."""
-    for number, name in enumerate(["0.log.10", "0.log.2", "0.log.1", "0.log"]):
+    for number, name in enumerate(["0-1.log.10", "0-1.log.2", "0-1.log.1", "0-1.log"]):
         write(logs, name, f"{number}a", f"{number}b")
 
     assert [line.text for line in last_lines(logs, [0], 5)] == ["1b", "2a", "2b", "3a", "3b"]
@@ -59,19 +60,19 @@ def test_a_follower_returns_each_new_line_once(
 ) -> None:
     """Whether the log is renamed or emptied between two reads, and wherever the reads cut a line."""
     logs = tmp_path_factory.mktemp("logs")
-    (logs / "0.log").write_text("before\n")
+    (logs / "0-1.log").write_text("before\n")
     found, text = [], ""
-    with closing(LogFollower(logs, 0)) as follower:
+    with closing(LogFollower(logs, 0, 1)) as follower:
         for part, rotation in parts:
-            with (logs / "0.log").open("a") as log:
+            with (logs / "0-1.log").open("a") as log:
                 log.write(part)
             text += part
             found += follower.read()
             if rotation == "rename":
-                (logs / "0.log").rename(logs / "0.log.1")
-                (logs / "0.log").touch()
+                (logs / "0-1.log").rename(logs / "0-1.log.1")
+                (logs / "0-1.log").touch()
             elif rotation == "copy":
-                (logs / "0.log").write_text("")
+                (logs / "0-1.log").write_text("")
             found += follower.read()
 
     assert [line.text for line in found] == text.split("\n")[:-1]
@@ -79,17 +80,17 @@ def test_a_follower_returns_each_new_line_once(
 
 def test_a_follower_waits_for_the_first_line(logs: Path) -> None:
     """A worker that has just been added has no log yet."""
-    with closing(LogFollower(logs, 3)) as follower:
+    with closing(LogFollower(logs, 3, 0)) as follower:
         assert follower.read() == []
-        write(logs, "3.log", "first")
+        write(logs, "3-0.log", "first")
 
         assert [line.text for line in follower.read()] == ["first"]
 
 
 def test_the_command_prints_and_escapes_the_lines(logs: Path, tmp_path: Path) -> None:
     """Also of a stopped deployment; the terminal interprets nothing. A wrong name or worker is explained."""
-    write(logs, "0.log", "2026-11-25 10:00:01 a\x1b[2J", "2026-11-25 10:00:03 c")
-    write(logs, "1.log", "2026-11-25 10:00:02 b")
+    write(logs, "0-0.log", "2026-11-25 10:00:01 a\x1b[2J", "2026-11-25 10:00:03 c")
+    write(logs, "1-0.log", "2026-11-25 10:00:02 b")
 
     def run(*arguments: str) -> tuple[int, str]:
         done = CliRunner().invoke(app, ["logs", *arguments, "--dir", str(tmp_path)])
