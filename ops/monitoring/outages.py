@@ -26,6 +26,10 @@ class Outage(NamedTuple):
         """Return the seconds of the outage after a report."""
         return max(0, self.until_ms - max(report_ms, self.since_ms)) / 1000
 
+    def silent_s(self, report_ms: int, now_ms: int) -> float:
+        """Return the seconds since a report, without those of the outage."""
+        return (now_ms - report_ms) / 1000 - self.seconds_since(report_ms)
+
 
 class OutageTracker:
     """Tracks the last outage. Observers that replace each other share it. One thread at a time."""

@@ -174,7 +174,7 @@ class ReportInterval(NamedTuple):
 
     def silent_s(self, now_ms: int, outage: Outage) -> float:
         """Return the seconds since the last report, without those of an outage."""
-        return (now_ms - self.last.at_ms) / 1000 - outage.seconds_since(self.last.at_ms)
+        return outage.silent_s(self.last.at_ms, now_ms)
 
     @property
     def seconds(self) -> float:

@@ -6,6 +6,8 @@ other workers of its processor abort it.
 
     the last stable offset of an output does not advance --for longer than the timeout--> silent workers, by their status reports
     --> a writer with the transactional id of each, which fences the worker and aborts its open transaction
+
+After an outage of Kafka, workers have time to report before one counts as silent: a live worker that is fenced must start over.
 """
 
 from __future__ import annotations
@@ -20,11 +22,13 @@ from ...transport.bus import Bus
 from ...transport.errors import BusError, MissingCategory
 from ...transport.messages import Bucket
 from ..clock import Clock, SystemClock
-from ..monitoring.outages import SILENT_AFTER_S
+from ..monitoring.outages import SILENT_AFTER_S, OutageTracker
 from ..monitoring.reports import last_reports_ms
 
 _LOG = logging.getLogger("penstock.worker")
 SWEEP_EVERY_S = 10.0
+LATE_ANSWER_S = 5.0
+"""An answer after this time, perhaps to a repeated request, ends an outage, as one after a failure does."""
 MARGIN_S = 30.0
 """How much longer than the transaction timeout an offset must stall before the transaction counts as abandoned."""
 
@@ -78,6 +82,7 @@ class TransactionSweeper:
         self._limit_s = limit_s + MARGIN_S
         self._abort_open_transaction = abort_open_transaction
         self._clock = clock or SystemClock()
+        self._outages = OutageTracker()
         self._stalled = StalledOffsets()
         self._swept: set[str] = set()
 
@@ -87,18 +92,35 @@ class TransactionSweeper:
         Raises:
             BusError: the bus does not answer; sweep again later.
         """
+        try:
+            self._sweep()
+        except BusError:
+            self._outages.note_failure()
+            raise
+
+    def _sweep(self) -> None:
+        asked_s = self._clock.monotonic_s()
         stable, ends = self._offsets(self._bus.catalog.stable_ends), self._offsets(self._bus.catalog.ends)
+        if self._clock.monotonic_s() - asked_s > LATE_ANSWER_S:
+            self._outages.note_failure()
+        self._outages.note_answer(self._clock.now_ms())
         # A bucket without a stable offset was created between the two requests, so it has no old transaction.
         if self._stalled.longest_s(stable, {**stable, **ends}, self._clock.monotonic_s()) < self._limit_s:
             self._swept.clear()
             return
-        silent_ms = self._clock.now_ms() - SILENT_AFTER_S * 1000
-        heard = last_reports_ms(self._bus, self._processor.name)
-        for worker in sorted(name for name, at_ms in heard.items() if at_ms < silent_ms and name != self._worker):
+        silent_s = self._silent_s()
+        for worker in sorted(name for name, seconds in silent_s.items() if seconds > SILENT_AFTER_S):
             if worker not in self._swept:
                 self._abort_open_transaction(worker)
                 self._swept.add(worker)
-                self._log_aborted(worker, (self._clock.now_ms() - heard[worker]) / 1000)
+                self._log_aborted(worker, silent_s[worker])
+
+    def _silent_s(self) -> dict[str, float]:
+        """Return for how long each other worker of the processor has not reported although the bus answered."""
+        heard, now_ms = last_reports_ms(self._bus, self._processor.name), self._clock.now_ms()
+        return {
+            name: self._outages.last.silent_s(at_ms, now_ms) for name, at_ms in heard.items() if name != self._worker
+        }
 
     def _log_aborted(self, worker: str, silent_s: float) -> None:
         _LOG.warning(

@@ -24,3 +24,7 @@ class FailingBus(MemoryBus):
     def describe(self, name: str) -> CategoryState:
         self.names()
         return super().describe(name)
+
+    def stable_ends(self, name: str) -> dict[int, int]:
+        self.names()
+        return super().stable_ends(name)

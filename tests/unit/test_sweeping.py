@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextlib import closing
 
 import msgspec
+import pytest
+from support.outages import FailingBus
 from support.statuses import NODE, report
 from support.subjects import EXACT, Subject
 
@@ -13,8 +15,8 @@ from penstock.ops.monitoring.outages import SILENT_AFTER_S
 from penstock.ops.monitoring.reports import REPORTS, report_message
 from penstock.ops.worker.transaction_sweeper import MARGIN_S, StalledOffsets, TransactionSweeper
 from penstock.transport.category_spec import CategorySpec
+from penstock.transport.errors import BusUnreachable
 from penstock.transport.internal_topics import create_missing_categories
-from penstock.transport.memory import MemoryBus
 from penstock.transport.messages import Bucket, Outgoing
 
 OUT = Bucket("out", 0)
@@ -44,15 +46,13 @@ class Blocked:
 
     def __init__(self, report_ages_s: dict[str, float]) -> None:
         self.clock = SteeredClock(1_700_000_000_000)
-        self.bus = MemoryBus(self.clock.now_ms)
+        self.bus = FailingBus(self.clock.now_ms)
         self.bus.create(CategorySpec("out", 1))
         create_missing_categories(self.bus, REPORTS)
         kind = Subject("stateful", EXACT, EXACT).make("p")
-        node = msgspec.structs.replace(NODE, name=kind.name)
-        with closing(self.bus.writer()) as writer:
-            for worker, ago_s in report_ages_s.items():
-                at_ms = self.clock.now_ms() - int(ago_s * 1000)
-                writer.send(REPORTS.name, [report_message(report(at_ms, node=node, worker=worker))])
+        self._node = msgspec.structs.replace(NODE, name=kind.name)
+        for worker, ago_s in report_ages_s.items():
+            self.report(worker, ago_s)
         self.open = self.bus.transactional_writer("left", None, 1e6, ["out"])
         self.open.send("out", [Outgoing(b"k", b"v")])
         self.open.flush()
@@ -67,6 +67,12 @@ class Blocked:
             clock=self.clock,
         )
 
+    def report(self, worker: str, ago_s: float = 0.0) -> None:
+        """Send a report of a worker that is some seconds old."""
+        at_ms = self.clock.now_ms() - int(ago_s * 1000)
+        with closing(self.bus.writer()) as writer:
+            writer.send(REPORTS.name, [report_message(report(at_ms, node=self._node, worker=worker))])
+
 
 def test_open_transactions_of_silent_workers_are_aborted_after_the_limit() -> None:
     """The sweeping worker and workers with a recent report are not affected; each stall leads to one abort."""
@@ -79,6 +85,43 @@ def test_open_transactions_of_silent_workers_are_aborted_after_the_limit() -> No
     blocked.sweeper.sweep()
 
     assert (early, blocked.aborted) == ([], ["dead"])
+
+
+def test_an_outage_is_no_silence_of_workers() -> None:
+    """A live worker would be fenced and start over. After the outage, each has time to report."""
+    blocked = Blocked({"dead": 0.0, "alive": 0.0})
+    blocked.sweeper.sweep()
+    blocked.bus.error = BusUnreachable("It is away.")
+    for _ in range(5):
+        blocked.clock.advance(LIMIT_S + MARGIN_S)
+        with pytest.raises(BusUnreachable):
+            blocked.sweeper.sweep()
+    blocked.bus.error = None
+    blocked.sweeper.sweep()
+    at_once = list(blocked.aborted)
+    blocked.report("alive")
+    blocked.clock.advance(SILENT_AFTER_S)
+    blocked.report("alive")
+    blocked.clock.advance(1.0)
+    blocked.sweeper.sweep()
+
+    assert (at_once, blocked.aborted) == ([], ["dead"])
+
+
+def test_a_late_answer_ends_an_outage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests are repeated for a while without an error."""
+    blocked = Blocked({"alive": 0.0})
+    blocked.sweeper.sweep()
+    answer = blocked.bus.ends
+
+    def answer_late(name: str) -> dict[int, int]:
+        blocked.clock.advance(LIMIT_S + MARGIN_S + SILENT_AFTER_S)
+        return answer(name)
+
+    monkeypatch.setattr(blocked.bus, "ends", answer_late)
+    blocked.sweeper.sweep()
+
+    assert blocked.aborted == []
 
 
 def test_no_transaction_is_aborted_while_transactions_commit() -> None:
