@@ -20,7 +20,7 @@ from ..logs.setup import logs_json, reopen_standard_streams
 _LOG = logging.getLogger("penstock.command")
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
-_UNWRAPPED = 100_000
+UNWRAPPED = 100_000
 """The width of tables that a program reads: wide enough for one line per row."""
 _COUNT = re.compile(r"(\d+) of (\d+)$")
 
@@ -53,9 +53,12 @@ def print_json(value: Any) -> None:
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Print a table."""
-    # A program such as grep reads lines.
-    console = out if out.is_terminal else Console(file=out.file, width=_UNWRAPPED, highlight=False)
-    console.print(table_of(columns, rows))
+    table_console().print(table_of(columns, rows))
+
+
+def table_console() -> Console:
+    """Return the console for tables. A program, such as grep, reads lines: without a terminal, none is wrapped."""
+    return out if out.is_terminal else Console(file=out.file, width=UNWRAPPED, highlight=False)
 
 
 def table_of(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:

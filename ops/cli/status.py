@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.markup import escape
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -32,7 +33,7 @@ from ..monitoring.servers import ServerStatus
 from ..monitoring.status import ClusterStatus, ProcessorStatus, ShardStatus, WorkerStatus
 from ..monitoring.status_json import status_to_json
 from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, KafkaCluster, connect
-from .output import note, out, print_json, table_of
+from .output import UNWRAPPED, note, out, print_json, table_console, table_of
 from .times import format_time
 from .waiting import BrokerWait, FailFast
 
@@ -43,6 +44,10 @@ Watched = Annotated[
         help="An app, as a file or module, or one processor in it; the default is all reporting processors.",
     ),
 ]
+_DISPENSABLE = ("process", "copies", "MB/s", "table", "version", "cpu", "checkpoint", "host", "out/s", "runs for")
+"""The columns of workers that a narrow terminal lacks, in the order in which they are left out."""
+_BUCKETS_WIDTH = len("buckets")
+"""The least width of a worker's buckets, which may be many and are wrapped."""
 _STYLES = {Severity.CRITICAL: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "dim"}
 
 
@@ -74,7 +79,7 @@ def status(
         else:
             with Live(console=out, screen=True, auto_refresh=False) as live:
                 for cluster in _clusters(observer, every):
-                    live.update(_layout(cluster, buckets=buckets, workers=workers), refresh=True)
+                    live.update(layout_of(cluster, out, buckets=buckets, workers=workers), refresh=True)
 
 
 def _observer(target: str | None, kafka: KafkaCluster | None, folder: Path) -> Observer:
@@ -109,15 +114,17 @@ def _show(cluster: ClusterStatus, *, buckets: bool, workers: bool, json: bool) -
     elif not cluster.processors and not cluster.servers:
         note("No processor has reported within the last hour. `penstock status APP` shows an app's processors anyway.")
     else:
-        out.print(_layout(cluster, buckets=buckets, workers=workers))
+        console = table_console()
+        console.print(layout_of(cluster, console, buckets=buckets, workers=workers))
 
 
-def _layout(cluster: ClusterStatus, *, buckets: bool, workers: bool) -> RenderableType:
+def layout_of(cluster: ClusterStatus, console: Console, *, buckets: bool, workers: bool) -> RenderableType:
+    """Return the status as text for a console."""
     parts: list[RenderableType] = [_findings(cluster.findings), _processors(cluster.processors)]
     if cluster.servers:
         parts += ["", _servers(cluster.servers)]
     if workers:
-        parts += ["", _workers(cluster.processors)]
+        parts += ["", *_workers(cluster.processors, console)]
     if buckets:
         parts += ["", _buckets(cluster.processors)]
     return Group(*parts)
@@ -172,10 +179,30 @@ def _servers(servers: tuple[ServerStatus, ...]) -> Table:
     )
 
 
-def _workers(processors: tuple[ProcessorStatus, ...]) -> Table:
+def _workers(processors: tuple[ProcessorStatus, ...], console: Console) -> Iterator[RenderableType]:
     hosts = {worker.host for status in processors for worker in status.workers}
     rows = [_worker(status, worker) for status in processors for worker in status.workers]
-    return _filled([{**row, "host": ""} for row in rows] if len(hosts) == 1 else rows)
+    if len(hosts) == 1:
+        rows = [{**row, "host": ""} for row in rows]
+    omitted: list[str] = []
+    for name in _DISPENSABLE:
+        if _fits(rows, console):
+            break
+        omitted += [name] * any(row[name] != "" for row in rows)
+        rows = [{**row, name: ""} for row in rows]
+    table = _filled(rows)
+    if rows and _fits(rows, console):
+        table.columns[0].no_wrap = True  # so that the buckets are wrapped, and not the names
+    yield table
+    if omitted:
+        yield Text(f"A wider terminal and --json also show: {', '.join(omitted)}.", style="dim")
+
+
+def _fits(rows: list[dict[str, object]], console: Console) -> bool:
+    """Return whether a console shows workers without wrapping a header or a figure."""
+    narrowed = [{**row, "buckets": str(row["buckets"])[:_BUCKETS_WIDTH]} for row in rows]
+    unlimited = console.options.update_width(UNWRAPPED)
+    return Measurement.get(console, unlimited, _filled(narrowed)).maximum <= console.width
 
 
 def _worker(status: ProcessorStatus, worker: WorkerStatus) -> dict[str, object]:

@@ -1,0 +1,63 @@
+"""`penstock status` on terminals of several widths."""
+
+from __future__ import annotations
+
+from io import StringIO
+
+import pytest
+from rich.console import Console
+from support.statuses import NOW_MS, cluster_status, processor_status, shard_status, worker_status
+
+from penstock.ops.cli.status import layout_of
+
+WORKERS = tuple(
+    worker_status(
+        f"0123456789ab-numbered-{number}",
+        deployment="scorer@12",
+        started_ms=NOW_MS - 7_200_000,
+        events_in_per_s=12_345.0,
+        bytes_in_per_s=1.5e6,
+        events_out_per_s=12_345.0,
+        idle_share=0.2,
+        blocked_share=0.7,
+        memory_bytes=850_000_000,
+        restarts=2,
+        buckets=tuple(range(number, 32, 2)),
+    )
+    for number in range(2)
+)
+COLUMNS = [
+    *["worker", "process", "runs for", "version", "buckets", "in/s", "MB/s", "out/s"],
+    *["cpu", "busy", "blocked", "MB", "checkpoint", "restarts"],
+]
+
+
+def lines_of(width: int) -> list[str]:
+    """Return the lines about workers on a terminal of some width, beginning with the headers."""
+    console = Console(file=StringIO(), width=width, highlight=False)
+    cluster = cluster_status(processor_status(shard_status(), workers=WORKERS))
+    console.print(layout_of(cluster, console, buckets=False, workers=True))
+    assert isinstance(console.file, StringIO)
+    lines = console.file.getvalue().splitlines()
+    return lines[next(number for number, line in enumerate(lines) if line.startswith("worker ")) :]
+
+
+def columns_in(header: str) -> list[str]:
+    """Return the columns that a line of headers contains, in order."""
+    words = f" {header} "
+    return [column for column in COLUMNS if f" {column} " in words]
+
+
+@pytest.mark.parametrize("width", [80, 100, 120, 200])
+def test_the_columns_of_workers_fit_the_terminal(width: int) -> None:
+    """No header and no name is wrapped. A narrow terminal has fewer columns, and says which it lacks."""
+    header, first, *rest = lines_of(width)
+    shown = columns_in(header)
+
+    assert header.split() == " ".join(shown).split()
+    assert first.startswith("scorer/0123456789ab-numbered-0  ")
+    assert max(map(len, (header, first, *rest))) <= width
+    assert {"worker", "buckets", "in/s", "busy", "blocked", "MB", "restarts"} <= set(shown)
+    omitted = [line for line in rest if line.startswith("A wider terminal")]
+    assert all(column in " ".join(rest) for column in set(COLUMNS) - set(shown))
+    assert bool(omitted) == (shown != COLUMNS) == (width < 160)
