@@ -142,7 +142,7 @@ class Supervisord:
         command = (
             sys.executable,
             "-m",
-            "supervisor.supervisord",
+            "penstock.ops.deploy.quick_supervisord",
             "-n",
             "-c",
             str(self._supervisor_folder / "supervisord.conf"),
