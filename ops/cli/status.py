@@ -72,7 +72,7 @@ def status(
     wait = BrokerWait(fail_fast=fail_fast or not watch)
     with closing(wait(lambda: open_observer(bus))) as observer, suppress(KeyboardInterrupt):
         if not watch:
-            _show(observer.observe(), buckets=buckets, workers=workers, json=json)
+            _show(observer.observe_once(time.sleep), buckets=buckets, workers=workers, json=json)
         elif json or not out.is_terminal:
             for cluster in _clusters(observer, every):
                 _show(cluster, buckets=buckets, workers=workers, json=json)

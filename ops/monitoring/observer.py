@@ -22,12 +22,16 @@ from ..clock import SystemClock
 from .bus_figures import BusFigureReader
 from .deployed import DeployedProcessors, none_deployed
 from .findings import findings_of
-from .outages import OutageTracker
-from .reports import RATE_WINDOW_S, REPORT_HISTORY, REPORTS, Node, Report, ReportReader
+from .outages import SILENT_AFTER_S, OutageTracker
+from .reports import RATE_WINDOW_S, REPORT_HISTORY, REPORT_INTERVAL_S, REPORTS, Node, Report, ReportReader
 from .servers import server_findings, servers_of
+from .states import ProcessorState
 from .status import ClusterStatus, LoopStatus, ProcessorStatus
 from .status_builder import processor_status
 from .unread import UnreadResults
+
+FIRST_REPORT_PAUSES = 3
+"""How many intervals between reports pass at most until a worker that could not reach Kafka reports again."""
 
 
 class Observer:
@@ -134,6 +138,30 @@ class Observer:
             except BusError:
                 self.note_outage()
                 raise
+
+    def observe_once(self, pause: Callable[[float], None]) -> ClusterStatus:
+        """Return the current status, for a process that has not observed before.
+
+        If processors seem lost, and no worker of any processor has reported lately, Kafka may have been unreachable until now. If that is so,
+        workers report again within seconds, so it waits for one.
+
+        Args:
+            pause: waits for some seconds.
+
+        Raises:
+            BusError: Kafka does not answer.
+        """
+        cluster, newest_ms = self.observe(), self._reports.newest_ms
+        is_lost = any(status.state is ProcessorState.LOST for status in cluster.processors)
+        if not is_lost or cluster.at_ms - newest_ms <= SILENT_AFTER_S * 1000:
+            return cluster
+        for _ in range(FIRST_REPORT_PAUSES):
+            pause(REPORT_INTERVAL_S)
+            cluster = self.observe()
+            if self._reports.newest_ms > newest_ms:
+                self._outages.note_unseen(newest_ms, cluster.at_ms)
+                return self.observe()
+        return cluster
 
     def note_outage(self) -> None:
         """Note that Kafka did not answer, or may not have: the time until the next observation is no silence of workers."""

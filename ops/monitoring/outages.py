@@ -41,6 +41,10 @@ class OutageTracker:
         self._answered_ms = 0
         """The last answer since which workers had time to report: outages that soon follow each other are one."""
 
+    def note_unseen(self, since_ms: int, until_ms: int) -> None:
+        """Note an outage that this process has not seen: all workers were silent at the same time, and report again."""
+        self.last = Outage(since_ms, until_ms)
+
     def note_failure(self) -> None:
         """Note that Kafka does not answer."""
         self._is_answered = False

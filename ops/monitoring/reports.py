@@ -261,6 +261,11 @@ class ReportReader:
             if report is not None:
                 self._add(report)
 
+    @property
+    def newest_ms(self) -> int:
+        """The time of the newest report of any worker (milliseconds since 1970, UTC); 0 without one."""
+        return max((reports[-1].at_ms for reports in self._by_worker.values()), default=0)
+
     def _add(self, report: Report) -> None:
         reports = self._by_worker.setdefault((report.node.name, report.worker), deque())
         if reports and reports[-1].started_ms != report.started_ms:

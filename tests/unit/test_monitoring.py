@@ -409,6 +409,41 @@ def test_an_outage_before_the_first_observation_is_no_silence() -> None:
     assert world.observe().running_workers == ()
 
 
+@pytest.mark.parametrize("reports_again", [True, False])
+def test_a_single_observation_after_an_outage_waits_for_a_report(reports_again: bool) -> None:
+    """If a worker reports, the others were silent for the same reason. Otherwise they are lost."""
+    world = World()
+    world.report(
+        report(NOW_MS, worker="one"), report(NOW_MS - 2_000, worker="two"), report(NOW_MS - 90_000, worker="killed")
+    )
+    world.now_ms += 600_000
+
+    def pause(seconds: float) -> None:
+        world.now_ms += int(seconds * 1000)
+        if reports_again:
+            world.report(report(world.now_ms, worker="one"))
+
+    with world.observer() as observer:
+        [status] = observer.observe_once(pause).processors
+
+    silent = [worker.worker for worker in status.workers if worker.is_silent]
+    expected = ("running", ["killed"]) if reports_again else ("lost", ["one", "two", "killed"])
+    assert (status.state.value, silent) == expected
+
+
+def test_a_single_observation_does_not_wait_while_a_worker_reports() -> None:
+    """Of any processor: then Kafka has answered, and a silent worker is silent."""
+    world = World()
+    world.report(report(NOW_MS), report(NOW_MS + 600_000, node=OTHER))
+    world.now_ms += 601_000
+    waited_s: list[float] = []
+    with closing(Observer.open(world.bus, now_ms=lambda: world.now_ms)) as observer:
+        states = {status.node.name: status.state.value for status in observer.observe_once(waited_s.append).processors}
+
+    assert waited_s == []
+    assert states == {"scorer": "lost", "other": "running"}
+
+
 def test_a_worker_without_a_report_for_an_hour_is_omitted() -> None:
     """An observer that has already read its reports omits it, too."""
     world = World()
