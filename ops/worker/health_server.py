@@ -19,6 +19,9 @@ import msgspec
 
 from .health import Address, HealthSource, HealthUnavailable
 
+END_POLL_S = 0.05
+"""How often the server checks whether it is to end, for which the worker waits."""
+
 
 @contextmanager
 def serve_health(address: Address | None, monitor: HealthSource) -> Iterator[None]:
@@ -31,7 +34,7 @@ def serve_health(address: Address | None, monitor: HealthSource) -> Iterator[Non
         yield
         return
     server = _http_server(address, monitor)
-    thread = threading.Thread(target=server.serve_forever, name="health", daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(END_POLL_S,), name="health", daemon=True)
     thread.start()
     try:
         yield
