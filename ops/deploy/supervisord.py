@@ -36,6 +36,7 @@ from ..dev_services.errors import ServiceFailedError, last_lines_of
 from ..dev_services.service import MARKER, Daemon, Program, wait_until
 from ..worker.app_processes import HANDED_OVER, STOP_LIMIT_S
 from .errors import SupervisorUnavailable
+from .launch import PROGRAM
 from .process_supervisor import ProcessState, ProcessStatus
 from .registry import DeploymentFiles, WorkerStart
 from .worker_logs import log_of, logs_folder
@@ -168,12 +169,11 @@ class Supervisord:
 
     def _worker_processes(self) -> Iterator[tuple[psutil.Process, str]]:
         """Yield the workers of this folder, and the names of their programs."""
-        code = f"{self._folder / 'deployments'}{os.sep}"
         for process in psutil.process_iter(["cmdline"]):
             words = process.info["cmdline"] or []
-            name = next((word[len(code) :].partition(os.sep)[0] for word in words if word.startswith(code)), None)
-            if name is not None and "--number" in words[:-1]:
-                yield process, f"{name}@{words[words.index('--number') + 1]}"
+            if words[2:4] == [PROGRAM, str(self._folder)]:
+                name, worker = words[4:6]
+                yield process, f"{name}@{worker}"
 
     def _start_missing(self) -> None:
         """Start the current process of each worker that has none."""
@@ -307,7 +307,7 @@ def _daemon_config(folder: Path) -> str:
 
 def worker_config(folder: Path, name: str, worker: int) -> str:
     """Return the configuration of a worker's program."""
-    command = [sys.executable, "-m", "penstock.ops.deploy.launch", str(folder), name, str(worker)]
+    command = [sys.executable, "-m", PROGRAM, str(folder), name, str(worker)]
     return _config_text(
         {
             f"program:{name}@{worker}": {

@@ -22,6 +22,7 @@ from ..dev_services.errors import LAST_LINES
 from ..dev_services.service import wait_until
 from ..worker.app_processes import STOP_LIMIT_S
 from .errors import SupervisorUnavailable
+from .launch import PROGRAM
 from .process_supervisor import ProcessState, ProcessStatus
 from .registry import WorkerStart
 
@@ -151,7 +152,7 @@ def unit_of(name: str, worker: int) -> str:
 
 def unit_text(folder: Path, name: str, version: int) -> str:
     """Return the template unit of a deployment for a version of systemd."""
-    command = [sys.executable, "-m", "penstock.ops.deploy.launch", str(folder), name]
+    command = [sys.executable, "-m", PROGRAM, str(folder), name]
     grows = version >= GROWING_SINCE
     return _TEMPLATE.format(
         name=name,
