@@ -166,7 +166,7 @@ class AlertReader:
         Raises:
             BusUnreachable: Kafka sent nothing for `FIRST_READ_LIMIT_S`.
         """
-        for key, value, _ in self._reader.read_to_end(FIRST_READ_LIMIT_S):
+        for key, value, *_ in self._reader.read_to_end(FIRST_READ_LIMIT_S):
             if isinstance(value, ActiveAlert):
                 self.alerts.active[value.key] = value
             elif isinstance(value, Silence):

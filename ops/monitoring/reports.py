@@ -3,6 +3,7 @@
     penstock.reports, retained for a day    key  processor/worker    value  a report as JSON
 
 Observers read the newest reports. A rate is the difference between two reports of one process, divided by the time between them.
+The age of a report follows from its arrival at the bus, because the clock of a worker's machine may be wrong.
 A worker publishes without waiting for an answer. While Kafka does not answer, its reports are missing. Observers that noticed the outage do not
 count that time as silence.
 """
@@ -167,14 +168,20 @@ class ReportInterval(NamedTuple):
     Args:
         first: the first report.
         last: the last report; the same one if there is only one.
+        arrived_ms: when the bus received the last one (milliseconds since 1970, UTC).
     """
 
     first: Report
     last: Report
+    arrived_ms: int
 
     def silent_s(self, now_ms: int, outage: Outage) -> float:
         """Return the seconds since the last report, without those of an outage."""
-        return outage.silent_s(self.last.at_ms, now_ms)
+        return outage.silent_s(self.arrived_ms, now_ms)
+
+    def worker_ms(self, now_ms: int) -> int:
+        """Return the current time by the clock of the worker's machine."""
+        return now_ms + self.last.at_ms - self.arrived_ms
 
     @property
     def seconds(self) -> float:
@@ -193,7 +200,10 @@ class ReportInterval(NamedTuple):
 
     def shard_rate(self, bucket: int, count: Callable[[ShardReport], int]) -> float:
         """Return the growth per second of a count of one shard. A shard that was opened again counts from zero."""
-        before, now = (next((count(shard) for shard in report.shards if shard.bucket == bucket), 0) for report in self)
+        before, now = (
+            next((count(shard) for shard in report.shards if shard.bucket == bucket), 0)
+            for report in (self.first, self.last)
+        )
         return (now - before if now >= before else now) / self.seconds if self.seconds else 0.0
 
 
@@ -228,11 +238,11 @@ def report_message(report: Report) -> Outgoing:
 
 
 def last_reports_ms(bus: Bus, processor: str) -> dict[str, int]:
-    """Return the time of the last retained report of each worker of a processor (milliseconds since 1970, UTC)."""
+    """Return the arrival of the last retained report of each worker of a processor (milliseconds since 1970, UTC)."""
     with closing(_TABLE.follow(bus)) as reader:
         return {
-            report.worker: report.at_ms
-            for (name, _), report, _ in reader.read_to_end()
+            report.worker: arrived_ms
+            for (name, _), report, _, arrived_ms in reader.read_to_end()
             if report is not None and name == processor
         }
 
@@ -249,6 +259,8 @@ class ReportReader:
         self._reader = reader
         self._rate_window_ms = rate_window_s * 1000
         self._by_worker: dict[WorkerName, deque[Report]] = {}
+        self._arrived_ms: dict[WorkerName, int] = {}
+        """The arrival of the last report of each worker."""
 
     @classmethod
     def open(cls, bus: Bus, since: datetime, rate_window_s: float = RATE_WINDOW_S) -> ReportReader:
@@ -257,17 +269,18 @@ class ReportReader:
 
     def read(self) -> None:
         """Read the reports since the last call. The first call waits for all earlier reports (see `TableReader.read_to_end`)."""
-        for _, report, _ in self._reader.read_to_end():
+        for name, report, _, arrived_ms in self._reader.read_to_end():
             if report is not None:
-                self._add(report)
+                self._add(name, report)
+                self._arrived_ms[name] = arrived_ms
 
     @property
     def newest_ms(self) -> int:
-        """The time of the newest report of any worker (milliseconds since 1970, UTC); 0 without one."""
-        return max((reports[-1].at_ms for reports in self._by_worker.values()), default=0)
+        """The arrival of the newest report of any worker (milliseconds since 1970, UTC); 0 without one."""
+        return max(self._arrived_ms.values(), default=0)
 
-    def _add(self, report: Report) -> None:
-        reports = self._by_worker.setdefault((report.node.name, report.worker), deque())
+    def _add(self, name: WorkerName, report: Report) -> None:
+        reports = self._by_worker.setdefault(name, deque())
         if reports and reports[-1].started_ms != report.started_ms:
             reports.clear()  # a new process counts from zero
         reports.append(report)
@@ -277,8 +290,12 @@ class ReportReader:
     def intervals(self, now_ms: int) -> dict[WorkerName, ReportInterval]:
         """Return the report interval of each worker, and drop workers whose last report is older than `REPORT_HISTORY`."""
         oldest_ms = now_ms - REPORT_HISTORY.total_seconds() * 1000
-        self._by_worker = {name: reports for name, reports in self._by_worker.items() if reports[-1].at_ms >= oldest_ms}
-        return {name: ReportInterval(reports[0], reports[-1]) for name, reports in self._by_worker.items()}
+        self._arrived_ms = {name: at_ms for name, at_ms in self._arrived_ms.items() if at_ms >= oldest_ms}
+        self._by_worker = {name: self._by_worker[name] for name in self._arrived_ms}
+        return {
+            name: ReportInterval(reports[0], reports[-1], self._arrived_ms[name])
+            for name, reports in self._by_worker.items()
+        }
 
     def close(self) -> None:
         """Close the reader."""

@@ -96,7 +96,7 @@ class _OwnerReport(NamedTuple):
 
     @staticmethod
     def of(bucket: int, intervals: Sequence[ReportInterval], recent: Sequence[ReportInterval]) -> _OwnerReport:
-        for interval in sorted(recent, key=lambda interval: -interval.last.at_ms):
+        for interval in sorted(recent, key=lambda interval: -interval.arrived_ms):
             for shard in interval.last.shards:
                 if shard.bucket == bucket:
                     events_in_per_s = interval.shard_rate(bucket, lambda report: report.events_in)
@@ -183,21 +183,22 @@ def _shard_status(
 
 
 def _worker_status(interval: ReportInterval, now_ms: int, outage: Outage) -> WorkerStatus:
-    last = interval.last
-    restarts_ms = [at_ms for at_ms in last.restarts_ms if at_ms > now_ms - HOUR_MS]
+    last, worker_ms = interval.last, interval.worker_ms(now_ms)
+    clock_error_ms = worker_ms - now_ms
+    restarts_ms = [at_ms - clock_error_ms for at_ms in last.restarts_ms if at_ms > worker_ms - HOUR_MS]
     return WorkerStatus(
         worker=last.worker,
         host=last.host,
         pid=last.pid,
         deployment=last.deployment,
-        started_ms=last.started_ms,
-        report_age_s=max(0.0, (now_ms - last.at_ms) / 1000),
+        started_ms=last.started_ms - clock_error_ms,
+        report_age_s=max(0.0, (now_ms - interval.arrived_ms) / 1000),
         buckets=tuple(shard.bucket for shard in last.shards),
         events_in_per_s=interval.rate(lambda counts: counts.events_in),
         bytes_in_per_s=interval.rate(lambda counts: counts.bytes_in),
         events_out_per_s=interval.rate(lambda counts: counts.events_out),
         bytes_out_per_s=interval.rate(lambda counts: counts.bytes_out),
-        checkpoint_age_s=None if last.last_checkpoint_ms is None else (now_ms - last.last_checkpoint_ms) / 1000,
+        checkpoint_age_s=None if last.last_checkpoint_ms is None else (worker_ms - last.last_checkpoint_ms) / 1000,
         checkpoint_duration_s=last.checkpoint_duration_s,
         cpu_cores=(last.cpu_s - interval.first.cpu_s) / interval.seconds if interval.seconds else 0.0,
         memory_bytes=last.memory_bytes,
@@ -211,7 +212,7 @@ def _worker_status(interval: ReportInterval, now_ms: int, outage: Outage) -> Wor
         end_reason=last.end_reason,
         table=last.table,
         standby_shards=last.standby_shards,
-        outage_s=outage.seconds_since(last.at_ms),
+        outage_s=outage.seconds_since(interval.arrived_ms),
         idle_share=interval.share(lambda report: report.idle_s),
         blocked_share=interval.share(lambda report: report.blocked_s),
     )

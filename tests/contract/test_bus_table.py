@@ -98,9 +98,9 @@ def test_a_reader_returns_each_change_once(bus: Bus, prices: Prices) -> None:
         later = read_changes(reader, 1)
 
     assert (before, complete) == (False, True)
-    assert first == [Change("a", Price(1), 0), Change("a", Price(2), 1), Change("a", None, 2)]
+    assert [change[:3] for change in first] == [("a", Price(1), 0), ("a", Price(2), 1), ("a", None, 2)]
     assert again == []
-    assert later == [Change("b", Price(3), 3)]
+    assert [change[:3] for change in later] == [("b", Price(3), 3)]
 
 
 def test_a_reader_starts_at_an_offset(bus: Bus, prices: Prices) -> None:
@@ -109,7 +109,7 @@ def test_a_reader_starts_at_an_offset(bus: Bus, prices: Prices) -> None:
     with closing(prices.follow(bus, 3)) as reader:
         found = list(reader.read_to_end())
 
-    assert found == [Change("a", Price(3), 3), Change("a", Price(4), 4)]
+    assert [change[:3] for change in found] == [("a", Price(3), 3), ("a", Price(4), 4)]
 
 
 def test_a_reader_of_an_empty_category_is_complete(bus: Bus, prices: Prices) -> None:
@@ -138,7 +138,7 @@ def test_a_table_ends_before_an_open_transaction_or_waits_for_it(bus: Bus, price
             after = list(reader.read_to_end())
 
     assert during == {"a": Price(1)}
-    assert before == [Change("a", Price(1), 0)]
+    assert [change[:3] for change in before] == [("a", Price(1), 0)]
     assert not complete_before
     assert [(change.key, change.value) for change in after] == [("a", Price(2)), ("b", Price(2))]
     assert prices.read(bus, wait_for_transactions=True) == {"a": Price(2), "b": Price(2)}

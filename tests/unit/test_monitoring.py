@@ -59,8 +59,12 @@ class World:
     def send(self, bucket: int, count: int) -> None:
         self._write("enriched", [Outgoing(b"k", b"v", bucket)] * count)
 
-    def report(self, *reports: Report) -> None:
-        self._write(REPORTS.name, map(report_message, reports))
+    def report(self, *reports: Report, clock_error_s: float = 0.0) -> None:
+        now_ms = self.now_ms
+        for each in reports:
+            self.now_ms = each.at_ms - int(clock_error_s * 1000)
+            self._write(REPORTS.name, [report_message(each)])
+        self.now_ms = now_ms
 
     def _write(self, category: str, messages: Any) -> None:
         with closing(self.bus.writer()) as writer:
@@ -363,6 +367,23 @@ def test_a_silent_worker_owns_no_bucket_and_has_no_throughput() -> None:
 
     assert (status.running_workers, status.total("events_in_per_s"), status.shards[0].owner) == ((), 0.0, "")
     assert [finding.kind for finding in findings_of([status])] == ["lost"]
+
+
+@pytest.mark.parametrize("error_s", [-300.0, 300.0])
+def test_a_wrong_clock_of_a_worker_changes_nothing(error_s: float) -> None:
+    """The bus's time of arrival decides whether it is silent; its own times are relative to its reports."""
+    right, wrong = World(), World()
+    for world, clock_error_s in ((right, 0.0), (wrong, error_s)):
+        now_ms = NOW_MS + int(clock_error_s * 1000)
+        times: dict[str, Any] = {
+            "started_ms": now_ms - 90_000,
+            "last_checkpoint_ms": now_ms - 8_000,
+            "restarts_ms": (now_ms - 95_000,),
+        }
+        world.report(report(now_ms - 7_000, **times), clock_error_s=clock_error_s)
+
+    assert wrong.observe().workers == right.observe().workers
+    assert right.observe().running_workers
 
 
 @contextmanager

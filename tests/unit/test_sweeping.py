@@ -69,9 +69,10 @@ class Blocked:
 
     def report(self, worker: str, ago_s: float = 0.0) -> None:
         """Send a report of a worker that is some seconds old."""
-        at_ms = self.clock.now_ms() - int(ago_s * 1000)
+        self.clock.advance(-ago_s)
         with closing(self.bus.writer()) as writer:
-            writer.send(REPORTS.name, [report_message(report(at_ms, node=self._node, worker=worker))])
+            writer.send(REPORTS.name, [report_message(report(0, node=self._node, worker=worker))])
+        self.clock.advance(ago_s)
 
 
 def test_open_transactions_of_silent_workers_are_aborted_after_the_limit() -> None:

@@ -63,11 +63,13 @@ class Change(NamedTuple, Generic[K, V]):
         key: the key.
         value: its new value; None for a deletion.
         offset: the offset of the message.
+        arrived_ms: when the bus received the message, by its own clock (milliseconds since 1970, UTC).
     """
 
     key: K
     value: V | None
     offset: int
+    arrived_ms: int
 
 
 class BusTable(Generic[K, V]):
@@ -114,7 +116,7 @@ class BusTable(Generic[K, V]):
         end = bus.catalog.ends(self.spec.name)[0] if wait_for_transactions else 0
         latest: dict[K, V] = {}
         with closing(self.follow(bus, end=end)) as reader:
-            for key, value, _ in reader.read_to_end():
+            for key, value, *_ in reader.read_to_end():
                 if value is None:
                     latest.pop(key, None)
                 else:
@@ -140,7 +142,8 @@ class BusTable(Generic[K, V]):
         value = message.value()
         try:
             key = self._key.decode(message.key() or b"")
-            return Change(key, None if value is None else self._decode(value), message.offset())
+            decoded = None if value is None else self._decode(value)
+            return Change(key, decoded, message.offset(), message.timestamp()[1])
         except (msgspec.MsgspecError, ValueError) as error:
             raise ForeignMessage(
                 f"The message at offset {message.offset()} of {self.spec.name} is not in this version's format: {error}. Another program or "

@@ -138,7 +138,7 @@ class WatermarkTable:
     def _apply(
         self, change: Change[WatermarkOwner, WatermarkStatement]
     ) -> tuple[WatermarkOwner, WatermarkStatement | None]:
-        owner, value, offset = change
+        owner, value, offset, _ = change
         if value is None:
             self.newest.pop(owner, None)
             return owner, None
