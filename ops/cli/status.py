@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import typer
 from rich.console import Console, Group, RenderableType
@@ -44,10 +44,16 @@ Watched = Annotated[
         help="An app, as a file or module, or one processor in it; the default is all reporting processors.",
     ),
 ]
-_DISPENSABLE = ("process", "copies", "MB/s", "table", "version", "cpu", "checkpoint", "host", "out/s", "runs for")
-"""The columns of workers that a narrow terminal lacks, in the order in which they are left out."""
-_BUCKETS_WIDTH = len("buckets")
-"""The least width of a worker's buckets, which may be many and are wrapped."""
+_DISPENSABLE_OF_PROCESSORS = ("held back by", "saved", "backup", "event time (UTC)", "out/s", "in/s")
+_DISPENSABLE_OF_BUCKETS = ("backup", "event time (UTC)", "to retry", "out/s", "in/s")
+_DISPENSABLE_OF_WORKERS = (
+    *("process", "copies", "MB/s", "table", "version", "cpu", "checkpoint", "host", "out/s", "runs for"),
+)
+"""The columns that a narrow terminal lacks, in the order in which they are left out."""
+_WRAPPED = "buckets"
+"""A column whose values may be long, and are wrapped."""
+_Row: TypeAlias = dict[str, object]
+"""The values of a row by column."""
 _STYLES = {Severity.CRITICAL: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "dim"}
 
 
@@ -120,13 +126,15 @@ def _show(cluster: ClusterStatus, *, buckets: bool, workers: bool, json: bool) -
 
 def layout_of(cluster: ClusterStatus, console: Console, *, buckets: bool, workers: bool) -> RenderableType:
     """Return the status as text for a console."""
-    parts: list[RenderableType] = [_findings(cluster.findings), _processors(cluster.processors)]
+    parts: list[RenderableType] = [_findings(cluster.findings)]
+    parts += _fitted(list(map(_processor, cluster.processors)), _DISPENSABLE_OF_PROCESSORS, console)
     if cluster.servers:
         parts += ["", _servers(cluster.servers)]
     if workers:
-        parts += ["", *_workers(cluster.processors, console)]
+        parts += ["", *_fitted(_workers(cluster.processors), _DISPENSABLE_OF_WORKERS, console)]
     if buckets:
-        parts += ["", _buckets(cluster.processors)]
+        rows = [_bucket(status, shard) for status in cluster.processors for shard in status.shards]
+        parts += ["", *_fitted(rows, _DISPENSABLE_OF_BUCKETS, console)]
     return Group(*parts)
 
 
@@ -140,11 +148,7 @@ def _findings(findings: tuple[Finding, ...]) -> RenderableType:
     return Text.from_markup("\n".join(lines) + "\n")
 
 
-def _processors(processors: tuple[ProcessorStatus, ...]) -> Table:
-    return _filled([_processor(status) for status in processors])
-
-
-def _processor(status: ProcessorStatus) -> dict[str, object]:
+def _processor(status: ProcessorStatus) -> _Row:
     saved = [worker.checkpoint_age_s for worker in status.running_workers if worker.checkpoint_age_s is not None]
     return {
         "processor": status.node.name,
@@ -164,10 +168,35 @@ def _processor(status: ProcessorStatus) -> dict[str, object]:
     }
 
 
-def _filled(rows: list[dict[str, object]]) -> Table:
+def _filled(rows: list[_Row]) -> Table:
     """Return a table of the non-empty columns."""
     columns = [name for name in rows[0] if any(row[name] != "" for row in rows)] if rows else []
     return table_of(columns, [[row[name] for name in columns] for row in rows])
+
+
+def _fitted(rows: list[_Row], dispensable: Sequence[str], console: Console) -> Iterator[RenderableType]:
+    """Yield a table of the non-empty columns, without some if the console is narrow, and then a line that names these."""
+    omitted: list[str] = []
+    for name in dispensable:
+        if _fits(rows, console):
+            break
+        omitted += [name] * any(row[name] != "" for row in rows)
+        rows = [{**row, name: ""} for row in rows]
+    table = _filled(rows)
+    if rows and _fits(rows, console):
+        table.columns[0].no_wrap = True  # so that long values are wrapped, and not the names
+    yield table
+    if omitted:
+        yield Text(f"A wider terminal and --json also show: {', '.join(omitted)}.", style="dim")
+
+
+def _fits(rows: list[_Row], console: Console) -> bool:
+    """Return whether a console shows rows without wrapping a header or a short value."""
+    narrowed = [
+        {name: str(value)[: len(name)] if name == _WRAPPED else value for name, value in row.items()} for row in rows
+    ]
+    unlimited = console.options.update_width(UNWRAPPED)
+    return Measurement.get(console, unlimited, _filled(narrowed)).maximum <= console.width
 
 
 def _servers(servers: tuple[ServerStatus, ...]) -> Table:
@@ -179,33 +208,13 @@ def _servers(servers: tuple[ServerStatus, ...]) -> Table:
     )
 
 
-def _workers(processors: tuple[ProcessorStatus, ...], console: Console) -> Iterator[RenderableType]:
+def _workers(processors: tuple[ProcessorStatus, ...]) -> list[_Row]:
     hosts = {worker.host for status in processors for worker in status.workers}
     rows = [_worker(status, worker) for status in processors for worker in status.workers]
-    if len(hosts) == 1:
-        rows = [{**row, "host": ""} for row in rows]
-    omitted: list[str] = []
-    for name in _DISPENSABLE:
-        if _fits(rows, console):
-            break
-        omitted += [name] * any(row[name] != "" for row in rows)
-        rows = [{**row, name: ""} for row in rows]
-    table = _filled(rows)
-    if rows and _fits(rows, console):
-        table.columns[0].no_wrap = True  # so that the buckets are wrapped, and not the names
-    yield table
-    if omitted:
-        yield Text(f"A wider terminal and --json also show: {', '.join(omitted)}.", style="dim")
+    return [{**row, "host": ""} for row in rows] if len(hosts) == 1 else rows
 
 
-def _fits(rows: list[dict[str, object]], console: Console) -> bool:
-    """Return whether a console shows workers without wrapping a header or a figure."""
-    narrowed = [{**row, "buckets": str(row["buckets"])[:_BUCKETS_WIDTH]} for row in rows]
-    unlimited = console.options.update_width(UNWRAPPED)
-    return Measurement.get(console, unlimited, _filled(narrowed)).maximum <= console.width
-
-
-def _worker(status: ProcessorStatus, worker: WorkerStatus) -> dict[str, object]:
+def _worker(status: ProcessorStatus, worker: WorkerStatus) -> _Row:
     return {
         "worker": f"{status.node.name}/{worker.worker}",
         "host": worker.host,
@@ -227,11 +236,7 @@ def _worker(status: ProcessorStatus, worker: WorkerStatus) -> dict[str, object]:
     }
 
 
-def _buckets(processors: tuple[ProcessorStatus, ...]) -> Table:
-    return _filled([_bucket(status, shard) for status in processors for shard in status.shards])
-
-
-def _bucket(status: ProcessorStatus, shard: ShardStatus) -> dict[str, object]:
+def _bucket(status: ProcessorStatus, shard: ShardStatus) -> _Row:
     return {
         "shard": f"{status.node.name}/{shard.bucket}",
         "owner": shard.owner or "none",

@@ -5,8 +5,9 @@ from __future__ import annotations
 from io import StringIO
 
 import pytest
+from msgspec.structs import replace
 from rich.console import Console
-from support.statuses import NOW_MS, cluster_status, processor_status, shard_status, worker_status
+from support.statuses import NODE, NOW_MS, cluster_status, processor_status, shard_status, worker_status
 
 from penstock.ops.cli.status import layout_of
 
@@ -33,7 +34,7 @@ COLUMNS = [
 
 
 def lines_of(width: int) -> list[str]:
-    """Return the lines about workers on a terminal of some width, beginning with the headers."""
+    """Return the lines about workers on a terminal of some width, from the headers on."""
     console = Console(file=StringIO(), width=width, highlight=False)
     cluster = cluster_status(processor_status(shard_status(), workers=WORKERS))
     console.print(layout_of(cluster, console, buckets=False, workers=True))
@@ -61,3 +62,24 @@ def test_the_columns_of_workers_fit_the_terminal(width: int) -> None:
     omitted = [line for line in rest if line.startswith("A wider terminal")]
     assert all(column in " ".join(rest) for column in set(COLUMNS) - set(shown))
     assert bool(omitted) == (shown != COLUMNS) == (width < 160)
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_processors_and_buckets_fit_the_terminal(width: int) -> None:
+    """Names and states are not wrapped: they are what one looks for."""
+    console = Console(file=StringIO(), width=width, highlight=False)
+    shards = [shard_status(number, backlog_events=12_345_678, lag_s=7_200.0, held_by="orders") for number in range(2)]
+    lagging = processor_status(*shards, workers=WORKERS)
+    looping = processor_status(
+        *shards, workers=(worker_status(restarts=9, crash_loop_since_ms=NOW_MS),), node=replace(NODE, name="other")
+    )
+    console.print(layout_of(cluster_status(lagging, looping), console, buckets=True, workers=False))
+    assert isinstance(console.file, StringIO)
+    lines = console.file.getvalue().splitlines()
+
+    assert max(map(len, lines)) <= width
+    assert [line.split()[:2] for line in lines if line.startswith(("scorer ", "other "))] == [
+        ["scorer", "running"],
+        ["other", "crash-looping"],
+    ]
+    assert len([line for line in lines if line.startswith(("scorer/", "other/"))]) == 4
