@@ -35,12 +35,14 @@ class Position(NamedTuple):
         offset: the next unread offset. None makes a scanner start at the first message that the bus keeps.
         checkpoint_id: for a group's position, the id of the checkpoint that committed it; 0 for none.
         low_ms: for a group's position, the low watermark of a checkpoint without state, which contains it otherwise.
+        event_time: for a group's position, the event time of the input at such a checkpoint; see `SavedTimes`.
     """
 
     bucket: Bucket
     offset: int | None
     checkpoint_id: int = 0
     low_ms: int = NEVER_MS
+    event_time: str = ""
 
 
 class End(NamedTuple):

@@ -391,21 +391,28 @@ class CutTask(MaintenanceTask):
         return self.buckets
 
     def move_positions(self) -> None:
-        """Set the group's positions: those of the cut, and in internal categories the appended messages. Without state, they contain the low watermark."""
+        """Set the group's positions: those of the cut, and in internal categories the appended messages. Without state, they contain the event times."""
         register_positions(self.bus, self.processor, self.buckets)
         self.bus.catalog.set_committed(
             self.processor.name,
             [
-                Position(Bucket(name, bucket), offset, shard.position.checkpoint_id, shard.low_ms)
+                Position(
+                    Bucket(self._names.get(name, name), bucket),
+                    offset,
+                    shard.position.checkpoint_id,
+                    shard.low_ms,
+                    shard.event_times.get(name, ""),
+                )
                 for bucket, shard in self._cut.shards.items()
-                for name, offset in self.offsets(bucket).items()
+                for name, offset in self._continued(bucket).items()
             ],
         )
 
     def offsets(self, bucket: int) -> Offsets:
         """Return the positions of a shard, by its input."""
+        return {self._names.get(name, name): offset for name, offset in self._continued(bucket).items()}
+
+    def _continued(self, bucket: int) -> Offsets:
+        """Return the same by the input of the cut."""
         at_cut = self._cut.shards[bucket].position.offsets
-        return {
-            self._names.get(name, name): self._appended.start_of(Bucket(name, bucket), at_cut[name])
-            for name in self._cut.inputs
-        }
+        return {name: self._appended.start_of(Bucket(name, bucket), at_cut[name]) for name in self._cut.inputs}

@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 
 from ...processors.declare.processor import Processor
 from ...processors.shard.position import StatePosition
+from ...processors.time.saved_times import SavedTimes
 from ...transport.bus import Bus
 from ...transport.category_spec import Topic
 from ...transport.tables.maintenance_log import MaintenanceOperation
 from ...transport.tables.registrations import Registration, registration_of
 from .changelog_replay import changelog_of
-from .resume_checks import committed_low_watermarks, committed_positions, finished_maintenance
+from .resume_checks import committed_positions, committed_times, finished_maintenance
 from .topic_watch import expect_bucket_counts
 
 
@@ -28,7 +29,7 @@ class BusSnapshot:
         topic_ids: the topic ids of the inputs and of the changelog.
         registration: the processor's registration from earlier runs.
         maintenance: the last maintenance operation; None without one.
-        lows_ms: the low watermark of a processor without state at its last checkpoint, by bucket.
+        times: the event times of a processor without state at its last checkpoint, by bucket.
     """
 
     committed: dict[int, StatePosition]
@@ -38,7 +39,7 @@ class BusSnapshot:
     topic_ids: dict[str, str]
     registration: Registration
     maintenance: MaintenanceOperation | None
-    lows_ms: Mapping[int, int] = field(default_factory=dict)
+    times: Mapping[int, SavedTimes] = field(default_factory=dict)
 
     def committed_at(self, number: int) -> StatePosition:
         """Return the group's position in a bucket; empty without one."""
@@ -82,5 +83,5 @@ def read_bus_snapshot(processor: type[Processor], bus: Bus) -> BusSnapshot:
         topic_ids=topic_ids,
         registration=registration_of(bus, processor.name),
         maintenance=maintenance,
-        lows_ms=committed_low_watermarks(processor, bus) if processor.state_shape() is None else {},
+        times=committed_times(processor, bus) if processor.state_shape() is None else {},
     )

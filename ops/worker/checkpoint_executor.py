@@ -16,6 +16,7 @@ from ...processors.errors import PenstockError
 from ...processors.shard.checkpoints import Step, steps_of
 from ...processors.shard.position import Offsets
 from ...processors.shard.shard import HeldOutput, HeldRow
+from ...processors.time.saved_times import SavedTimes
 from ...processors.time.watermarks import NEVER_MS
 from ...state.protocols import Outbox
 from ...transport.bus import Bus, Reader, TransactionalWriter, Writer
@@ -246,7 +247,7 @@ class CheckpointExecutor:
             MembershipLost: the worker is no member any more.
         """
         self._member.commit(
-            [position for shard in shards for position in _committed(shard, shard.committed, shard.saved_low_ms)]
+            [position for shard in shards for position in _committed(shard, shard.committed, shard.saved_times)]
         )
 
     def send_outbox(self, shard: OpenShard, outbox: Outbox) -> None:
@@ -348,14 +349,14 @@ def _discard(writer: Future[Writer]) -> None:
 
 
 def _positions(shards: Sequence[OpenSnapshot]) -> list[Position]:
-    return [position for shard in shards for position in _committed(shard, shard.reached, shard.low_ms)]
+    return [position for shard in shards for position in _committed(shard, shard.reached, shard.times)]
 
 
-def _committed(shard: OpenShard | OpenSnapshot, offsets: Offsets, low_ms: int) -> Iterator[Position]:
-    """Yield the positions to commit. Without a state, they contain the low watermark, so that a new owner continues with it."""
-    low_ms = low_ms if shard.state is None else NEVER_MS
+def _committed(shard: OpenShard | OpenSnapshot, offsets: Offsets, times: SavedTimes) -> Iterator[Position]:
+    """Yield the positions to commit. Without a state, they contain the event times, so that a new owner continues with them."""
+    low_ms = times.low_ms if shard.state is None else NEVER_MS
     for name, offset in offsets.items():
-        yield Position(Bucket(name, shard.number), offset, shard.checkpoint_id or 0, low_ms)
+        yield Position(Bucket(name, shard.number), offset, shard.checkpoint_id or 0, low_ms, times.inputs.get(name, ""))
 
 
 class OutputSizes:

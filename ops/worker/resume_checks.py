@@ -15,7 +15,7 @@ from ...processors.errors import PenstockError
 from ...processors.shard.checkpoints import have_ids, steps_of
 from ...processors.shard.position import Offsets, StatePosition
 from ...processors.shard.resume_point import is_committed
-from ...processors.time.watermarks import NEVER_MS
+from ...processors.time.saved_times import NO_TIMES, SavedTimes
 from ...processors.wording import counted
 from ...state.errors import StateError
 from ...state.protocols import LocalState, ShardState
@@ -290,11 +290,13 @@ def committed_positions(processor: type[Processor], bus: Bus) -> dict[int, State
     return committed
 
 
-def committed_low_watermarks(processor: type[Processor], bus: Bus) -> dict[int, int]:
-    """Return the low watermark at the last checkpoint of each shard, by bucket. Only a processor without state commits it."""
-    committed: dict[int, int] = {}
+def committed_times(processor: type[Processor], bus: Bus) -> dict[int, SavedTimes]:
+    """Return the event times at the last checkpoint of each shard, by bucket. Only a processor without state commits them."""
+    committed: dict[int, SavedTimes] = {}
     for category in processor.inputs():
         for position in bus.catalog.positions(processor.name, category.name):
-            number = position.bucket.number
-            committed[number] = max(position.low_ms, committed.get(number, NEVER_MS))
+            name, number = position.bucket
+            times = committed.get(number, NO_TIMES)
+            of_input = {name: position.event_time} if position.event_time else {}
+            committed[number] = SavedTimes(max(position.low_ms, times.low_ms), {**times.inputs, **of_input})
     return committed

@@ -17,7 +17,7 @@ from ...processors.shard.checkpoints import Step, Steps, have_ids, is_remote, st
 from ...processors.shard.position import Offsets, StatePosition
 from ...processors.shard.resume_point import ResumePoint, is_committed, resume
 from ...processors.shard.shard import new_shard
-from ...processors.time.watermarks import NEVER_MS
+from ...processors.time.saved_times import NO_TIMES
 from ...state.protocols import Outbox, RemoteState, ShardIdentity, ShardState, StateFolder
 from ...transport.bus import Bus
 from ...transport.changelog import changelog_position
@@ -251,8 +251,8 @@ class ShardOpener:
         checkpoint_id = None
         if have_ids(self._steps):
             checkpoint_id = max(committed.checkpoint_id, 0 if saved is None else saved.checkpoint_id)
-        low_ms = snapshot.lows_ms.get(number, NEVER_MS)
-        resume_point = ResumePoint(position, resumed.state_only_until, checkpoint_id, snapshot.topic_ids, low_ms)
+        times = snapshot.times.get(number, NO_TIMES)
+        resume_point = ResumePoint(position, resumed.state_only_until, checkpoint_id, snapshot.topic_ids, times)
         shard = new_shard(self._processor, number, state, resume_point, committed.offsets)
         for category in self._processor.retry_categories():
             start = position.get(category.name, snapshot.starts[category.name][number])

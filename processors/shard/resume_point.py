@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from ..declare.processor import Processor
 from ..declare.semantics import Semantics
 from ..errors import PenstockError
-from ..time.watermarks import NEVER_MS
+from ..time.saved_times import NO_TIMES, SavedTimes
 from .position import Offsets, StatePosition
 
 
@@ -25,14 +25,14 @@ class ResumePoint:
         state_only_until: by category, the offset up to which events only build state.
         checkpoint_id: the last checkpoint's id; None where checkpoints have no ids.
         topic_ids: by category, the topics of the offsets.
-        low_ms: the low watermark of a processor without state; a state contains its own.
+        times: the event times of a processor without state; a state contains its own.
     """
 
     position: Offsets = field(default_factory=dict)
     state_only_until: Offsets = field(default_factory=dict)
     checkpoint_id: int | None = None
     topic_ids: Mapping[str, str] = field(default_factory=dict)
-    low_ms: int = NEVER_MS
+    times: SavedTimes = NO_TIMES
 
 
 def resume(processor: Processor, saved: StatePosition | None, committed: StatePosition) -> ResumePoint:

@@ -19,8 +19,8 @@ from ..declare.semantics import Semantics
 from ..keyed_state.changes import Changes, StateReader
 from ..operators import Operator, StepResult, merge_of, open_operator
 from ..time.in_flight import InFlight
-from ..time.shard_time import SavedLow, ShardTime
-from ..time.watermarks import NEVER_MS
+from ..time.saved_times import NO_TIMES, SavedTimes
+from ..time.shard_time import CommittedTimes, ShardTime
 from .batches import AcceptedBatch, RejectedEvent, rejected_events
 from .checkpoints import next_id
 from .overlay import Overlay
@@ -102,7 +102,7 @@ class Shard(Generic[S]):
         checkpoint_id: the last checkpoint's id; None where checkpoints have no ids.
         topic_ids: by category, the topics of the offsets.
         saved_position: the position at the last checkpoint.
-        saved_low_ms: the low watermark at the last checkpoint.
+        saved_times: the event times at the last checkpoint.
         held: outputs to send in a later step of a checkpoint.
         rows: rows to write to sinks at the next checkpoint.
         has_sent: whether outputs were sent since the last checkpoint began; a checkpoint has to flush or commit them.
@@ -121,12 +121,17 @@ class Shard(Generic[S]):
     checkpoint_id: int | None = None
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     saved_position: Offsets = field(default_factory=dict)
-    saved_low_ms: int = NEVER_MS
+    saved_times: SavedTimes = NO_TIMES
     held: list[HeldOutput] = field(default_factory=list)
     rows: list[HeldRow] = field(default_factory=list)
     has_sent: bool = False
     events_in: int = 0
     events_out: int = 0
+
+    @property
+    def saved_low_ms(self) -> int:
+        """The low watermark at the last checkpoint."""
+        return self.saved_times.low_ms
 
     @property
     def in_flight(self) -> InFlight:
@@ -221,16 +226,21 @@ class Shard(Generic[S]):
             self.topic_ids,
             self.overlay.snapshot(),
             held,
-            self.operator.time.low_ms,
+            self._times(),
             self._first(),
             rows,
         )
+
+    def _times(self) -> SavedTimes:
+        """Return the event times to save; a state contains those of the inputs."""
+        time = self.operator.time
+        return time.saved() if self.state is None and isinstance(time, ShardTime) else SavedTimes(time.low_ms)
 
     def complete(self, snapshot: CheckpointSnapshot[S]) -> None:
         """Record a complete checkpoint."""
         self.overlay.finish(snapshot.changes)
         self.saved_position, self.committed = snapshot.position, snapshot.reached
-        self.saved_low_ms = snapshot.low_ms
+        self.saved_times = snapshot.times
 
     def roll_back(self, snapshot: CheckpointSnapshot[S]) -> None:
         """Keep the unsaved changes and unsent outputs of an unfinished checkpoint for the next one."""
@@ -254,7 +264,7 @@ class CheckpointSnapshot(Generic[S]):
         topic_ids: by category, the topics of the offsets.
         changes: the changes of state.
         held: outputs to send in a later step.
-        low_ms: the low watermark; everything due before it is in this checkpoint or an earlier one.
+        times: the event times; everything due before the low watermark is in this checkpoint or an earlier one.
         first: the offsets before the first events whose outputs it contains.
         rows: rows to write to sinks.
     """
@@ -268,9 +278,14 @@ class CheckpointSnapshot(Generic[S]):
     topic_ids: Mapping[str, str]
     changes: Changes
     held: list[HeldOutput]
-    low_ms: int
+    times: SavedTimes
     first: Offsets
     rows: list[HeldRow]
+
+    @property
+    def low_ms(self) -> int:
+        """The low watermark."""
+        return self.times.low_ms
 
     @property
     def state_position(self) -> StatePosition:
@@ -291,7 +306,7 @@ def new_shard(
     committed: Offsets | None = None,
 ) -> Shard[S]:
     """Return a shard that continues at a position."""
-    overlay = Overlay(SavedLow(resume_point.low_ms) if state is None else state, merge_of(processor))
+    overlay = Overlay(CommittedTimes(resume_point.times) if state is None else state, merge_of(processor))
     operator = open_operator(processor, overlay, number)
     position = dict(resume_point.position)
     return Shard(
@@ -306,7 +321,7 @@ def new_shard(
         resume_point.checkpoint_id,
         resume_point.topic_ids,
         saved_position=dict(position),
-        saved_low_ms=operator.time.low_ms,
+        saved_times=resume_point.times if state is None else SavedTimes(operator.time.low_ms),
     )
 
 

@@ -16,6 +16,7 @@ from ..keyed_state import key_layout
 from ..keyed_state.changes import Changes, EmptyState, StateReader
 from ..wording import counted
 from .in_flight import InFlight
+from .saved_times import SavedTimes, progress_of, text_of
 from .watermarks import (
     FOREVER_MS,
     NEVER_MS,
@@ -29,6 +30,7 @@ from .watermarks import (
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(BucketProgress).decode
+_NO_EVENTS = BucketProgress()
 _LOW = key_layout.EVENT_TIMES
 """The key of the low watermark. The key of an input's event time is this prefix and the category's name."""
 
@@ -52,19 +54,20 @@ class WatermarkHolder(NamedTuple):
     why: str
 
 
-class SavedLow(EmptyState):
-    """What a shard without state has saved: the low watermark, in the positions of its group.
+class CommittedTimes(EmptyState):
+    """The event times of a shard without state, which its group has committed, in the form of a state.
 
     Args:
-        low_ms: the low watermark of its last checkpoint (milliseconds since 1970, UTC).
+        times: those of its last checkpoint.
     """
 
-    def __init__(self, low_ms: int) -> None:
-        self._low = key_layout.encode_time(low_ms)
+    def __init__(self, times: SavedTimes) -> None:
+        self._times = {_key_of_input(name): _encode(progress_of(text)) for name, text in times.inputs.items()}
+        self._times[_LOW] = key_layout.encode_time(times.low_ms)
 
     def fetch(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Return the low watermark for its key, and None for each other key."""
-        return [self._low if key == _LOW else None for key in keys]
+        """Return the event times for their keys, and None for each other key."""
+        return [self._times.get(key) for key in keys]
 
 
 class ShardTime:
@@ -96,6 +99,12 @@ class ShardTime:
     def progress(self) -> dict[str, BucketProgress]:
         """The event time of each input, to save."""
         return {name: bucket.progress for name, bucket in self._inputs.items()}
+
+    def saved(self) -> SavedTimes:
+        """Return the event times to save where there is no state."""
+        return SavedTimes(
+            self.low_ms, {name: text_of(progress) for name, progress in self.progress.items() if progress != _NO_EVENTS}
+        )
 
     @property
     def holder(self) -> WatermarkHolder | None:

@@ -38,6 +38,8 @@ UPDATE_INTERVAL = 256
 MEMORY = 65_536
 """The number of observations at which a histogram halves its weights, to adapt to changes of the stream."""
 
+MAX_BOUND_MS = 2**64 - 1
+"""The distance between the first and the last event time: with this bound, or a larger one that could not be saved, no watermark advances."""
 CAUTION = 32
 """The number of events at which the bound is twice the observed lateness; see docs/decisions/0007."""
 
@@ -170,7 +172,7 @@ class Confidence:
         if lateness.observed < self.warm_up:
             return None
         bound_ms = lateness.quantile(self.share)
-        return bound_ms + bound_ms * CAUTION // lateness.observed
+        return min(bound_ms + bound_ms * CAUTION // lateness.observed, MAX_BOUND_MS)
 
 
 @dataclass(frozen=True)

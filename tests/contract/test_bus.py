@@ -17,6 +17,8 @@ import penstock as ps
 from penstock.errors import DeclarationError
 from penstock.processors.declare.codecs import Headers
 from penstock.processors.declare.partitioner import bucket_of
+from penstock.processors.time.saved_times import text_of
+from penstock.processors.time.watermarks import BucketProgress
 from penstock.transport.bus import Bus, Reader, Scanner, TransactionalWriter
 from penstock.transport.category_spec import CategorySpec, Topic
 from penstock.transport.errors import (
@@ -534,14 +536,14 @@ def test_committed_offsets_contain_the_checkpoint_id(bus: Bus, unique: str) -> N
     assert bus.catalog.committed(group, unique) == {0: 0, 1: 0, 2: 0}
 
 
-def test_committed_offsets_contain_the_low_watermark_of_a_checkpoint_without_state(bus: Bus, unique: str) -> None:
+def test_committed_offsets_contain_the_event_times_of_a_checkpoint_without_state(bus: Bus, unique: str) -> None:
     """Also one before 1970. Offsets that are committed without one have none."""
     group = "group-" + unique
     bus.catalog.create(CategorySpec(unique, 3))
     reader = joined(bus, unique)
     committed = [
         Position(Bucket(unique, 0), 0, low_ms=1_700_000_000_123),
-        Position(Bucket(unique, 1), 0, low_ms=-5),
+        Position(Bucket(unique, 1), 0, low_ms=-5, event_time=text_of(BucketProgress(3, 2, 1, -5, {0: 3}))),
         Position(Bucket(unique, 2), 0),
     ]
     reader.commit(committed)

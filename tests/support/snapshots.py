@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import penstock as ps
 from penstock.ops.snapshots.snapshot import FORMAT, ProcessorCut, Snapshot
-from penstock.ops.worker.resume_checks import committed_low_watermarks
+from penstock.ops.worker.resume_checks import committed_times
 from penstock.processors.shard.position import StatePosition
-from penstock.processors.time.watermarks import NEVER_MS
+from penstock.processors.time.saved_times import NO_TIMES
 from penstock.state.backups.shard import ShardBackups
 from penstock.transport.tables.snapshot_requests import ShardCut
 
@@ -71,5 +71,5 @@ def _cut_of(machine: Machine, processor: type[ps.Processor], number: int) -> Sha
         for position in machine.bus.positions(processor.name, category.name)
         if position.bucket.number == number
     }
-    low_ms = committed_low_watermarks(processor, machine.bus).get(number, NEVER_MS)
-    return ShardCut(StatePosition(offsets), low_ms=low_ms)
+    times = committed_times(processor, machine.bus).get(number, NO_TIMES)
+    return ShardCut(StatePosition(offsets), low_ms=times.low_ms, event_times=dict(times.inputs))

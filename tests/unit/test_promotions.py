@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import ClassVar
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.cloned_shop import Sums, app_of, clone_of, expected_totals, history, make, run, summed, sums
-from support.machines import Machine, create_categories, read, write
+from support.machines import YEAR_2100_MS, Machine, create_categories, read, write
 from support.maintenance import Killed, environment, worker_backups
 from support.resets import EXACT, Reading, Total, generate_readings, readings, totals
 from support.snapshots import Timed, Totals, checked, stopped_snapshot
 
 import penstock as ps
+from penstock.ops.clock import SteeredClock
 from penstock.ops.snapshots.clone_removal import plan_removal, remove_clone
 from penstock.ops.snapshots.cloning import CloneRefused
 from penstock.ops.snapshots.promoting import Progress, PromotionRefused, RunToOffsets, plan_promotion
@@ -347,6 +349,81 @@ def test_apps_whose_estimates_of_event_time_differ_are_told_another_watermark(
     else:
         with pytest.raises(MaintenanceRefused, match=r"MergedSums estimates them from the order .*UpstreamWatermark"):
             change_over(machine, app, clone)
+
+
+class Fetch(ps.Stateless):
+    """Passes readings on; the first call for every tenth one fails."""
+
+    name = "fetch"
+    reads, writes = readings, checked
+    output_semantics = EXACT
+    on_error = ps.Retry(after=timedelta(seconds=1), attempts=3)
+    failed: ClassVar[set[tuple[str, int]]] = set()
+
+    def process(self, event: Reading) -> list[Reading]:
+        """Pass one on."""
+        if event.at % 10_000 == 0 and (self.name, event.at) not in self.failed:
+            self.failed.add((self.name, event.at))
+            raise TimeoutError("no answer")
+        return [event]
+
+
+class RunningClock(SteeredClock):
+    """A clock that moves whenever it is read."""
+
+    def now_ms(self) -> int:
+        """Return the next moment."""
+        self.advance(0.01)
+        return super().now_ms()
+
+
+def shuffled_readings(begin: int, end: int) -> list[Reading]:
+    """Return readings in an order in which some are late, the same for each range of ten."""
+    found = generate_readings(begin, end)
+    return [found[at - at % 10 + (at * 7) % 10] for at in range(len(found))]
+
+
+def run_retries(machine: Machine, processors: Sequence[type[ps.Processor]]) -> None:
+    """Let processors read to the end, and until no event waits for a retry."""
+    for processor in processors:
+        run(machine, [processor])
+        while any(
+            machine.bus.committed(processor.name, each.name) != machine.bus.ends(each.name)
+            for each in processor.retry_categories()
+        ):
+            run(machine, [processor])
+
+
+class RetryingWorkers(MachineWorkers):
+    """Workers that process what waits for a retry, too."""
+
+    def _run_to(self, targets: Mapping[type[ps.Processor], Targets]) -> None:
+        super()._run_to(targets)
+        run_retries(self._machine, [self._deployed.get(one.name, one) for one in targets])
+
+
+@pytest.mark.parametrize("watermark", [ps.watermarks.Confidence(), BOUNDED], ids=["estimated", "bounded"])
+def test_restarts_while_events_wait_for_a_retry_change_no_event_time(
+    tmp_path: Path, watermark: ps.watermarks.Watermark
+) -> None:
+    """A processor without state that was restarted often, and its clone that was not, let windows after them end at the same time."""
+    machine = Machine(tmp_path / "machine", MemoryBus(), LocalFileStore(tmp_path / "place"), RunningClock(YEAR_2100_MS))
+    Fetch.failed.clear()
+    windows = {"watermark": ps.watermarks.UpstreamWatermark(), "output_semantics": EXACT}
+    app = App("shop", (type("Fetch", (Fetch,), {"watermark": watermark}), type("Sums", (Sums,), windows)))
+    create_categories(machine.bus, app.processors)
+    write(machine.bus, readings, shuffled_readings(0, 50))
+    run_retries(machine, app.processors)
+    clone = clone_of(app)
+    make(machine, clone, stopped_snapshot(machine, app.processors, app.name))
+    for begin in range(50, 150, 20):
+        write(machine.bus, readings, shuffled_readings(begin, begin + 20))
+        run(machine, app.processors)
+    run_retries(machine, clone.processors)
+    plan = plan_promotion(clone, machine.bus)
+    promote(plan, environment(machine), RetryingWorkers(machine, app, lambda _: None), lambda: None)
+
+    assert plan_promotion(clone, machine.bus).progress is Progress.SWAPPED
 
 
 class Halved(ps.Stateless):

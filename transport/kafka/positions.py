@@ -1,4 +1,4 @@
-"""Conversion of positions to the client's types. The metadata of a committed offset contains the id of its checkpoint, or its low watermark."""
+"""Conversion of positions to the client's types. The metadata of a committed offset contains the id of its checkpoint, or event times."""
 
 from __future__ import annotations
 
@@ -34,10 +34,11 @@ def to_commit(positions: Iterable[Position]) -> list[TopicPartition]:
 
 
 def _metadata_of(position: Position) -> str:
-    """Return the metadata to commit. The checkpoints of a processor have ids or, without a state, low watermarks."""
+    """Return the metadata to commit. The checkpoints of a processor have ids or, without a state, event times."""
     if position.checkpoint_id:
         return f"{_CHECKPOINT}{position.checkpoint_id}"
-    return "" if position.low_ms == NEVER_MS else f"{_WATERMARK}{position.low_ms}"
+    has_times = position.low_ms != NEVER_MS or position.event_time
+    return f"{_WATERMARK}{position.low_ms} {position.event_time}".rstrip() if has_times else ""
 
 
 def committed_in(found: Iterable[TopicPartition]) -> list[Position]:
@@ -48,6 +49,7 @@ def committed_in(found: Iterable[TopicPartition]) -> list[Position]:
             committed.offset,
             _number_in(committed, _CHECKPOINT, 0),
             _number_in(committed, _WATERMARK, NEVER_MS),
+            _event_time_in(committed),
         )
         for committed in found
         if committed.offset >= 0
@@ -56,9 +58,16 @@ def committed_in(found: Iterable[TopicPartition]) -> list[Position]:
 
 def _number_in(committed: TopicPartition, kind: str, missing: int) -> int:
     """Return the number in the metadata of a position, if it is of a kind; other programs write other metadata."""
-    before, prefix, number = (committed.metadata or "").partition(kind)
+    before, prefix, rest = (committed.metadata or "").partition(kind)
+    number = rest.partition(" ")[0]
     is_whole = prefix and not before and number.removeprefix("-").isdecimal()
     return int(number) if is_whole else missing
+
+
+def _event_time_in(committed: TopicPartition) -> str:
+    """Return the event time of the input in the metadata of a position; empty without one."""
+    metadata = committed.metadata or ""
+    return metadata.removeprefix(_WATERMARK).partition(" ")[2] if metadata.startswith(_WATERMARK) else ""
 
 
 def is_membership(metadata: bytes) -> bool:

@@ -78,11 +78,13 @@ class ShardCut(msgspec.Struct, frozen=True):
         position: the events that its state reflects, and its checkpoint.
         backup: the id of the backup with its state; empty without state, or as long as it is not stored.
         low_ms: its low watermark; only without state, which contains it otherwise.
+        event_times: the event times of its inputs, likewise; see `SavedTimes`.
     """
 
     position: StatePosition
     backup: str = ""
     low_ms: int = NEVER_MS
+    event_times: dict[str, str] = {}
 
 
 class SnapshotAnswer(msgspec.Struct, frozen=True, tag="answer"):
