@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from ..processors.declare.codecs import Message
+from ..processors.declare.codecs import Headers, Message
 from .messages import Bucket, MessageCopy, Outgoing
 
 ORIGIN_HEADER = "penstock.retry.origin"
@@ -54,14 +54,19 @@ def returned(message: Message, bucket: Bucket) -> Returned:
         bucket: its bucket.
     """
     headers = message.headers() or []
-    encoded = next((value for name, value in headers if name == ORIGIN_HEADER), None)
-    if not encoded:
+    origin = origin_in(headers)
+    if origin is None:
         return Returned(message, Origin(bucket.category, bucket.number, message.offset(), *message.timestamp()))
-    origin = _decode(encoded)
     own = [(name, value) for name, value in headers if name not in {ORIGIN_HEADER, ERROR_HEADER}]
     timestamp = origin.timestamp_type, origin.timestamp_ms
     copy = MessageCopy(message.value(), message.key(), origin.bucket, origin.offset, timestamp, own or None)
     return Returned(copy, origin)
+
+
+def origin_in(headers: Headers) -> Origin | None:
+    """Return the first place of an event by the headers of its message; None if it is not retried."""
+    encoded = next((value for name, value in headers if name == ORIGIN_HEADER), None)
+    return _decode(encoded) if encoded else None
 
 
 def waiting_message(event: Returned, bucket: int, error: str) -> Outgoing:

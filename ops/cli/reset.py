@@ -11,9 +11,8 @@ from ...processors.apps.apps import AppName
 from ...processors.declare.processor import Processor
 from ...processors.wording import counted
 from ...transport.bus import Bus
-from ...transport.messages import Bucket
 from ...transport.tables.maintenance_protocol import require_idle
-from ..dead_letters.repeats import repeats_of
+from ..dead_letters.repeats import effects_on_letters
 from ..maintenance.environment import MaintenanceEnvironment
 from ..maintenance.reset import ResetPlan, expect_no_loop, perform_reset, plan_reset
 from ..maintenance.reset_plan import ResetMethod, ShardPlan, StatePolicy
@@ -111,18 +110,8 @@ def _show(plan: ResetPlan, consumers: list[str], bus: Bus) -> None:
     columns = ["bucket", "input", "from", "to", "repeated", "skipped"]
     columns += ["caught up", "state"] if has_state else []
     print_table(columns, [row for shard in plan.shards for row in _rows(shard, has_state=has_state)])
-    for line in (*_effects(plan, consumers), *repeats_of(bus, plan.processor.name, _rewound(plan))):
+    for line in (*_effects(plan, consumers), *effects_on_letters(bus, plan.processor.name, plan.repeats)):
         note(line)
-
-
-def _rewound(plan: ResetPlan) -> dict[Bucket, int]:
-    """Return the positions that go back."""
-    return {
-        Bucket(name, shard.bucket): offset
-        for shard in plan.shards
-        for name, offset in shard.target.items()
-        if offset < shard.before[name]
-    }
 
 
 def _rows(shard: ShardPlan, *, has_state: bool) -> list[list[object]]:

@@ -15,7 +15,7 @@ from ...processors.errors import PenstockError
 from ...processors.wording import counted
 from ...state.files.file_store import FileStore
 from ...transport.bus import Bus
-from ..dead_letters.repeats import repeats_of
+from ..dead_letters.repeats import effects_on_letters
 from ..humanize import human_duration
 from ..maintenance.environment import MaintenanceEnvironment
 from ..maintenance.reset import ResetPlan, expect_no_loop, perform_reset
@@ -275,7 +275,7 @@ def _whole_restore(plan: RestorePlan, bus: Bus) -> _Restore:
             f"{name} has {counted(count, 'message')} after the cut. Its readers keep them, and receive their successors again."
             for name, count in plan.repeated.items()
         ),
-        *(line for name, cut in found.processors.items() for line in repeats_of(bus, name, cut.positions())),
+        *(line for name, repeats in plan.repeats.items() for line in effects_on_letters(bus, name, repeats)),
     ]
     figures = {"repeated": plan.repeated, "reprocessed": plan.reprocessed}
     return _Restore(found.app, effects, figures, partial(perform_restore, plan))

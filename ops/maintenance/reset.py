@@ -38,6 +38,7 @@ from ...transport.tables.maintenance_protocol import (
     start_operation,
 )
 from ...transport.tables.registrations import register_positions, topic_ids_of
+from ..dead_letters.repeats import Repeats, drop_repeated
 from ..worker.assembly import StoreMissing
 from .environment import MaintenanceEnvironment
 from .processor_positions import LocalStates, processor_positions
@@ -88,6 +89,18 @@ class ResetPlan:
     def missing(self) -> int:
         """The number of events before the target that at-most-once state does not contain."""
         return sum(shard.missing for shard in self.shards)
+
+    @property
+    def repeats(self) -> Repeats:
+        """The messages that are processed again: from the positions that go back."""
+        return Repeats(
+            {
+                Bucket(name, shard.bucket): offset
+                for shard in self.shards
+                for name, offset in shard.target.items()
+                if offset < shard.before[name]
+            }
+        )
 
     def outputs(self) -> list[str]:
         """Return the categories and sinks that get the repeated outputs."""
@@ -289,7 +302,8 @@ class _ResetTask(MaintenanceTask):
         return {shard.bucket for shard in self._plan.shards if shard.is_rewound}
 
     def move_positions(self) -> None:
-        """Set the group's positions to the target, with the id of the last checkpoint if the state still reflects it."""
+        """Set the group's positions to the target, with the id of the last checkpoint if the state still reflects it. Drop the letters of repeated messages."""
+        drop_repeated(self.bus, self.processor.name, self._plan.repeats, str(self.operation.kind))
         register_positions(self.bus, self.processor, self.buckets)
         self.bus.catalog.set_committed(
             self.processor.name,

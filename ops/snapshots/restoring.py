@@ -20,6 +20,7 @@ from ...processors.shard.position import Offsets, StatePosition
 from ...state.backups.manifest import BackupId
 from ...transport.bus import Bus
 from ...transport.messages import Bucket, Outgoing, Position
+from ...transport.retry_messages import origin_in
 from ...transport.tables.maintenance_log import (
     OperationKind,
     Restore,
@@ -39,6 +40,7 @@ from ...transport.tables.maintenance_protocol import (
     start_operation,
 )
 from ...transport.tables.registrations import register_positions
+from ..dead_letters.repeats import Repeats, drop_repeated
 from ..maintenance.environment import MaintenanceEnvironment
 from ..maintenance.processor_positions import LocalStates
 from ..maintenance.reset import ResetPlan, plan_state_restore
@@ -75,6 +77,7 @@ class RestorePlan:
         flights: what is appended again.
         repeated: by output category that no processor of the app reads, the number of messages after the cut, whose readers may get them again.
         reprocessed: by external input, the number of events after the cut, which are processed again.
+        repeats: by processor, the messages that it processes again.
     """
 
     snapshot: Snapshot
@@ -82,6 +85,7 @@ class RestorePlan:
     flights: Sequence[Flight]
     repeated: Mapping[str, int]
     reprocessed: Mapping[str, int]
+    repeats: Mapping[str, Repeats]
 
 
 def plan_restore(
@@ -102,7 +106,23 @@ def plan_restore(
     expect_states(snapshot, environment)
     flights = [Flight(Bucket(*where), begin, end) for where, (begin, end) in sorted(snapshot.in_flight().items())]
     expect_retained(snapshot, flights, bus)
-    return RestorePlan(snapshot, processors, flights, _after_cut(snapshot, bus), to_reprocess(snapshot, bus))
+    repeats = {
+        processor.name: Repeats(
+            snapshot.processors[processor.name].positions(), _waiting_for_retries(processor, flights, bus)
+        )
+        for processor in processors
+    }
+    return RestorePlan(snapshot, processors, flights, _after_cut(snapshot, bus), to_reprocess(snapshot, bus), repeats)
+
+
+def _waiting_for_retries(
+    processor: type[Processor], flights: Sequence[Flight], bus: Bus
+) -> frozenset[tuple[Bucket, int]]:
+    """Return the first places of the events that wait for a retry at the cut."""
+    own = {category.name for category in processor.retry_categories()}
+    messages = (message for flight in flights if flight.bucket.category in own for _, message in _messages(bus, flight))
+    origins = filter(None, (origin_in(message.headers or ()) for message in messages))
+    return frozenset((Bucket(origin.category, origin.bucket), origin.offset) for origin in origins)
 
 
 def plan_restore_alone(
@@ -243,10 +263,7 @@ def perform_restore(plan: RestorePlan, environment: MaintenanceEnvironment, at_g
         MaintenanceRefused: another program wrote to an internal category meanwhile; repeat the restore.
     """
     appended = Appended(plan.flights, environment.bus)
-    tasks = [
-        CutTask(processor, plan.snapshot.processors[processor.name], Restore(plan.snapshot.id), appended, environment)
-        for processor in plan.processors
-    ]
+    tasks = [_RestoreTask(processor, plan, appended, environment) for processor in plan.processors]
     perform_maintenance(tasks, environment.bus, at_gap, appended)
 
 
@@ -416,3 +433,23 @@ class CutTask(MaintenanceTask):
         """Return the same by the input of the cut."""
         at_cut = self._cut.shards[bucket].position.offsets
         return {name: self._appended.start_of(Bucket(name, bucket), at_cut[name]) for name in self._cut.inputs}
+
+
+class _RestoreTask(CutTask):
+    """The part of one processor of an app that goes back."""
+
+    def __init__(
+        self,
+        processor: type[Processor],
+        plan: RestorePlan,
+        appended: Appended,
+        environment: MaintenanceEnvironment,
+    ) -> None:
+        cut = plan.snapshot.processors[processor.name]
+        super().__init__(processor, cut, Restore(plan.snapshot.id), appended, environment)
+        self._repeats = plan.repeats[processor.name]
+
+    def move_positions(self) -> None:
+        """Set the group's positions, and drop the letters of messages that are processed again."""
+        drop_repeated(self.bus, self.processor.name, self._repeats, str(self.operation.kind))
+        super().move_positions()

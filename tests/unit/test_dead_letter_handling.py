@@ -12,7 +12,7 @@ from penstock.ops.dead_letters import handling
 from penstock.ops.dead_letters.handling import RETRY_HEADER, drop, retry
 from penstock.ops.dead_letters.letters import Letter, LetterState, group_letters, marks_of, read_letters
 from penstock.ops.dead_letters.pending import PendingLetters
-from penstock.ops.dead_letters.repeats import pending_from, repeats_of
+from penstock.ops.dead_letters.repeats import Repeats, drop_repeated, effects_on_letters, pending_of
 from penstock.ops.testing import Driver, Killed
 from penstock.transport.errors import BusError
 from penstock.transport.messages import Bucket, Outgoing
@@ -264,16 +264,24 @@ def test_marks_of_expired_letters_are_deleted_by_the_next_retry_or_drop(
     assert drop(driver.bus, "totals", every, "again").handled == 0
 
 
-def test_letters_about_messages_that_are_processed_again_are_reported(driver: Driver) -> None:
-    """Before a processor goes back: only pending ones, and only those at or after its new positions."""
+def test_letters_about_messages_that_are_processed_again_are_dropped(driver: Driver) -> None:
+    """When a processor goes back: those at or after its new positions, and those of events that wait for a retry again."""
     early, late = (letter.content for letter in read_letters(driver.bus, "totals"))
     first = {Bucket("clicks", number): 0 for number in range(4)}
-    between = first | {Bucket("clicks", late.bucket): late.offset}
-    pending = [pending_from(driver.bus, "totals", positions) for positions in (first, between)]
-    drop(driver.bus, "totals", lambda letter: letter.content == late, "invalid")
+    between = Repeats(first | {Bucket("clicks", late.bucket): late.offset})
+    after = first | {Bucket("clicks", late.bucket): late.offset + 1}
+    waiting = Repeats(after, {(Bucket("clicks", late.bucket), early.offset)})
+    pending = [
+        pending_of(driver.bus, "totals", repeats) for repeats in (Repeats(first), between, Repeats(after), waiting)
+    ]
+    [sentence] = effects_on_letters(driver.bus, "totals", between)
+    for _ in range(2):
+        drop_repeated(driver.bus, "totals", between, "reset to earliest")
+        drop_repeated(driver.bus, "other", between, "reset to earliest")
+    marks = [letter.mark for letter in read_letters(driver.bus, "totals")]
 
     assert early.bucket == late.bucket
-    assert pending == [2, 1]
-    assert [*repeats_of(driver.bus, "totals", between), *repeats_of(driver.bus, "other", first)] == []
-    [sentence] = repeats_of(driver.bus, "totals", first)
-    assert sentence.startswith("1 pending dead letter of totals will stay")
+    assert pending == [2, 1, 0, 1]
+    assert sentence.startswith("1 pending dead letter of totals will be dropped")
+    assert [mark and mark.reason for mark in marks] == [None, "reset to earliest: the message is processed again"]
+    assert [*effects_on_letters(driver.bus, "totals", between)] == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from support.resets import EXACT, Reading, Total, generate_readings, readings, t
 from support.snapshots import CASES, Timed, Totals, checked, stopped_snapshot
 
 import penstock as ps
+from penstock.ops.dead_letters.letters import LetterState, read_letters
 from penstock.ops.maintenance.reset import ResetPlan, perform_reset
 from penstock.ops.snapshots.restoring import RestorePlan, perform_restore, plan_restore, plan_restore_alone
 from penstock.ops.snapshots.snapshot import Snapshot, SnapshotError
@@ -169,6 +171,54 @@ def test_a_processor_without_state_publishes_the_watermark_of_the_cut(machine: M
     assert before
     assert min(before.values()) > NEVER_MS
     assert lows(machine, continued.processors[0]) == before
+
+
+class Refused(ps.Stateless):
+    """Refuses every tenth reading, also at its second attempt."""
+
+    name = "refused"
+    reads, writes = readings, checked
+    output_semantics = EXACT
+    on_error = ps.Retry(after=timedelta(seconds=1), attempts=2)
+
+    def process(self, event: Reading) -> list[Reading]:
+        """Pass one on."""
+        if event.at % 10_000 == 0:
+            raise ValueError("refused")
+        return [event]
+
+
+def test_letters_about_readings_after_the_cut_are_dropped(machine: Machine) -> None:
+    """Also that of a reading which waited for a retry at the cut: all of them are processed, and refused, again."""
+    create_categories(machine.bus, [Refused])
+    write(machine.bus, readings, generate_readings(0, 10))
+    run_twice(machine)
+    write(machine.bus, readings, generate_readings(10, 20))
+    run(machine, [Refused])
+    snapshot = stopped_snapshot(machine, [Refused])
+    write(machine.bus, readings, generate_readings(20, 30))
+    run_twice(machine)
+    before = states_of_letters(machine)
+    plan = plan_restore(snapshot, [Refused], environment(machine))
+    perform_restore(plan, environment(machine))
+    after = states_of_letters(machine)
+    run_twice(machine)
+
+    assert before == Counter({LetterState.PENDING: 3})
+    assert after == Counter({LetterState.PENDING: 1, LetterState.DROPPED: 2})
+    assert states_of_letters(machine) == Counter({LetterState.PENDING: 3, LetterState.DROPPED: 2})
+
+
+def run_twice(machine: Machine) -> None:
+    """Let `Refused` read its input, and then what waits for a retry."""
+    run(machine, [Refused])
+    machine.clock.advance(60)
+    run(machine, [Refused])
+
+
+def states_of_letters(machine: Machine) -> Counter[LetterState]:
+    """Count the letters of `Refused` by their states."""
+    return Counter(letter.state for letter in read_letters(machine.bus, "refused"))
 
 
 def lows(machine: Machine, processor: type[ps.Processor]) -> dict[int, int]:
