@@ -19,7 +19,7 @@ from ...processors.apps.apps import App
 from ...processors.declare.categories import AnyCategory
 from ...processors.declare.processor import Processor
 from ...transport.bus import Bus
-from ...transport.tables.maintenance_log import Bootstrap, Clone, Reset, Restore, newest_maintenance
+from ...transport.tables.maintenance_log import Clone, lineage_of, newest_maintenance
 from ...transport.tables.registrations import registration_of
 from ..replay.differences import compare
 from ..replay.live_outputs import arrived_from
@@ -69,23 +69,24 @@ def _begins(processor: type[Processor], bus: Bus) -> Mapping[str, Mapping[int, i
         raise CloneRefused(
             f"There is no {processor.name}: its clone was never made, or is unfinished. Nothing was compared. Make it with `penstock clone`."
         )
-    if not isinstance(operation.kind, Clone):
+    clone, reset = operation.lineage.clone, operation.lineage.last_reset
+    if clone is None or reset is not None:
+        changed = operation.kind if reset is None else reset.kind
         raise CloneRefused(
-            f"{processor.name} has had a {operation.kind} since it was made, so it has not written the same outputs as the original. Nothing was "
+            f"{processor.name} has had a {changed} since it was made, so it has not written the same outputs as the original. Nothing was "
             "compared. Make another clone, and compare that one."
         )
-    _expect_not_repeated(processor, operation.kind, bus)
-    return operation.kind.begins
+    _expect_not_repeated(processor, clone, bus)
+    return clone.begins
 
 
 def _expect_not_repeated(processor: type[Processor], clone: Clone, bus: Bus) -> None:
-    """Raise CloneRefused if the original app has gone back in its inputs since the snapshot, and so has written outputs again."""
-    newest = newest_maintenance(bus, original_of(processor).name)
-    if newest is None or newest.started_ms < began_ms(clone.snapshot):
-        return
-    if isinstance(newest.kind, Reset | Restore | Bootstrap):
+    """Raise CloneRefused if the original app has gone elsewhere in its inputs since the snapshot, and so has repeated outputs, or skipped some."""
+    name = original_of(processor).name
+    reset = lineage_of(newest_maintenance(bus, name)).last_reset
+    if reset is not None and reset.started_ms >= began_ms(clone.snapshot):
         raise CloneRefused(
-            f"{newest.processor} has had a {newest.kind} since snapshot {clone.snapshot}, so its outputs are not those of one run. Nothing was "
+            f"{name} has had a {reset.kind} since snapshot {clone.snapshot}, so its outputs are not those of one run. Nothing was "
             "compared. Make a clone of a later snapshot, and compare that one."
         )
 
@@ -114,9 +115,9 @@ def _compared(
 
 
 def _outputs(bus: Bus, category: AnyCategory, begins: Mapping[int, int], name: str) -> list[OutputRecord]:
-    """Return the outputs of a category under its original name."""
+    """Return the outputs of a category under its original name. Buckets that were added since the cut are read from their beginning."""
     starts = bus.catalog.describe(category.name).starts
-    first = {number: max(begins[number], start) for number, start in starts.items()}
+    first = {number: max(begins.get(number, 0), start) for number, start in starts.items()}
     return [msgspec.structs.replace(one.output, category=name, bucket=0) for one in arrived_from(bus, category, first)]
 
 

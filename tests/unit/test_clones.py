@@ -29,11 +29,16 @@ from support.cloned_shop import (
 )
 from support.machines import Machine, create_categories, read, write
 from support.maintenance import Killed, environment, kill_before, worker_backups
-from support.resets import EXACT, Reading, Total, generate_readings, readings, totals
+from support.resets import EXACT, Reading, Total, generate_readings, readings, reset, totals
 from support.snapshots import CASES, Timed, Totals, checked, stopped_snapshot
 
 import penstock as ps
+from penstock.ops.maintenance.migration import perform_migration
+from penstock.ops.maintenance.migration_plan import plan_migration
 from penstock.ops.maintenance.processor_positions import LocalStates
+from penstock.ops.maintenance.reset_plan import StatePolicy
+from penstock.ops.maintenance.reset_target import Edge
+from penstock.ops.maintenance.state_conversion import StateFunction
 from penstock.ops.snapshots.clone_removal import plan_removal, remove_clone
 from penstock.ops.snapshots.cloning import CloneRefused
 from penstock.ops.snapshots.comparing import EventTimes, compare_clone
@@ -420,6 +425,45 @@ def test_a_clone_is_not_compared_with_an_app_that_has_gone_back(machine: Machine
 
     with pytest.raises(CloneRefused, match=r"check has had a restore of snapshot .* since snapshot"):
         compare_clone(clone, machine.bus, EventTimes(), "staging")
+
+
+@pytest.mark.parametrize("of_clone", [False, True])
+def test_an_operation_that_keeps_positions_neither_allows_nor_forbids_a_comparison(
+    machine: Machine, *, of_clone: bool
+) -> None:
+    """The newest operation of a processor may hide an earlier reset, and alone it changes no output."""
+    app = app_of(Totals, EXACT, EXACT)
+    snapshot, clone = msgspec.structs.replace(history(machine, app), id=new_id()), clone_of(app)
+    make(machine, clone, snapshot)
+    run(machine, clone.processors)
+    changed = (clone if of_clone else app).processors[1]
+    migrate_to_itself(machine, changed)
+    found = {one.category: one for one in compare_clone(clone, machine.bus, EventTimes(), "staging")}
+    reset(machine, changed, Edge.EARLIEST, StatePolicy.EMPTY)
+    run(machine, [changed])
+    migrate_to_itself(machine, changed)
+
+    assert found["totals"].agrees
+    with pytest.raises(CloneRefused, match=rf"{changed.name} has had a reset to earliest since"):
+        compare_clone(clone, machine.bus, EventTimes(), "staging")
+
+
+def migrate_to_itself(machine: Machine, processor: type[ps.Processor]) -> None:
+    """Convert the states of a processor to equal ones."""
+    plan = plan_migration(processor, environment(machine), force=True)
+    perform_migration(plan, environment(machine), StateFunction(Path("same.py"), "same", lambda _, state: state))
+
+
+def test_an_app_whose_output_has_more_buckets_now_is_compared(machine: Machine) -> None:
+    """Its new buckets contain no output from before the snapshot."""
+    app = app_of(Totals, EXACT, EXACT)
+    snapshot, clone = history(machine, app), clone_of(app)
+    make(machine, clone, snapshot)
+    run(machine, clone.processors)
+    machine.bus.resize("totals", 3)
+    found = {one.category: one for one in compare_clone(clone, machine.bus, EventTimes(), "staging")}
+
+    assert found["totals"].agrees
 
 
 @pytest.mark.parametrize("clone", [None, "staging"])

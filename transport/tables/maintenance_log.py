@@ -145,6 +145,18 @@ class ConvertedType(msgspec.Struct, frozen=True):
     generations: dict[int, int]
 
 
+class LastReset(msgspec.Struct, frozen=True):
+    """The last operation that has moved a group's positions to other events.
+
+    Args:
+        kind: the operation.
+        started_ms: when it started (milliseconds since 1970, UTC).
+    """
+
+    kind: Reset | Restore | Bootstrap
+    started_ms: int
+
+
 class StateLineage(msgspec.Struct, frozen=True):
     """The states that workers may use after all operations on a processor so far.
 
@@ -155,6 +167,8 @@ class StateLineage(msgspec.Struct, frozen=True):
         resize_offsets: by input and bucket, the first offset that was written with the current number of buckets.
         converted: the type of values since the last migration; None without a migration.
         resets: the number of operations that have moved the group's positions to other events. Positions that a sink saved before are obsolete.
+        last_reset: the last of them; None without one.
+        clone: how the processor was made, if it belongs to a clone.
     """
 
     generations: dict[int, int] = {}
@@ -163,6 +177,8 @@ class StateLineage(msgspec.Struct, frozen=True):
     resize_offsets: dict[str, dict[int, int]] = {}
     converted: ConvertedType | None = None
     resets: int = 0
+    last_reset: LastReset | None = None
+    clone: Clone | None = None
 
     @property
     def newest_generation(self) -> int:

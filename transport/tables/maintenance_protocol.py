@@ -25,6 +25,8 @@ from ..messages import Bucket, Position
 from .maintenance_log import (
     MAINTENANCE,
     Bootstrap,
+    Clone,
+    LastReset,
     MaintenanceOperation,
     OperationKind,
     Reset,
@@ -158,11 +160,16 @@ def start_operation(
         lineage: the states that workers may use afterwards.
         previous: the operation before it, if this one can be rolled back.
     """
-    if isinstance(kind, Reset | Restore | Bootstrap):
-        lineage = msgspec.structs.replace(lineage, resets=lineage.resets + 1)
-    return MaintenanceOperation(
-        processor.name, kind, time.time_ns() // 1_000_000, lineage=lineage, is_done=False, previous=previous
-    )
+    now_ms = time.time_ns() // 1_000_000
+    match kind:
+        case Reset() | Restore() | Bootstrap():
+            last = LastReset(kind, now_ms)
+            lineage = msgspec.structs.replace(lineage, resets=lineage.resets + 1, last_reset=last)
+        case Clone():
+            lineage = msgspec.structs.replace(lineage, clone=kind)
+        case _:
+            pass
+    return MaintenanceOperation(processor.name, kind, now_ms, lineage=lineage, is_done=False, previous=previous)
 
 
 def require_idle(processor: type[Processor], bus: Bus) -> None:
