@@ -146,7 +146,7 @@ class DeployedApps:
             time.sleep(LOOK_EVERY_S)
 
     def _behind_s(self) -> float:
-        lags_s = [(_lag_s(pair.clone, self._bus), _lag_s(pair.original, self._bus)) for pair in self._plan.pairs]
+        lags_s = [(lag_s(pair.clone, self._bus), lag_s(pair.original, self._bus)) for pair in self._plan.pairs]
         return max(of_clone_s - of_original_s for of_clone_s, of_original_s in lags_s)
 
     def stop(self) -> None:
@@ -263,10 +263,10 @@ def _deployed(processor: type[Processor], folder: Path) -> DeployedProcessor:
     return DeployedProcessor(processor, files, version, desired.last_count)
 
 
-def _lag_s(processor: type[Processor], bus: Bus) -> float:
-    """Return how long the oldest event of a processor's inputs has waited, in seconds."""
+def lag_s(processor: type[Processor], bus: Bus) -> float:
+    """Return how long the oldest event of a processor's inputs has waited, in seconds. Events that wait for a retry are behind nothing."""
     positions = []
-    for category in processor.inputs():
+    for category in processor.sources():
         committed = bus.catalog.committed(processor.name, category.name)
         starts = bus.catalog.describe(category.name).starts
         positions += [

@@ -23,6 +23,7 @@ import penstock as ps
 from penstock.ops.clock import SteeredClock
 from penstock.ops.snapshots.clone_removal import plan_removal, remove_clone
 from penstock.ops.snapshots.cloning import CloneRefused
+from penstock.ops.snapshots.deployed_apps import lag_s
 from penstock.ops.snapshots.promoting import Progress, PromotionRefused, RunToOffsets, plan_promotion
 from penstock.ops.snapshots.promotion_run import promote
 from penstock.ops.worker.preflight import MissingClone, Targets
@@ -424,6 +425,20 @@ def test_restarts_while_events_wait_for_a_retry_change_no_event_time(
     promote(plan, environment(machine), RetryingWorkers(machine, app, lambda _: None), lambda: None)
 
     assert plan_promotion(clone, machine.bus).progress is Progress.SWAPPED
+
+
+def test_an_event_that_waits_for_a_retry_does_not_count_as_lag(tmp_path: Path) -> None:
+    """Other events have failed in the clone than in the app, so with long waits, one of both would never catch up."""
+    machine = Machine(tmp_path / "machine", MemoryBus(), LocalFileStore(tmp_path / "place"), SteeredClock(0))
+    Fetch.failed.clear()
+    create_categories(machine.bus, [Fetch])
+    write(machine.bus, readings, generate_readings(0, 9))
+    behind_s = lag_s(Fetch, machine.bus)
+    run(machine, [Fetch])
+
+    assert behind_s > 0
+    assert sum(machine.bus.ends("fetch.retry_1").values()) > sum(machine.bus.committed("fetch", "fetch.retry_1").values())
+    assert lag_s(Fetch, machine.bus) == 0
 
 
 class Halved(ps.Stateless):
