@@ -23,6 +23,7 @@ from ..warehouse.listing import read_events
 from ..warehouse.read_errors import naming_file
 from ..warehouse.schema_evolution import fitted, merged, table_of
 from ..warehouse.warehouse import Warehouse
+from .files import TASKS_PER_CORE
 
 
 @dataclass(frozen=True)
@@ -68,10 +69,12 @@ def read_open_segments(
         files: the files.
         schema: their columns.
     """
+    # A day of a bucket is a small file, and a task costs more than its events.
+    tasks = min(len(files), spark.sparkContext.defaultParallelism * TASKS_PER_CORE)
     # Columns are nullable, as in every file that Spark reads: files older than a field lack it.
     with_day = pa.schema([*(field.with_nullable(True) for field in schema), pa.field(DAY_COLUMN, pa.string())])
     names = pa.table({name: [getattr(file, name) for file in sorted(files)] for name in StoredFile._fields})
-    of_tasks = spark.createDataFrame(names).repartition(len(files))
+    of_tasks = spark.createDataFrame(names).repartition(tasks)
     return of_tasks.mapInArrow(partial(_run, with_day, warehouse), from_arrow_schema(with_day))
 
 

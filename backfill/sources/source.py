@@ -148,14 +148,19 @@ class Source(NamedTuple):
 
     def _read(self, folder: str, schema: pa.Schema, open_from: OpenSegments | None = None) -> DataFrame:
         found = self.spark.read.schema(spark_schema(schema).add(DAY_COLUMN, "string")).parquet(folder)
-        files = _files_among(found.inputFiles())
+        paths = found.inputFiles()
+        files = _files_among(paths)
         superseded = superseded_among(files)
         open_from = open_from or OpenSegments.last_of(files)
         growing = {file for file in files if open_from.is_growing(file)} - superseded
         beyond = {file for file in files if open_from.is_beyond(file)}
-        excluded = _forms(files[file] for file in superseded | growing | beyond)
-        closed = found.where(~F.col("_metadata.file_path").isin(excluded)) if excluded else found
-        return closed.unionAll(read_open_segments(self.spark, self.archive, growing, schema)) if growing else closed
+        excluded = superseded | growing | beyond
+        forms = _forms(files[file] for file in excluded)
+        closed = found.where(~F.col("_metadata.file_path").isin(forms)) if excluded else found
+        if not growing:
+            return closed
+        live = read_open_segments(self.spark, self.archive, growing, schema)
+        return live if len(excluded) == len(paths) else closed.unionAll(live)
 
 
 def _files_among(paths: Iterable[str]) -> dict[StoredFile, str]:

@@ -23,6 +23,7 @@ from penstock.backfill.archive.compaction import compact
 from penstock.backfill.archive.completeness import LatenessAllowance
 from penstock.backfill.errors import BackfillRefused
 from penstock.backfill.run.backfill import run_backfill
+from penstock.backfill.sources.files import TASKS_PER_CORE
 from penstock.backfill.sources.source import Source
 from penstock.backfill.spark.session import spark_session
 from penstock.backfill.warehouse.columns import Columns
@@ -86,6 +87,7 @@ class Trip(ps.Record, frozen=True):
     longest: dict[str, Stop]
 
 
+daily = ps.Category("daily", Reading, key=key_of, event_time="at", buckets=1)
 trips = ps.Category("trips", Trip, key=key_of, event_time="at", buckets=1)
 
 
@@ -224,3 +226,16 @@ def test_a_conflicting_type_is_refused_before_anything_is_read(world: World) -> 
     category = ps.Category("readings", Misread, key=key_of, event_time="at", buckets=1)
     with pytest.raises(BackfillRefused, match=r"category=readings: column count has type double, .* string"):
         Source(world.spark, world.warehouse).events(category)
+
+
+def test_a_task_reads_many_days_of_an_open_segment(world: World, tmp_path: Path) -> None:
+    """A segment with an event on each of 40 days has 40 files; a task costs more than such a file."""
+    events = [Reading(day * DAY_MS, day) for day in range(40)]
+    world.bus.create(CategorySpec.of(daily))
+    world.bus.writer().send(daily.name, [Outgoing(b"k", msgspec.json.encode(event)) for event in events])
+    warehouse = open_warehouse(tmp_path)
+    Archiver(world.bus, [daily], warehouse).run(lambda it: it.has_reached({Bucket(daily.name, 0): len(events)}))
+    found = Source(world.spark, warehouse).events(daily)
+
+    assert found.rdd.getNumPartitions() == TASKS_PER_CORE * world.spark.sparkContext.defaultParallelism
+    assert sorted(row["at"] for row in found.collect()) == [event.at for event in events]
