@@ -12,8 +12,9 @@ from typing import Annotated
 import typer
 
 from ...processors.errors import PenstockError
+from ..deploy.folders import names_of_deployments
 from ..deploy.kubernetes_rollout import log_command as kubernetes_log_command
-from ..deploy.registry import DeploymentFiles, find_deployment, names_of_deployments
+from ..deploy.registry import DeploymentFiles, find_deployment
 from ..deploy.systemd import log_command as systemd_log_command
 from ..deploy.version import Target
 from ..deploy.worker_logs import SLOTS, LogFollower, LogLine, last_lines, logged_workers, logs_folder

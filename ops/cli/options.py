@@ -24,7 +24,6 @@ from ...transport.kafka import KafkaBus, KafkaSettings
 from ..config import clusters
 from ..config.kafka_settings import kafka_settings, with_place
 from ..config.toml_file import TomlFile
-from ..dev_services import kafka_address
 from ..listening import Certificate
 from .option_groups import OptionGroup
 from .root import configuration_of
@@ -407,6 +406,8 @@ def address_of(kafka: KafkaCluster | None, folder: Path) -> str | None:
     """Return the address of the cluster that the options name, or of the local one if its process runs; None without either."""
     if kafka is not None and kafka.bootstrap is not None:
         return kafka.bootstrap
+    from ..dev_services import kafka_address  # noqa: PLC0415 - slow to import, and with a named cluster not needed
+
     return kafka_address(folder)
 
 

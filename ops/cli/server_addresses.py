@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Protocol
 
 from ...processors.errors import PenstockError
+from ..deploy.folders import names_of_deployments
 from ..deploy.pods import service_hosts
-from ..deploy.registry import DeploymentFiles, names_of_deployments
+from ..deploy.registry import DeploymentFiles
 from ..deploy.version import Server
 from .options import TlsOptions
 

@@ -22,13 +22,9 @@ from ..deploy.deployment_status import deployment_status
 from ..deploy.deployments import DeploymentRequest, apply_plan, plan_deployments, stop_deployment
 from ..deploy.dry_run import dry_run_text
 from ..deploy.errors import NotDeployed
+from ..deploy.folders import names_of_deployments
 from ..deploy.purge import plan_purge, purge
-from ..deploy.registry import (
-    all_deployments,
-    deployment_lock,
-    find_deployment,
-    names_of_deployments,
-)
+from ..deploy.registry import all_deployments, deployment_lock, find_deployment
 from ..deploy.version import DeploymentSettings, Target
 from ..listening import is_loopback
 from .deploy import INTERRUPTED, Units, checked_bus, expect_dry_run, note_plans, write_units

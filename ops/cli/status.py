@@ -22,7 +22,6 @@ from ...processors.apps.apps import AppName
 from ...processors.wording import counted
 from ...transport.bus import Bus
 from ..deploy.deployed_processors import deployed_processors
-from ..deploy.registry import deployed_elsewhere
 from ..humanize import UNKNOWN, human_duration, human_duration_or_unknown
 from ..monitoring.finding import Finding, Severity
 from ..monitoring.graph import GraphFormat, draw_graph
@@ -98,6 +97,8 @@ def observer_factory(target: str | None, folder: Path) -> Callable[[Bus], Observ
     deployed, outages = partial(deployed_processors, folder), OutageTracker()
     if target is None:
         return lambda bus: Observer.open(bus, deployed=deployed, outages=outages)
+    from ..deploy.registry import deployed_elsewhere  # noqa: PLC0415 - slow to import, and without an app not needed
+
     app = AppName.parse(target)
     nodes = list(map(node_of, app.load().processors))
     for deployment in deployed_elsewhere(folder, app.path, [node.name for node in nodes]):

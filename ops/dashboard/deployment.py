@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..deploy.registry import DeploymentFiles, names_of_deployments
+from ..deploy.folders import names_of_deployments
+from ..deploy.registry import DeploymentFiles
 from ..deploy.version import Target
 from ..deploy.worker_logs import last_lines, logged_workers, logs_folder
 from ..humanize import printable

@@ -1,39 +1,29 @@
-"""The deployments of a folder (`--dir`), for observers: which workers must run, and what their supervisor reports."""
+"""What the files and the supervisor of a deployment say about it, for observers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 from ..monitoring.deployed import DeployedProcessor
 from ..monitoring.disk import free_share
-from .errors import DeployError, SupervisorUnavailable
 from .process_supervisor import ProcessState, ProcessStatus
-from .registry import Deployment, DeploymentFiles, names_of_deployments
+from .registry import Deployment, DeploymentFiles
 from .rollouts import local_workers
 from .version import Target
 
 
-def deployed_processors(folder: Path) -> dict[str, DeployedProcessor]:
-    """Return the deployments in a folder by name, also stopped ones.
+def observed_deployment(folder: Path, name: str) -> DeployedProcessor | None:
+    """Return a deployment in a folder (`--dir`), also a stopped one; None if it runs on Kubernetes.
 
-    Processors on Kubernetes, and those with unreadable files or a supervisor that does not answer, are absent: their reports alone determine
-    their state.
+    Raises:
+        DeployError: its files are unreadable.
+        SupervisorUnavailable: its supervisor does not answer.
     """
-    return dict(_deployed(folder))
-
-
-def _deployed(folder: Path) -> Iterator[tuple[str, DeployedProcessor]]:
-    for name in names_of_deployments(folder):
-        files = DeploymentFiles(folder, name)
-        try:
-            deployment = files.deployment()
-            if deployment is None:
-                yield name, DeployedProcessor("", 0)
-            elif deployment.target is not Target.KUBERNETES:
-                yield name, _observed(files, deployment, free_share(folder))
-        except (DeployError, SupervisorUnavailable):
-            continue  # `penstock deployments` reports the error
+    files = DeploymentFiles(folder, name)
+    deployment = files.deployment()
+    if deployment is None:
+        return DeployedProcessor("", 0)
+    return None if deployment.target is Target.KUBERNETES else _observed(files, deployment, free_share(folder))
 
 
 def _observed(files: DeploymentFiles, deployment: Deployment, disk_free_share: float | None) -> DeployedProcessor:

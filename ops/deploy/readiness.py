@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import time
 from pathlib import Path
 
@@ -117,6 +116,8 @@ def _is_stable(health: Health) -> bool:
 
 def _request_health(start: WorkerStart) -> Health | None:
     """Return a worker's answer to a health request; None without a valid answer."""
+    import http.client  # noqa: PLC0415 - slow to import, and without a deployment not needed
+
     connection = http.client.HTTPConnection(LOOPBACK, start.health, timeout=HEALTH_TIMEOUT_S)
     try:
         connection.request("GET", "/health")

@@ -29,6 +29,7 @@ from ...state.files.durable import make_private_folder, replace_file
 from ..dev_services.lock import exclusive
 from ..dev_services.service import Progress
 from .errors import DeployError, NotDeployed
+from .folders import deployments_folder, names_of_deployments
 from .version import Target, Version
 
 
@@ -128,11 +129,6 @@ class Deployment:
         return self.version.settings.target
 
 
-def names_of_deployments(folder: Path) -> list[str]:
-    """Return the names of all processors that were deployed from a folder (`--dir`) and not purged, in ascending order."""
-    return sorted(path.parent.name for path in _root(folder).glob("*/desired.json"))
-
-
 def all_deployments(folder: Path) -> list[Deployment]:
     """Return the deployments in a folder (`--dir`), by name.
 
@@ -193,7 +189,7 @@ def find_deployment(folder: Path, name: str) -> Deployment:
 def deployment_lock(folder: Path, progress: Progress) -> Iterator[None]:
     """Hold the exclusive lock on a folder's deployments within the context; report a wait for it."""
     waits = f"Waiting for another command that changes the deployments in {folder}."
-    with exclusive(_root(folder) / "lock", lambda: progress(waits)):
+    with exclusive(deployments_folder(folder) / "lock", lambda: progress(waits)):
         yield
 
 
@@ -207,7 +203,7 @@ class DeploymentFiles:
 
     def __init__(self, folder: Path, name: str) -> None:
         self.name = name
-        self.folder = _root(folder.absolute()) / name
+        self.folder = deployments_folder(folder.absolute()) / name
 
     def deployment(self) -> Deployment | None:
         """Return the deployment; None without workers."""
@@ -303,10 +299,6 @@ class DeploymentFiles:
 
     def _slot(self, worker: int) -> Path:
         return self.folder / "workers" / f"{worker}.slot"
-
-
-def _root(folder: Path) -> Path:
-    return folder / "deployments"
 
 
 _T = TypeVar("_T")

@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from xml.sax.saxutils import quoteattr
 
 from .errors import JarsUnavailableError
 from .java import Java
@@ -163,6 +162,8 @@ def report_progress(lines: Iterable[str], progress: Progress) -> list[str]:
 
 
 def _ivy_xml(jars: JarSet) -> str:
+    from xml.sax.saxutils import quoteattr  # noqa: PLC0415 - slow to import, and few commands fetch jars
+
     dependencies = "".join(
         f"<dependency org={quoteattr(module.organisation)} name={quoteattr(module.name)} rev={quoteattr(module.version)}"
         f' conf="default-&gt;{"master" if module.alone else "default"}"/>'

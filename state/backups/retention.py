@@ -12,8 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
-from .manifest import BackupId, Manifest
+if TYPE_CHECKING:
+    from .manifest import BackupId, Manifest
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 NEWEST = 3

@@ -54,3 +54,8 @@ def test_a_look_at_the_bus_needs_no_store_no_spark_and_no_server(command: str) -
 
     assert "confluent_kafka" in imported
     assert not imported & HEAVY
+
+
+def test_a_look_at_the_bus_needs_no_process_and_no_web_client() -> None:
+    """Only deployments on this machine and local services need them."""
+    assert not modules_of("status") & {"http", "psutil"}
