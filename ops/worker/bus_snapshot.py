@@ -13,7 +13,7 @@ from ...transport.category_spec import Topic
 from ...transport.tables.maintenance_log import MaintenanceOperation
 from ...transport.tables.registrations import Registration, registration_of
 from .changelog_replay import changelog_of
-from .resume_checks import committed_positions, committed_times, finished_maintenance
+from .resume_checks import event_times, finished_maintenance, positions_of_group, state_positions
 from .topic_watch import expect_bucket_counts
 
 
@@ -66,7 +66,7 @@ def read_bus_snapshot(processor: type[Processor], bus: Bus) -> BusSnapshot:
     """
     # As a member of the group: a maintenance operation is recorded before it checks that the group has no members.
     maintenance = finished_maintenance(bus, processor.name)
-    committed = committed_positions(processor, bus)
+    committed = positions_of_group(processor, bus)
     inputs = {category.name: bus.catalog.describe(category.name) for category in processor.inputs()}
     outputs = bus.catalog.topics([category.name for category in processor.outputs()])
     topics = {name: Topic(state.topic_id, state.spec.buckets) for name, state in inputs.items()}
@@ -76,12 +76,12 @@ def read_bus_snapshot(processor: type[Processor], bus: Bus) -> BusSnapshot:
     if changelog is not None:
         topic_ids.update((name, topic.id) for name, topic in bus.catalog.topics([changelog.name]).items())
     return BusSnapshot(
-        committed,
+        state_positions(processor, committed),
         starts={name: dict(state.starts) for name, state in inputs.items()},
         ends={name: dict(state.ends) for name, state in inputs.items()},
         compacted=frozenset(name for name, state in inputs.items() if state.spec.compacted),
         topic_ids=topic_ids,
         registration=registration_of(bus, processor.name),
         maintenance=maintenance,
-        times=committed_times(processor, bus) if processor.state_shape() is None else {},
+        times=event_times(committed) if processor.state_shape() is None else {},
     )

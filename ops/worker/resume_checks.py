@@ -6,7 +6,7 @@ No maintenance operation is unfinished or newer than the state, and the bus stil
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from ...processors.declare.processor import Processor
@@ -21,7 +21,7 @@ from ...state.errors import StateError
 from ...state.protocols import LocalState, ShardState
 from ...transport.bus import Bus
 from ...transport.errors import CompactedInput, OffsetOutOfRange, TopicRecreated
-from ...transport.messages import Bucket
+from ...transport.messages import Bucket, Position
 from ...transport.tables.maintenance_log import MaintenanceOperation, newest_maintenance
 
 _LOG = logging.getLogger("penstock.worker")
@@ -277,26 +277,35 @@ def expect_current(state: ShardState, operation: MaintenanceOperation | None, pr
         )
 
 
+def positions_of_group(processor: type[Processor], bus: Bus) -> list[Position]:
+    """Return the committed positions of a processor's group in all of its inputs."""
+    inputs = processor.inputs()
+    return [position for category in inputs for position in bus.catalog.positions(processor.name, category.name)]
+
+
 def committed_positions(processor: type[Processor], bus: Bus) -> dict[int, StatePosition]:
-    """Return a group's committed positions by bucket, with the id of the last checkpoint if the processor's checkpoints have ids."""
+    """Return a group's committed positions by bucket; see `state_positions`."""
+    return state_positions(processor, positions_of_group(processor, bus))
+
+
+def state_positions(processor: type[Processor], positions: Iterable[Position]) -> dict[int, StatePosition]:
+    """Return the committed positions of a group by bucket, with the id of the last checkpoint if the processor's checkpoints have ids."""
     committed: dict[int, StatePosition] = {}
     has_ids = have_ids(steps_of(processor))
-    for category in processor.inputs():
-        for position in bus.catalog.positions(processor.name, category.name):
-            name, number = position.bucket
-            before = committed.get(number, StatePosition())
-            newest_id = max(position.checkpoint_id or 0, before.checkpoint_id) if has_ids else 0
-            committed[number] = before.updated(StatePosition({name: position.offset or 0}, checkpoint_id=newest_id))
+    for position in positions:
+        name, number = position.bucket
+        before = committed.get(number, StatePosition())
+        newest_id = max(position.checkpoint_id or 0, before.checkpoint_id) if has_ids else 0
+        committed[number] = before.updated(StatePosition({name: position.offset or 0}, checkpoint_id=newest_id))
     return committed
 
 
-def committed_times(processor: type[Processor], bus: Bus) -> dict[int, SavedTimes]:
+def event_times(positions: Iterable[Position]) -> dict[int, SavedTimes]:
     """Return the event times at the last checkpoint of each shard, by bucket. Only a processor without state commits them."""
     committed: dict[int, SavedTimes] = {}
-    for category in processor.inputs():
-        for position in bus.catalog.positions(processor.name, category.name):
-            name, number = position.bucket
-            times = committed.get(number, NO_TIMES)
-            of_input = {name: position.event_time} if position.event_time else {}
-            committed[number] = SavedTimes(max(position.low_ms, times.low_ms), {**times.inputs, **of_input})
+    for position in positions:
+        name, number = position.bucket
+        times = committed.get(number, NO_TIMES)
+        of_input = {name: position.event_time} if position.event_time else {}
+        committed[number] = SavedTimes(max(position.low_ms, times.low_ms), {**times.inputs, **of_input})
     return committed

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import penstock as ps
 from penstock.ops.snapshots.snapshot import FORMAT, ProcessorCut, Snapshot
-from penstock.ops.worker.resume_checks import committed_times
+from penstock.ops.worker.resume_checks import event_times, positions_of_group
 from penstock.processors.shard.position import StatePosition
 from penstock.processors.time.saved_times import NO_TIMES
 from penstock.state.backups.shard import ShardBackups
@@ -71,5 +71,5 @@ def _cut_of(machine: Machine, processor: type[ps.Processor], number: int) -> Sha
         for position in machine.bus.positions(processor.name, category.name)
         if position.bucket.number == number
     }
-    times = committed_times(processor, machine.bus).get(number, NO_TIMES)
+    times = event_times(positions_of_group(processor, machine.bus)).get(number, NO_TIMES)
     return ShardCut(StatePosition(offsets), low_ms=times.low_ms, event_times=dict(times.inputs))
