@@ -437,7 +437,9 @@ def test_an_event_that_waits_for_a_retry_does_not_count_as_lag(tmp_path: Path) -
     run(machine, [Fetch])
 
     assert behind_s > 0
-    assert sum(machine.bus.ends("fetch.retry_1").values()) > sum(machine.bus.committed("fetch", "fetch.retry_1").values())
+    assert sum(machine.bus.ends("fetch.retry_1").values()) > sum(
+        machine.bus.committed("fetch", "fetch.retry_1").values()
+    )
     assert lag_s(Fetch, machine.bus) == 0
 
 
