@@ -9,7 +9,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from penstock.transport.bus import Bus
+from penstock.transport.bus import Bus, Scanner
 from penstock.transport.category_spec import CategorySpec
 from penstock.transport.errors import BusUnreachable, ForeignMessage
 from penstock.transport.kafka import KafkaBus
@@ -162,6 +162,37 @@ class SilentBus(MemoryBus):
         return SilentScanner()
 
 
+class UnendingScanner:
+    """A scanner that never reports an end."""
+
+    def __init__(self, scanner: Scanner) -> None:
+        self._scanner = scanner
+
+    def poll(self, timeout_s: float) -> Polled:
+        return self._scanner.poll(timeout_s)._replace(ended=[])
+
+    def close(self) -> None:
+        self._scanner.close()
+
+
+class UnendingBus(MemoryBus):
+    """A bus whose scanners report no end."""
+
+    def scanner(self, positions: Sequence[Position]) -> UnendingScanner:  # type: ignore[override]
+        return UnendingScanner(super().scanner(positions))
+
+
+def test_a_reader_is_complete_with_the_last_message() -> None:
+    """Kafka reports the end of a category only after it has waited for more messages."""
+    table: Prices = BusTable(CategorySpec("prices", 1), TEXT_KEY, msgspec.json.Decoder(Price).decode)
+    bus = UnendingBus()
+    table.write(bus, [table.put("a", Price(1)), table.put("b", Price(2))])
+    with closing(table.follow(bus)) as reader:
+        found = list(reader.read_to_end(silence_limit_s=0.0))
+
+    assert [change.key for change in found] == ["a", "b"]
+
+
 @pytest.mark.parametrize("value", [b"nonsense", b'{"price": 3}', b"\xff"])
 def test_a_message_in_another_format_is_reported_with_its_offset(bus: Bus, prices: Prices, value: bytes) -> None:
     """Another version or another program wrote it. A command ends with the reason, not with a stack trace."""
@@ -182,7 +213,7 @@ def test_a_silent_bus_fails_the_read() -> None:
         CategorySpec("silent", 1, retention=timedelta(days=1)), TEXT_KEY, msgspec.json.Decoder(Price).decode
     )
     bus = SilentBus()
-    bus.catalog.create(table.spec)
+    table.write(bus, [table.put("a", Price(1))])
     with closing(table.follow(bus)) as reader, pytest.raises(BusUnreachable, match=r"silent was not read .* for 0 s"):
         list(reader.read_to_end(silence_limit_s=0.0))
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
+from math import inf
 from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -157,8 +158,11 @@ class TableReader(Generic[K, V]):
 
     def __init__(self, table: BusTable[K, V], bus: Bus, start: int | None, end: int) -> None:
         self._table = table
+        self._bus = bus
         self._end = end
+        self._next = start or 0
         self._scanner = bus.scanner([Position(Bucket(table.spec.name, 0), start)])
+        self._known_end = inf
         self.complete = False
         """Whether the reader has reached the end of the category."""
 
@@ -174,6 +178,7 @@ class TableReader(Generic[K, V]):
         """
         yield from self.read()
         last_progress_s = time.monotonic()
+        self._expect_end()
         while not self.complete:
             polled = self._scanner.poll(READ_WAIT_S)
             if polled.batches or polled.ended:
@@ -185,8 +190,18 @@ class TableReader(Generic[K, V]):
                 )
             yield from self._changes(polled)
 
+    def _expect_end(self) -> None:
+        """Ask for the end of the category. The bus reports it to readers only after it has waited for more messages."""
+        if self.complete:
+            return
+        with suppress(BusUnreachable):  # the reader waits for the bus
+            self._known_end = max(self._bus.catalog.stable_ends(self._table.spec.name)[0], self._end)
+            self.complete = self._next >= self._known_end
+
     def _changes(self, polled: Polled) -> list[Change[K, V]]:
-        self.complete = self.complete or any(end.offset >= self._end for end in polled.ended)
+        self._next = max([self._next, *(batch.next_offset for batch in polled.batches)])
+        has_ended = any(end.offset >= self._end for end in polled.ended)
+        self.complete = self.complete or has_ended or self._next >= self._known_end
         return [self._table.change(message) for batch in polled.batches for message in batch.messages]
 
     def close(self) -> None:
