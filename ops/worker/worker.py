@@ -55,6 +55,8 @@ from .watermark_tracker import WatermarkTracker
 POLL_WAIT_S = 0.1
 SAVING_POLL_WAIT_S = 0.005
 """The longest poll while outputs wait for the end of a checkpoint."""
+OPENING_POLL_WAIT_S = 0.02
+"""The longest poll until all owned shards are open: each step of their opening takes a turn of the loop."""
 
 
 @dataclass(frozen=True)
@@ -297,8 +299,7 @@ class Worker:
         reader = self._ownership.reader
         reader.poll_limit = min(self._ownership.most_events, self._batches.most_events)
         try:
-            wait_s = SAVING_POLL_WAIT_S if self._checkpoints.are_outputs_waiting else POLL_WAIT_S
-            polled = self._limits.applied(self._poll_or_wait(reader, wait_s))
+            polled = self._limits.applied(self._poll_or_wait(reader, self._poll_wait_s))
         except (OffsetOutOfRange, MissingCategory):
             self._topics.expect_same()  # raises a clearer error if the topic was recreated
             raise
@@ -310,6 +311,12 @@ class Worker:
         merged = self._merger.merge(polled)
         self._merger.limit_queues(self._ownership.reader)
         return merged
+
+    @property
+    def _poll_wait_s(self) -> float:
+        if self._checkpoints.are_outputs_waiting:
+            return SAVING_POLL_WAIT_S
+        return POLL_WAIT_S if self._ownership.is_assigned and self.is_settled else OPENING_POLL_WAIT_S
 
     def _poll_or_wait(self, reader: Reader, wait_s: float) -> Polled:
         polled = reader.poll(0)
