@@ -11,7 +11,7 @@ import msgspec
 
 from ...processors.declare.processor import Processor
 from ...processors.time.watermarks import FOREVER_MS, NEVER_MS
-from ...transport.bus import Bus
+from ...transport.bus import Bus, Writer
 from ...transport.errors import BusError
 from ...transport.tables.upstream_watermarks import (
     NO_ROUND,
@@ -57,7 +57,7 @@ class WatermarkPublisher:
         self._bus = bus
         self._threads = threads
         self._clock = clock or SystemClock()
-        self._writer = bus.writer()
+        self._writer: Writer | None = None
         self._outputs = [category.name for category in processor.outputs()]
         self._shards = processor.inputs()[0].buckets
         self._published: dict[int, _Published] = {}
@@ -119,11 +119,12 @@ class WatermarkPublisher:
         """Send statements. Return those without a confirmation."""
         try:
             ends = {name: dict(self._bus.catalog.ends(name)) for name in self._outputs}
-            self._writer.send(
+            self._writer = writer = self._writer or self._bus.writer()  # opened here, beside the loop
+            writer.send(
                 WATERMARKS.name,
                 watermark_messages(msgspec.structs.replace(statement, ends=ends) for statement in statements),
             )
-            self._writer.flush()
+            writer.flush()
         except BusError as error:
             if not self._is_failing:
                 _LOG.info("The consumers' event time pauses until the bus accepts watermarks again: %s", error)
@@ -154,4 +155,5 @@ class WatermarkPublisher:
     def close(self) -> None:
         """Send the last statements, as `flush` does. Closing the writer drops waiting messages."""
         self.flush()
-        self._writer.close()
+        if self._writer is not None:
+            self._writer.close()

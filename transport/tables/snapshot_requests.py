@@ -26,7 +26,7 @@ import msgspec
 
 from ...processors.shard.position import StatePosition
 from ...processors.time.watermarks import NEVER_MS
-from ..bus import Bus
+from ..bus import Bus, Writer
 from ..category_spec import CategorySpec
 from .bus_table import TEXT_KEY, BusTable, TableReader
 
@@ -131,7 +131,8 @@ class SnapshotChannel:
 
     def __init__(self, bus: Bus) -> None:
         self._reader: TableReader[str, SnapshotMessage] = _TABLE.follow(bus)
-        self._writer = bus.writer()
+        self._bus = bus
+        self._writer: Writer | None = None
 
     def receive(self, timeout_s: float = 0.0) -> list[SnapshotMessage]:
         """Return the messages since the last call, in order; earlier messages are skipped.
@@ -149,14 +150,17 @@ class SnapshotChannel:
         return self._reader.complete
 
     def send(self, message: SnapshotMessage) -> None:
-        """Send a message; return at once."""
+        """Send a message; return at once. The first one opens a connection, which few workers ever need."""
+        self._writer = self._writer or self._bus.writer()
         self._writer.send(SNAPSHOTS.name, [_TABLE.put(_key(message), message)])
 
     def flush(self) -> None:
         """Wait until all messages are durable."""
-        self._writer.flush()
+        if self._writer is not None:
+            self._writer.flush()
 
     def close(self) -> None:
         """Close the connections."""
         self._reader.close()
-        self._writer.close()
+        if self._writer is not None:
+            self._writer.close()
