@@ -14,7 +14,9 @@ from penstock.ops.dead_letters.letters import Letter, LetterState, group_letters
 from penstock.ops.dead_letters.pending import PendingLetters
 from penstock.ops.dead_letters.repeats import Repeats, drop_repeated, effects_on_letters, pending_of
 from penstock.ops.testing import Driver, Killed
+from penstock.transport.category_spec import CategorySpec, CategoryState
 from penstock.transport.errors import BusError
+from penstock.transport.memory import MemoryBus
 from penstock.transport.messages import Bucket, Outgoing
 
 
@@ -211,6 +213,13 @@ def test_a_retried_message_keeps_its_headers(driver: Driver) -> None:
     assert [("trace", b"7"), (RETRY_HEADER, f"totals.dead_letters/{newest}".encode())] in [
         list(m.headers() or ()) for m in messages
     ]
+
+
+def test_a_category_without_letters_is_not_asked_for_more() -> None:
+    """`penstock status` describes the category of each processor anyway; this bus would refuse every further request."""
+    state = CategoryState(CategorySpec("totals.dead_letters", 1), {0: 3}, {0: 3}, "id")
+
+    assert PendingLetters(MemoryBus()).count("totals", "totals.dead_letters", state) == 0
 
 
 def test_only_pending_letters_are_counted(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
