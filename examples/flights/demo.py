@@ -35,6 +35,8 @@ def main() -> int:
     began = time.monotonic()
     shutil.rmtree(FOLDER, ignore_errors=True)
     os.environ["PENSTOCK_DIR"] = str(FOLDER)  # for all that is run here
+    # The Spark sessions are short: Java's optimizing compiler would take a third of their time, for code that hardly runs any more.
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
     with local_kafka(FOLDER) as bootstrap:
         bus = KafkaBus(KafkaSettings(bootstrap))
         penstock("category", "create", str(APP))
