@@ -18,9 +18,11 @@ from ...backfill.compare.summary import EXAMPLES, Comparison
 from ...processors.apps.apps import App
 from ...processors.declare.categories import AnyCategory
 from ...processors.declare.processor import Processor
+from ...processors.time.watermarks import NEVER_MS
 from ...transport.bus import Bus
 from ...transport.tables.maintenance_log import Clone, lineage_of, newest_maintenance
 from ...transport.tables.registrations import registration_of
+from ...transport.tables.upstream_watermarks import WatermarkStatement, watermarks_on
 from ..replay.differences import compare
 from ..replay.live_outputs import arrived_from
 from ..replay.outputs import OutputRecord
@@ -35,10 +37,12 @@ class EventTimes:
     Args:
         since: the first one.
         until: the end, not included; None for the time that both apps have reached, in each category.
+        complete: the time before which both have written all of their outputs.
     """
 
     since: float = -inf
     until: float | None = None
+    complete: float = inf
 
 
 def compare_clone(clone: App, bus: Bus, times: EventTimes, name: str) -> list[Comparison]:
@@ -56,9 +60,12 @@ def compare_clone(clone: App, bus: Bus, times: EventTimes, name: str) -> list[Co
     """
     sides = Sides("original", name)
     begins = {processor: _begins(processor, bus) for processor in clone.processors}
+    watermarks = watermarks_on(bus)  # before the outputs, which are complete up to them
     found: dict[str, Comparison] = {}  # several processors may write one category
     for processor in clone.processors:
-        for comparison in _compared(processor, begins[processor], bus, times, sides):
+        both = (original_of(processor), processor)
+        complete = replace(times, complete=min(complete_until(each, watermarks) for each in both))
+        for comparison in _compared(processor, begins[processor], bus, complete, sides):
             found.setdefault(comparison.category, comparison)
     return list(found.values())
 
@@ -89,6 +96,18 @@ def _expect_not_repeated(processor: type[Processor], clone: Clone, bus: Bus) -> 
             f"{name} has had a {reset.kind} since snapshot {clone.snapshot}, so its outputs are not those of one run. Nothing was "
             "compared. Make a clone of a later snapshot, and compare that one."
         )
+
+
+def complete_until(processor: type[Processor], watermarks: Mapping[tuple[str, int], WatermarkStatement]) -> float:
+    """Return the event time before which a processor has written all outputs, also of events that wait for a retry; infinity if no shard knows one.
+
+    Idle shards, and those that have had too few events for a watermark, do not count.
+    """
+    statements = [watermarks.get((processor.name, number)) for number in range(processor.inputs()[0].buckets)]
+    return min(
+        (one.watermark_ms for one in statements if one is not None and not one.idle and one.watermark_ms != NEVER_MS),
+        default=inf,
+    )
 
 
 def _has_run(processor: type[Processor], bus: Bus) -> bool:
@@ -122,12 +141,12 @@ def _outputs(bus: Bus, category: AnyCategory, begins: Mapping[int, int], name: s
 
 
 def _common(times: EventTimes, *sides: Sequence[OutputRecord]) -> EventTimes:
-    """Return the range of event times; without an end, up to the last time of the side that is behind."""
+    """Return the range of event times; without an end, up to the last time of the side that is behind, or to the time before which all is written."""
     if times.until is not None:
         return times
     reached = {max((one.event_time for one in side if one.event_time is not None), default=-inf) for side in sides}
     # The last outputs of the side that is behind may be incomplete.
-    return replace(times, until=min(reached) + (len(reached) == 1))
+    return replace(times, until=min(min(reached) + (len(reached) == 1), times.complete))
 
 
 def _within(times: EventTimes, outputs: Iterable[OutputRecord], *, is_compacted: bool) -> list[OutputRecord]:
