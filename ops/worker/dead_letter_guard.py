@@ -15,6 +15,7 @@ from ...transport.codecs.by_category import Codecs
 from ...transport.errors import BusError
 from ...transport.messages import Bucket, RawBatch
 from ...transport.offset_range import OffsetRange, read_offset_range
+from ...transport.retry_messages import returned
 
 _LOG = logging.getLogger("penstock.worker")
 LETTERS_WAIT_S = 15.0
@@ -25,7 +26,8 @@ class DeadLetterGuard:
     """Counts the rejected events of one worker's buckets.
 
     A bucket without rejected events costs nothing. At the first one, earlier rejected events are read from the dead letters, so a restarted
-    worker or a new owner continues the count.
+    worker or a new owner continues the count. A retry category contains only events that have failed, so an event that fails at its last attempt counts at its
+    first place, among the events around it.
 
     Args:
         processor: declares the limit.
@@ -37,6 +39,7 @@ class DeadLetterGuard:
         self._limit = processor.dead_letter_limit
         self._window = 0 if self._limit is None else max(self._limit.events, self._limit.consecutive)
         self._processor = processor
+        self._retries = frozenset(category.name for category in processor.retry_categories())
         self._letters = dead_letters_of(processor)
         self._bus = bus
         self._codecs = codecs
@@ -44,6 +47,8 @@ class DeadLetterGuard:
 
     def cut(self, batch: RawBatch, accepted: AcceptedBatch) -> AcceptedBatch:
         """Return the part of a batch before the limit is exceeded, with a rejected event that stops the worker; or all of it."""
+        if batch.bucket.category in self._retries:
+            return accepted  # `record` counts them at their first places
         rejected_at = [event.at for event in accepted.rejected if not event.stops]
         exceeded = self._of(batch).would_exceed_at(rejected_at) if rejected_at and self._limit is not None else None
         if exceeded is None:
@@ -58,11 +63,25 @@ class DeadLetterGuard:
         """Record a processed batch; return the rejected event that exceeded the limit, or None."""
         if self._limit is None or not (rejected or batch.bucket in self._buckets):
             return None
+        if batch.bucket.category in self._retries:
+            return self._record_retried(batch, rejected)
         rejections = self._of(batch)
         at = rejections.exceeded_at(len(batch.messages), [event.at for event in rejected])
         if at is None:
             return None
         return self._stopping(next(event for event in rejected if event.at == at), rejections.description)
+
+    def _record_retried(self, batch: RawBatch, rejected: Sequence[RejectedEvent]) -> RejectedEvent | None:
+        origins = [returned(batch.messages[event.at], batch.bucket).origin for event in rejected]
+        if not origins or self._limit is None:
+            return None
+        first = Bucket(origins[0].category, origins[0].bucket)
+        if batch.bucket not in self._buckets:
+            begin = origins[0].offset
+            self._buckets[batch.bucket] = Rejections(self._limit, begin, self._earlier(first, begin), str(first))
+        rejections = self._buckets[batch.bucket]
+        found = rejections.exceeded_by(origin.offset for origin in origins)
+        return None if found is None else self._stopping(rejected[found], rejections.description)
 
     def drop(self, buckets: Collection[Bucket]) -> None:
         """Drop the counts of buckets."""

@@ -53,10 +53,14 @@ class Rejections:
         limit: the limit.
         position: the number of events before the first event to count.
         rejected: the positions of the rejected events among them, in order.
+        bucket: the bucket, in words.
     """
 
-    def __init__(self, limit: DeadLetterLimit, position: int, rejected: Iterable[int] = ()) -> None:
+    def __init__(
+        self, limit: DeadLetterLimit, position: int, rejected: Iterable[int] = (), bucket: str = "this bucket"
+    ) -> None:
         self._limit = limit
+        self._bucket = bucket
         self._next = position
         self._recent: deque[int] = deque()
         self._run = 0
@@ -74,11 +78,16 @@ class Rejections:
             events: the number of events.
             rejected: the indices of the rejected events, in order.
         """
-        found = None
-        for index in rejected:
-            if self._note(self._next + index) and found is None:
-                found, self.description = index, self._describe()
+        found = self.exceeded_by([self._next + index for index in rejected])
         self._next += events
+        return None if found is None else rejected[found]
+
+    def exceeded_by(self, positions: Iterable[int]) -> int | None:
+        """Count rejected events by their positions. Return the index of the one that exceeds the limit, or None."""
+        found = None
+        for index, at in enumerate(positions):
+            if self._note(at) and found is None:
+                found, self.description = index, self._describe()
         return found
 
     def would_exceed_at(self, rejected: Sequence[int]) -> tuple[int, str] | None:
@@ -88,7 +97,7 @@ class Rejections:
         return None if found is None else (found, copy.description)
 
     def _copy(self) -> Rejections:
-        copy = Rejections(self._limit, self._next)
+        copy = Rejections(self._limit, self._next, bucket=self._bucket)
         copy._recent, copy._run = self._recent.copy(), self._run
         return copy
 
@@ -104,5 +113,5 @@ class Rejections:
 
     def _describe(self) -> str:
         if self._run >= self._limit.consecutive:
-            return f"the last {counted(self._run, 'event')} of this bucket in a row"
-        return f"{len(self._recent):,} of the last {counted(self._limit.events, 'event')} of this bucket"
+            return f"the last {counted(self._run, 'event')} of {self._bucket} in a row"
+        return f"{len(self._recent):,} of the last {counted(self._limit.events, 'event')} of {self._bucket}"

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.errors import DeclarationError
+from penstock.errors import DeclarationError, PenstockError
 from penstock.ops.worker.preflight import InputsChanged, prepare
 from penstock.processors.declare.processor import Processor
 from penstock.processors.shard.checkpoints import Step, steps_of
@@ -381,3 +381,34 @@ def test_attempts_before_the_last_do_not_count_for_the_dead_letter_limit() -> No
 
     assert len(driver.read(DONE)) == 150
     assert driver.metrics(Fetch).retries == 450
+
+
+class Careful(Fetch):
+    """Stops after three dead letters in a row, or two of ten."""
+
+    name = "careful"
+    dead_letter_limit = ps.DeadLetterLimit(share=0.2, events=10, consecutive=3)
+
+
+def test_events_that_fail_for_good_count_among_all_events_for_the_dead_letter_limit() -> None:
+    """Not among those of the last retry category, which contains no others."""
+    driver = driver_of(Careful)
+    driver.send(CALLS, [Call("ann", number, failures=99 * (not number % 10)) for number in range(100)])
+    pass_time(driver, 25)
+
+    assert len(driver.dead_letters(Careful)) == 10
+    assert len(driver.read(DONE)) == 90
+
+
+@pytest.mark.parametrize("before_crash", [0, 2])
+def test_a_worker_stops_when_events_in_a_row_have_failed_for_good(before_crash: int) -> None:
+    """Also if some of them have failed before a crash. The error names the bucket in which they were read first."""
+    driver = driver_of(Careful)
+    driver.send(CALLS, [Call("ann", number, failures=99) for number in range(before_crash)])
+    pass_time(driver, 25)
+    driver.send(
+        CALLS, [Crash(steps_of(Careful)[0]), *(Call("ann", number, failures=99) for number in range(before_crash, 3))]
+    )
+
+    with pytest.raises(PenstockError, match="the last 3 events of calls/0 in a row could not be processed"):
+        pass_time(driver, 25)
