@@ -2,6 +2,8 @@
 
 limit respected --violated--> pending --for the rule's duration--> firing (notification)
 firing --limit respected for the duration, and at least a minute--> resolved (notification)
+
+While a missing output is reported, and until that alert has resolved, the failures that follow from it raise no alerts of their own.
 """
 
 from __future__ import annotations
@@ -19,6 +21,10 @@ from .alert_states import ActiveAlert, AlertKey, Alerts
 
 MIN_RECOVERY_MS = 60_000
 """The shortest time that a metric must respect its limit before its alert resolves, however short the rule's duration is."""
+
+_CAUSE = "outputs_missing"
+_CONSEQUENCES = frozenset({"crash_looping", "not_running", "workers_failed"})
+"""The metrics that a missing output violates, too, also for some time after the output was created again."""
 
 
 class AlertChange(NamedTuple):
@@ -45,7 +51,7 @@ def evaluate(rules: Iterable[Alert], cluster: ClusterStatus, alerts: Alerts) -> 
     """
     by_name = {rule.name: rule for rule in rules}
     unknown = _unknown(by_name.values(), cluster)
-    violations = dict(_violations(by_name.values(), cluster))
+    violations = _unexplained(dict(_violations(by_name.values(), cluster)), alerts)
     changes = []
     for key in sorted((violations.keys() | alerts.active.keys()) - unknown):
         before, rule = alerts.active.get(key), by_name.get(key[0])
@@ -53,6 +59,16 @@ def evaluate(rules: Iterable[Alert], cluster: ClusterStatus, alerts: Alerts) -> 
         if after != before:
             changes.append(AlertChange(key, after, before))
     return changes
+
+
+def _unexplained(violations: dict[AlertKey, ActiveAlert], alerts: Alerts) -> dict[AlertKey, ActiveAlert]:
+    """Return the violations that are not consequences of another one."""
+    explained = {alert.processor for alert in (*violations.values(), *alerts.active.values()) if alert.metric == _CAUSE}
+    return {
+        key: alert
+        for key, alert in violations.items()
+        if alert.metric not in _CONSEQUENCES or alert.processor not in explained
+    }
 
 
 def _unknown(rules: Iterable[Alert], cluster: ClusterStatus) -> set[AlertKey]:

@@ -889,6 +889,27 @@ def test_a_missing_output_is_one_incident(worker: WorkerStatus) -> None:
     assert (rules, [finding.kind for finding in cluster_status(status).findings]) == (["output missing"], ["no output"])
 
 
+def test_a_missing_output_raises_no_alert_after_its_repair() -> None:
+    """Its workers have just failed again and again, but it is one incident until its alert has resolved. Then, a crash loop is another one."""
+    looping = processor_status(
+        shard_status(), workers=(worker_status(restarts=4, crash_loop_since_ms=NOW_MS - 60_000),)
+    )
+    missing = replace(looping, deleted_outputs=("scored",))
+    alerts, fired = Alerts(), []
+    for number, status in enumerate([missing] * 12 + [looping] * 12):
+        for key, after, before in evaluate(
+            rules_of(), cluster_status(status, at_ms=NOW_MS + number * INTERVAL_MS), alerts
+        ):
+            if after is None:
+                del alerts.active[key]
+            else:
+                alerts.active[key] = after
+            if (notification := notification_of(after, before)) != "-":
+                fired.append((key[0], notification))
+
+    assert fired == [("output missing", "firing"), ("output missing", "resolved"), ("crash loop", "firing")]
+
+
 def test_built_in_rules_do_not_fire_without_a_problem() -> None:
     """For a running processor, and for a processor that was stopped without a backlog."""
     reading, idle = worker_status(events_in_per_s=100.0), worker_status("two", checkpoint_age_s=9_000.0)
