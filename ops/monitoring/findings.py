@@ -148,8 +148,10 @@ def _lag(status: ProcessorStatus) -> Iterator[Problem]:
     if status.lag_s is None or not status.can_progress or status.skewed_shard is not None:
         return
     rate = status.total("events_in_per_s")
+    slowest = max(status.shards, key=lambda shard: shard.lag_s or 0.0, default=None)
+    if slowest is None or not slowest.owner:
+        return  # a bucket without an owner lags for that reason, which is a finding of its own
     if status.lag_s > LAG_S or (status.lag_s > FALLING_BEHIND_S and _falls_behind(status)):
-        slowest = max(status.shards, key=lambda shard: shard.lag_s or 0.0)
         shown = f"{rate:.2g}" if rate and rate < 10 else f"{rate or 0:,.0f}"
         throughput = f"its throughput is {shown} events/s" if rate else "it reads nothing"
         yield Problem(

@@ -668,6 +668,13 @@ def test_each_problem_has_one_finding_with_its_figures(
     assert words in finding.message
 
 
+def test_a_bucket_that_waits_for_an_owner_is_one_incident() -> None:
+    """As just after an outage: more workers would not help."""
+    status = processor_status(shard_status(), shard_status(1, **{**BACKLOG, "owner": ""}), shard_status(2, **BACKLOG))
+
+    assert [finding.kind for finding in findings_of([status])] == ["without owner"]
+
+
 def test_processors_without_problems_have_no_findings() -> None:
     """Neither has a stopped or new worker, an old checkpoint of a worker without a backlog, or an event in the first half of a short retention."""
     well = processor_status(
