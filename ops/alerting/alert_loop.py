@@ -194,7 +194,7 @@ class AlertLoop:
         _LOG.warning(message)
         if alert is None:
             return []
-        return self._enqueue(Notification.of(replace(alert, value=duration_s, message=message), "resolved", now_ms))
+        return self._enqueue(replace(Notification.of(alert, "resolved", now_ms), value=duration_s, message=message))
 
     def _enqueue(self, notification: Notification) -> list[Notification]:
         self._pending.append(notification)

@@ -479,6 +479,14 @@ def test_alerting_survives_an_outage(outage: Outage, caplog: pytest.LogCaptureFi
     assert "answers again, after 100 s" in caplog.text
 
 
+def test_the_notification_about_the_end_of_an_outage_says_how_long_it_was(outage: Outage) -> None:
+    """And not that its end was the problem."""
+    outage.fail(10)
+    [ended] = outage.loop.run_once()
+
+    assert (ended.status, ended.message) == ("resolved", "Kafka answers again, after 100 s.")
+
+
 def test_a_short_outage_is_logged_without_a_notification(outage: Outage, caplog: pytest.LogCaptureFixture) -> None:
     """As during the restart of a broker."""
     for _ in range(3):
