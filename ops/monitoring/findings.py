@@ -66,17 +66,6 @@ def _without_input(status: ProcessorStatus) -> Iterator[Problem]:
         )
 
 
-def _recreated_inputs(status: ProcessorStatus) -> Iterator[Problem]:
-    if status.recreated_inputs:
-        yield Problem(
-            Severity.CRITICAL,
-            "recreated",
-            f"{', '.join(status.recreated_inputs)} was deleted and created again: the committed offsets belong to the old topic. The processor reads nothing from "
-            "the new topic. Start at its first event with `penstock reset APP:PROCESSOR --to earliest`; add `--state empty` if the processor "
-            "is stateful.",
-        )
-
-
 def _failed_workers(status: ProcessorStatus) -> Iterator[Problem]:
     for worker in status.workers:
         if worker.has_failed and status.can_progress:
@@ -310,7 +299,6 @@ _CHECKS: tuple[Callable[[ProcessorStatus], Iterator[Problem]], ...] = (
     _unknown_figures,
     _without_input,
     state_problems,
-    _recreated_inputs,
     _failed_workers,
     _silent_workers,
     _unowned_buckets,

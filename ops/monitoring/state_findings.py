@@ -21,7 +21,11 @@ BLAMED_DEPLOY_S = 3_600.0
 
 def state_problems(status: ProcessorStatus) -> Iterator[Problem]:
     """Yield the finding about the state of a processor with inputs, if the state needs one."""
-    describe = _without_output if status.missing_outputs else _DESCRIPTIONS.get(status.state)
+    describe = _DESCRIPTIONS.get(status.state)
+    if status.recreated_inputs:
+        describe = _with_another_input
+    elif status.missing_outputs:
+        describe = _without_output
     if status.shards and describe is not None:
         yield from describe(status)
 
@@ -32,6 +36,16 @@ def backlog_of(status: ProcessorStatus) -> str:
         return "its backlog is unknown"
     size = "" if not status.backlog_bytes else f" (about {status.backlog_bytes / 1e6:,.1f} MB)"
     return f"its backlog is {counted(status.backlog_events, 'event')}{size}"
+
+
+def _with_another_input(status: ProcessorStatus) -> Iterator[Problem]:
+    yield Problem(
+        Severity.CRITICAL,
+        "recreated",
+        f"{', '.join(status.recreated_inputs)} was deleted and created again: the committed offsets belong to the old topic. The processor reads nothing from "
+        "the new topic, its workers stop at their start, and its backlog is unknown. Stop it, and start at the first event with `penstock reset APP:PROCESSOR --to "
+        "earliest`; add `--state empty` if the processor is stateful.",
+    )
 
 
 def _without_output(status: ProcessorStatus) -> Iterator[Problem]:

@@ -42,13 +42,17 @@ def processor_status(
     unread: dict[int, list[Position]] = {}
     for position in figures.unread_positions(node):
         unread.setdefault(position.bucket.number, []).append(position)
+    recreated = tuple(figures.recreated.get(node.name, ()))
+    is_backlog_known = (
+        figures.has_positions(node) and not recreated
+    )  # otherwise, the positions are those of another topic
     recent = [interval for interval in intervals if interval.silent_s(now_ms, outage) < SILENT_AFTER_S]
     shards = tuple(
         _shard_status(
             bucket,
             now_ms,
             _OwnerReport.of(bucket, intervals, recent),
-            _Backlog.of(unread.get(bucket, []), figures) if figures.has_positions(node) else _UNKNOWN_BACKLOG,
+            _Backlog.of(unread.get(bucket, []), figures) if is_backlog_known else _UNKNOWN_BACKLOG,
             watermarks.get((node.name, bucket)),
         )
         for bucket in range(figures.shard_count(node))
@@ -60,7 +64,7 @@ def processor_status(
         tuple(_worker_status(interval, now_ms, outage) for interval in intervals),
         figures.dead_letters(node),
         failed_queries=tuple(map(str, figures.failed.get(node.name, ()))),
-        recreated_inputs=tuple(figures.recreated.get(node.name, ())),
+        recreated_inputs=recreated,
         deleted_outputs=tuple(name for name in node.local_outputs if name not in figures.existing),
         deployed=deployed,
         is_registered=None if figures.registered is None else node.name in figures.registered,

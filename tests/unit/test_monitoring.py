@@ -250,6 +250,7 @@ def test_a_recreated_input_is_reported_until_the_processor_registers_the_new_top
     assert [finding.kind for finding in (*before.findings, *after.findings)] == []
     [finding] = recreated.findings
     assert (finding.kind, finding.severity) == ("recreated", Severity.CRITICAL)
+    assert recreated.processors[0].backlog_events is None  # the positions are those of another topic
     assert "enriched was deleted and created again" in finding.message
     assert "penstock reset" in finding.message
 
@@ -666,6 +667,14 @@ def test_each_problem_has_one_finding_with_its_figures(
 
     assert (finding.kind, finding.severity) == (kind, severity)
     assert words in finding.message
+
+
+def test_a_recreated_input_is_one_incident() -> None:
+    """Also while its workers fail for that reason."""
+    looping = (worker_status(restarts=3, crash_loop_since_ms=NOW_MS - 60_000, end_reason="another topic"),)
+    status = processor_status(shard_status(backlog_events=None), workers=looping, recreated_inputs=("enriched",))
+
+    assert [finding.kind for finding in findings_of([status])] == ["recreated"]
 
 
 def test_a_bucket_that_waits_for_an_owner_is_one_incident() -> None:
