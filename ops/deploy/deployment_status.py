@@ -86,6 +86,13 @@ def _worker(workers: LocalWorkers, worker: int) -> DeployedWorker:
     except SupervisorUnavailable as error:
         problem = f"has an unknown status. {error}"
         return DeployedWorker(worker, version, None, is_ready=False, buckets=(), up_s=None, problem=problem)
+    unsupervised = workers.health_without_supervisor(worker) if process.state is ProcessState.STOPPED else None
+    if unsupervised is not None:
+        problem = (
+            "has no running supervisor, so it does not restart after a failure. Deploy again to start the supervisor."
+        )
+        ready, buckets = unsupervised.is_ready, unsupervised.buckets if unsupervised.is_ready else ()
+        return DeployedWorker(worker, version, unsupervised.pid, ready, buckets, up_s=None, problem=problem)
     pid = None if health is None else health.pid
     if health is not None and health.is_ready:
         return DeployedWorker(worker, version, pid, True, health.buckets, process.up_s, problem="")

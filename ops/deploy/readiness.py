@@ -48,10 +48,12 @@ class LocalWorkers:
     def health(self, worker: int) -> Health | None:
         """Return the health that a worker reports; None if it does not answer, or another process does."""
         start = self._files.last_start(worker)
-        if start is None or self.process(worker).pid != start.pid:
-            return None
-        health = _request_health(start)
-        return health if health is not None and health.pid == start.pid else None
+        return None if start is None or self.process(worker).pid != start.pid else _request_health(start)
+
+    def health_without_supervisor(self, worker: int) -> Health | None:
+        """Return the health that a worker reports whose supervisor has ended; None if it does not answer, or another process does."""
+        start = self._files.last_start(worker)
+        return None if start is None else _request_health(start)
 
     def version(self, worker: int) -> int | None:
         """Return the version number of a worker's last start; None if it never started."""
@@ -115,14 +117,15 @@ def _is_stable(health: Health) -> bool:
 
 
 def _request_health(start: WorkerStart) -> Health | None:
-    """Return a worker's answer to a health request; None without a valid answer."""
+    """Return a worker's answer to a health request; None without a valid answer, or with that of another process."""
     import http.client  # noqa: PLC0415 - slow to import, and without a deployment not needed
 
     connection = http.client.HTTPConnection(LOOPBACK, start.health, timeout=HEALTH_TIMEOUT_S)
     try:
         connection.request("GET", "/health")
-        return _decode_health(connection.getresponse().read())
+        health = _decode_health(connection.getresponse().read())
     except (OSError, http.client.HTTPException, msgspec.MsgspecError):
         return None
     finally:
         connection.close()
+    return health if health.pid == start.pid else None

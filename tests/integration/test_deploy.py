@@ -330,6 +330,9 @@ def test_a_killed_supervisor_is_reported_with_the_workers_that_it_left(
     wait_until(lambda: state() == "unsupervised")
     advice = f"penstock scale {name} --workers 1"
     assert advice in message()
+    left = seen(dir_, name)
+    assert (left.ready, left.workers[0].pid) == (1, worker.pid)
+    assert "Worker 0 has no running supervisor" in left.problems[0]
     os.kill(worker.pid, signal.SIGKILL)
     wait_until(lambda: state() == "lost")
     assert advice in message()
