@@ -31,7 +31,7 @@ PROGRAM = "penstock.ops.deploy.launch"
 
 
 def prepare_launch(folder: Path, name: str, worker: int, slot: int | None = None) -> bool:
-    """Make this process that of a worker of a deployment: its command line, variables and working folder, and the note of its start.
+    """Turn this process into a worker of a deployment: set its command line, variables and working folder, and note its start.
 
     Returns:
         Whether to run it. Otherwise, another slot is the worker's current one.

@@ -117,7 +117,7 @@ def _is_stable(health: Health) -> bool:
 
 
 def _request_health(start: WorkerStart) -> Health | None:
-    """Return a worker's answer to a health request; None without a valid answer, or with that of another process."""
+    """Return a worker's answer to a health request; None without a valid answer, or if another process answers."""
     import http.client  # noqa: PLC0415 - slow to import, and without a deployment not needed
 
     connection = http.client.HTTPConnection(LOOPBACK, start.health, timeout=HEALTH_TIMEOUT_S)
