@@ -255,4 +255,5 @@ def _cut_of(shard: OpenShard) -> ShardCut:
     position = StatePosition(
         dict(shard.saved_position), checkpoint_id=shard.checkpoint_id or 0, topic_ids=dict(shard.topic_ids)
     )
-    return ShardCut(position, low_ms=shard.saved_low_ms)
+    times = shard.saved_times
+    return ShardCut(position, low_ms=times.low_ms, event_times=dict(times.inputs))

@@ -16,13 +16,15 @@ from typing import Any
 import pytest
 from support.machines import Machine, create_categories, write
 from support.maintenance import worker_backups
-from support.resets import Totals, generate_readings, readings
+from support.resets import Copies, Totals, generate_readings, readings
 
+import penstock as ps
 from penstock.ops.snapshots import taking
 from penstock.ops.snapshots.snapshot import SnapshotError, SnapshotStore
 from penstock.ops.snapshots.taking import take_snapshot
 from penstock.ops.testing import InlineExecutor
 from penstock.ops.worker.preflight import prepare
+from penstock.ops.worker.resume_checks import event_times, positions_of_group
 from penstock.ops.worker.worker import Worker, WorkerConfig
 from penstock.state.files.local_files import LocalFileStore
 from penstock.state.local.folder import RocksStateFolder
@@ -85,12 +87,14 @@ def machine(tmp_path: Path) -> Machine:
 
 
 @contextmanager
-def working(machine: Machine, name: str = "worker") -> Iterator[Callable[[], None]]:
+def working(
+    machine: Machine, name: str = "worker", processor: type[ps.Processor] = Totals
+) -> Iterator[Callable[[], None]]:
     """Run a worker that takes part in snapshots; the result lets it take a step."""
     config = WorkerConfig(
         machine.bus, RocksStateFolder(machine.states), name, worker_backups(machine), takes_snapshots=True
     )
-    worker = Worker(prepare(Totals, machine.bus), config, InlineExecutor(), InlineExecutor(), clock=machine.clock)
+    worker = Worker(prepare(processor, machine.bus), config, InlineExecutor(), InlineExecutor(), clock=machine.clock)
 
     def step() -> None:
         machine.clock.advance(STEP_S)
@@ -103,10 +107,15 @@ def working(machine: Machine, name: str = "worker") -> Iterator[Callable[[], Non
         worker.run()
 
 
-def take(machine: Machine, step: Callable[[], None], report: Callable[[str], None] = lambda _: None) -> str:
+def take(
+    machine: Machine,
+    step: Callable[[], None],
+    report: Callable[[str], None] = lambda _: None,
+    processor: type[ps.Processor] = Totals,
+) -> str:
     """Take a snapshot, and return its id."""
     bus = MemoryBus(cluster=machine.bus.cluster, network=Steps(step))
-    return take_snapshot("app", [Totals], bus, machine.place, report).id
+    return take_snapshot("app", [processor], bus, machine.place, report).id
 
 
 def exchanged(machine: Machine) -> list[dict[str, Any]]:
@@ -258,3 +267,16 @@ def test_a_worker_may_die_after_its_copies_are_stored(machine: Machine, tmp_path
         take(machine, live, notes.append)
 
     assert len(notes) == 1
+
+
+def test_a_snapshot_contains_the_event_times_of_processors_without_state(machine: Machine) -> None:
+    """So their clones and restored apps continue with the watermarks of their inputs."""
+    with working(machine, processor=Copies) as step:
+        id_ = take(machine, step, processor=Copies)
+
+    shards = SnapshotStore(machine.place).read("app", id_).processors[Copies.name].shards
+    committed = event_times(positions_of_group(Copies, machine.bus))
+    assert {number: shard.event_times for number, shard in shards.items()} == {
+        number: times.inputs for number, times in committed.items()
+    }
+    assert all(shard.event_times.keys() == {"readings"} for shard in shards.values())
