@@ -101,7 +101,7 @@ def _expect_not_repeated(processor: type[Processor], clone: Clone, bus: Bus) -> 
 def complete_until(processor: type[Processor], watermarks: Mapping[tuple[str, int], WatermarkStatement]) -> float:
     """Return the event time before which a processor has written all outputs, also of events that wait for a retry; infinity if no shard knows one.
 
-    Idle shards, and those that have had too few events for a watermark, do not count.
+    Idle shards, and shards that have had too few events for a watermark, do not count.
     """
     statements = [watermarks.get((processor.name, number)) for number in range(processor.inputs()[0].buckets)]
     return min(
