@@ -289,7 +289,7 @@ def test_a_clone_made_under_load_reaches_the_results_of_the_original(
     assert made["categories"][f"{prefix}.sums"] == f"staging.{prefix}.sums"
     assert found == {prefix: truth(4), f"staging.{prefix}": truth(4)}
     assert [(one["category"], one["agrees"]) for one in compared] == [(f"{prefix}.by_user", True)]
-    assert compared[0]["equal"] >= 2 * CHUNK  # sent after the snapshot
+    assert compared[0]["equal"] > CHUNK  # those sent after the snapshot whose event times both apps have passed
     assert "without Spark" in with_spark.stderr
     assert "exists already" in again.stderr
     assert not [one["category"] for one in left if one["category"].startswith(f"staging.{prefix}")]
