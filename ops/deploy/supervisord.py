@@ -39,7 +39,7 @@ from .errors import SupervisorUnavailable
 from .launch import PROGRAM
 from .process_supervisor import ProcessState, ProcessStatus
 from .registry import DeploymentFiles, WorkerStart
-from .worker_logs import log_of, logs_folder
+from .worker_logs import SLOTS, log_of, logs_folder
 
 SOCKET = "rpc.sock"
 _PROCESS = Path("/proc/self")
@@ -312,7 +312,7 @@ def worker_config(folder: Path, name: str, worker: int) -> str:
         {
             f"program:{name}@{worker}": {
                 "command": f"{shlex.join(command)} {_SLOT}",
-                "numprocs": 2,
+                "numprocs": len(SLOTS),
                 "process_name": f"{name}@{worker}-{_SLOT}",
                 "autostart": "false",
                 "autorestart": "unexpected",

@@ -189,7 +189,7 @@ class Refused(ps.Stateless):
 
 
 def test_letters_about_readings_after_the_cut_are_dropped(machine: Machine) -> None:
-    """Also that of a reading which waited for a retry at the cut: all of them are processed, and refused, again."""
+    """Also the letter of a reading that waited for a retry at the cut: all readings are processed, and refused, again."""
     create_categories(machine.bus, [Refused])
     write(machine.bus, readings, generate_readings(0, 10))
     run_twice(machine)
