@@ -20,31 +20,23 @@ from typing import Any, NamedTuple
 from weakref import finalize
 
 import numpy as np
-import numpy.typing as npt
 from confluent_kafka import Consumer, KafkaError, cimpl
 
-from ..message_columns import BytesColumn, ColumnBatch, Flags, MessageColumns, Numbers
+from ..message_columns import BytesColumn, ColumnBatch, MessageColumns, Numbers
 from ..messages import Bucket
 
 LIBRARY = Path(__file__).with_name("gather.so")
 """The compiled `gather.c`; built at the installation if there is a C compiler."""
 
 _WAKE = b"m"
-_Sizes = ctypes.c_int64 * 4
-
-
-_COLUMNS = (
-    *("offset", "timestamp", "value_end", "key_end", "header_end"),
-    *("timestamp_kind", "has_value", "has_key"),
-    *("values", "keys", "header_bytes"),
-    *("name_size", "header_size"),
-)
 
 
 class _Client(ctypes.Structure):
     """The functions of librdkafka that `gather.c` calls."""
 
-    _fields_ = [(name, ctypes.c_void_p) for name in ("consume", "timestamp", "headers", "header", "destroy")]
+    _fields_ = [
+        (name, ctypes.c_void_p) for name in ("consume", "timestamp", "headers", "header", "topic_name", "destroy")
+    ]
 
 
 class _Message(ctypes.Structure):
@@ -63,12 +55,6 @@ class _Message(ctypes.Structure):
     ]
 
 
-class _Columns(ctypes.Structure):
-    """The columns that `gather.c` fills."""
-
-    _fields_ = [(name, ctypes.c_void_p) for name in _COLUMNS]
-
-
 class Library(NamedTuple):
     """The two C libraries.
 
@@ -83,17 +69,34 @@ class Library(NamedTuple):
     client: _Client
 
 
+class _Sizes(ctypes.Structure):
+    """The sizes of columns: messages, headers, and bytes."""
+
+    _fields_ = [(name, ctypes.c_int64) for name in ("messages", "values", "keys", "headers", "header_bytes")]
+
+
 class _Run(ctypes.Structure):
-    """Messages of one bucket, and the columns that `gather.c` fills with them."""
+    """The messages of one bucket, whose columns are in one memory."""
 
-    _fields_ = [("messages", ctypes.c_void_p), ("count", ctypes.c_int64), ("columns", _Columns)]
+    _fields_ = [
+        ("topic", ctypes.c_void_p),
+        ("name", ctypes.c_char * 256),
+        ("partition", ctypes.c_int64),
+        ("sizes", _Sizes),
+        ("memory", ctypes.c_void_p),
+    ]
 
 
-class _Runs(ctypes.Structure):
-    """What `gather.c` copies at once."""
+class _Job(ctypes.Structure):
+    """What `gather.c` takes and copies at once."""
 
     _fields_ = [
         ("client", ctypes.POINTER(_Client)),
+        ("queue", ctypes.c_void_p),
+        ("messages", ctypes.c_void_p),
+        ("limit", ctypes.c_int64),
+        ("taken", ctypes.c_int64),
+        ("errors", ctypes.c_int64),
         ("runs", ctypes.POINTER(_Run)),
         ("count", ctypes.c_int64),
         ("thread", ctypes.c_void_p),
@@ -124,12 +127,7 @@ def load_library() -> Library | None:
         _declare(rdkafka)
     except (OSError, AttributeError):
         return None
-    gather.penstock_consume.restype = ctypes.c_ssize_t
-    gather.penstock_consume.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
-    gather.penstock_describe.restype = ctypes.c_int64
-    gather.penstock_describe.argtypes = [ctypes.c_void_p, ctypes.c_int64, *[ctypes.c_void_p] * 3]
-    gather.penstock_measure.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p]
-    for name in ("penstock_gather", "penstock_gather_begin", "penstock_gather_end"):
+    for name in ("penstock_gather", "penstock_gather_begin", "penstock_gather_end", "penstock_release"):
         getattr(gather, name).argtypes = [ctypes.c_void_p]
     return Library(gather, rdkafka, _Client(**{field: address[name] for field, name in _FUNCTIONS.items()}))
 
@@ -139,6 +137,7 @@ _FUNCTIONS = {
     "timestamp": "message_timestamp",
     "headers": "message_headers",
     "header": "header_get_all",
+    "topic_name": "topic_name",
     "destroy": "message_destroy",
 }
 
@@ -178,7 +177,8 @@ class ColumnQueue:
     """
 
     def __init__(self, library: Library, consumer: Consumer, handle: int, limit: int) -> None:
-        self._gather, self._rdkafka, self._client = library
+        self._library = library
+        self._rdkafka = library.rdkafka
         self._handle = handle
         self._limit = limit
         self._ready: list[ColumnBatch | QueueError] = []
@@ -214,10 +214,9 @@ class ColumnQueue:
             paused: the buckets whose messages wait.
         """
         if all(item.bucket in paused for item in self._ready):
-            gathering = self._ahead.pop() if self._ahead else self._consume(limit)
-            if gathering is not None:
-                self._ready += gathering.finish()
-                self._gather_ahead(limit, gathering.count)
+            full = min(limit, self._limit)
+            if (self._finish_ahead() or self._receive(self._gathering(full))) >= full:
+                self._gather_ahead(full)
         taken = self._take_ready(limit, paused)
         return Taken(
             [item for item in taken if isinstance(item, ColumnBatch)],
@@ -241,55 +240,27 @@ class ColumnQueue:
                 limit -= count
         return taken
 
-    def _gather_ahead(self, limit: int, taken: int) -> None:
-        """Begin to copy the next messages, if there are enough of them to be worth it."""
-        following = self._consume(limit) if taken >= min(limit, self._limit) else None
-        if following is not None:
-            following.start()
-            self._ahead.append(following)
+    def _gathering(self, limit: int) -> _Gathering:
+        return _Gathering(self._library, self._queue, limit)
+
+    def _gather_ahead(self, limit: int) -> None:
+        """Begin to take and copy the next messages."""
+        following = self._gathering(limit)
+        following.start()
+        self._ahead.append(following)
+
+    def _finish_ahead(self) -> int:
+        """Receive the messages that are being copied. Return their number."""
+        return sum(self._receive(self._ahead.pop()) for _ in self._ahead[:])
+
+    def _receive(self, gathering: _Gathering) -> int:
+        self._ready += gathering.finish()
+        return gathering.taken
 
     def drop(self, buckets: Collection[Bucket]) -> None:
         """Forget the messages of buckets that `take` has not returned yet: the consumer will read these buckets from another offset, or no more."""
-        while self._ahead:
-            self._ready += self._ahead.pop().finish()
+        self._finish_ahead()
         self._ready = [item for item in self._ready if item.bucket not in buckets]
-
-    def _consume(self, limit: int) -> _Gathering | None:
-        """Remove messages from the queue; return None if there are none."""
-        messages = np.empty(min(limit, self._limit), np.uintp)
-        count = self._gather.penstock_consume(
-            ctypes.byref(self._client), self._queue, messages.ctypes.data, len(messages)
-        )
-        if count <= 0:
-            return None
-        pointers = messages[:count]
-        topics, partitions = np.empty(count, np.int64), np.empty(count, np.int64)
-        codes = np.empty(count, np.int32)
-        failed = self._gather.penstock_describe(
-            pointers.ctypes.data, count, topics.ctypes.data, partitions.ctypes.data, codes.ctypes.data
-        )
-        errors = [self._error(int(pointers[at])) for at in np.flatnonzero(codes)] if failed else []
-        if failed:
-            good = codes == 0
-            pointers, topics, partitions = pointers[good], topics[good], partitions[good]
-        runs = [
-            (Bucket(self._name(topic), number), of_bucket)
-            for topic, number, of_bucket in _by_bucket(pointers, topics, partitions)
-        ]
-        return _Gathering(self._gather, self._client, runs, errors)
-
-    def _error(self, pointer: int) -> QueueError:
-        """Return an error, and release its message."""
-        message = _Message.from_address(pointer)
-        reason = ctypes.string_at(message.value, message.value_size).decode(errors="replace") if message.value else None
-        found = QueueError(
-            Bucket(self._name(message.topic), message.partition), message.offset, KafkaError(message.error, reason)
-        )
-        self._rdkafka.rd_kafka_message_destroy(pointer)
-        return found
-
-    def _name(self, topic: int | None) -> str:
-        return str(self._rdkafka.rd_kafka_topic_name(topic).decode()) if topic else ""
 
     def close(self) -> None:
         """Release the queue; the consumer is still open."""
@@ -314,81 +285,101 @@ def _release(
 
 
 class _Gathering:
-    """Messages that were removed from the queue, on their way into columns. `finish` also releases them.
+    """Messages on their way from a queue into columns.
 
     Args:
-        library: the compiled `gather.c`.
-        client: the functions that it calls.
-        runs: the messages of each bucket.
-        errors: errors and ends of buckets among them.
+        library: the C libraries.
+        queue: the queue.
+        limit: the greatest number of messages.
     """
 
-    def __init__(
-        self,
-        library: ctypes.CDLL,
-        client: _Client,
-        runs: Sequence[tuple[Bucket, npt.NDArray[np.uintp]]],
-        errors: Sequence[QueueError],
-    ) -> None:
+    def __init__(self, library: Library, queue: int, limit: int) -> None:
         self._library = library
-        self._errors = errors
-        self._messages = runs  # the addresses stay in memory as long as `gather.c` uses them
-        self._columns = [self._columns_for(client, pointers) for _, pointers in runs]
-        given = (_Run * len(runs))(
-            *(
-                _Run(pointers.ctypes.data, len(pointers), columns.pointers())
-                for (_, pointers), columns in zip(runs, self._columns, strict=True)
-            )
+        self._messages = np.empty(limit, np.uintp)
+        self._job = _Job(
+            client=ctypes.pointer(library.client), queue=queue, messages=self._messages.ctypes.data, limit=limit
         )
-        self._runs = _Runs(ctypes.pointer(client), given, len(runs), None)
         self._is_started = self._is_finished = False
 
     @property
-    def count(self) -> int:
-        """The number of messages, including errors."""
-        return sum(len(pointers) for _, pointers in self._messages) + len(self._errors)
-
-    def _columns_for(self, client: _Client, pointers: npt.NDArray[np.uintp]) -> _Gathered:
-        sizes = _Sizes()
-        self._library.penstock_measure(ctypes.byref(client), pointers.ctypes.data, len(pointers), sizes)
-        return _Gathered(len(pointers), *sizes)
+    def taken(self) -> int:
+        """The number of messages, including errors, after `finish`."""
+        return int(self._job.taken)
 
     def start(self) -> None:
-        """Begin to copy in a thread. If there can be no thread, `finish` copies."""
-        self._is_started = self._library.penstock_gather_begin(ctypes.byref(self._runs)) == 0
+        """Begin in a thread. If there can be no thread, `finish` does it."""
+        self._is_started = self._library.gather.penstock_gather_begin(ctypes.byref(self._job)) == 0
 
     def finish(self) -> list[ColumnBatch | QueueError]:
         """Return the batches and errors; wait until the messages are copied.
 
         Raises:
-            RuntimeError: called a second time; the messages do not exist any more, and no thread may be joined twice.
+            RuntimeError: called a second time; no thread may be joined twice.
+            MemoryError: there is no memory for the messages.
         """
         if self._is_finished:
-            raise RuntimeError("these messages are released already")
+            raise RuntimeError("these messages are received already")
         self._is_finished = True
-        complete = self._library.penstock_gather_end if self._is_started else self._library.penstock_gather
-        complete(ctypes.byref(self._runs))
-        batches = [
-            ColumnBatch(bucket, columns.messages(bucket.number))
-            for (bucket, _), columns in zip(self._messages, self._columns, strict=True)
-        ]
-        return [*batches, *self._errors]
+        gather = self._library.gather
+        (gather.penstock_gather_end if self._is_started else gather.penstock_gather)(ctypes.byref(self._job))
+        if self.taken < 0:
+            raise MemoryError("no memory for messages of Kafka")
+        batches = [self._batch(run) for run in self._job.runs[: self._job.count]]
+        gather.penstock_release(self._job.runs)
+        errors = [_queue_error(self._library.rdkafka, int(address)) for address in self._messages[: self._job.errors]]
+        return [*batches, *errors]
+
+    def _batch(self, run: _Run) -> ColumnBatch:
+        columns = _Columns(self._library.gather, run)
+        return ColumnBatch(Bucket(run.name.decode(), run.partition), columns.messages(run.partition))
 
 
-class _Gathered:
-    """The memory of columns of known sizes."""
+def _queue_error(rdkafka: ctypes.CDLL, address: int) -> QueueError:
+    """Return an error, and release its message."""
+    message = _Message.from_address(address)
+    reason = ctypes.string_at(message.value, message.value_size).decode(errors="replace") if message.value else None
+    category = rdkafka.rd_kafka_topic_name(message.topic).decode() if message.topic else ""
+    found = QueueError(Bucket(category, message.partition), message.offset, KafkaError(message.error, reason))
+    rdkafka.rd_kafka_message_destroy(address)
+    return found
 
-    def __init__(self, count: int, value_bytes: int, key_bytes: int, headers: int, header_bytes: int) -> None:
-        self.offset, self.timestamp, self.value_end, self.key_end, self.header_end = np.empty((5, count), np.int64)
-        self.timestamp_kind, self.has_value, self.has_key = np.empty((3, count), np.int8)
-        self.values, self.keys, self.header_bytes = (
-            np.empty(size, np.uint8) for size in (value_bytes, key_bytes, header_bytes)
+
+class _Memory:
+    """Memory of `gather.c`, which is released when no array uses it.
+
+    Args:
+        library: the compiled `gather.c`.
+        address: where it begins.
+        size: in bytes.
+    """
+
+    def __init__(self, library: ctypes.CDLL, address: int, size: int) -> None:
+        self._release = library.penstock_release
+        self._address = address
+        self.__array_interface__ = {"data": (address, False), "shape": (size,), "typestr": "|u1", "version": 3}
+
+    def __del__(self) -> None:
+        self._release(self._address)
+
+
+class _Columns:
+    """The columns of a run, in the order in which they are in its memory.
+
+    Args:
+        library: the compiled `gather.c`.
+        run: the run.
+    """
+
+    def __init__(self, library: ctypes.CDLL, run: _Run) -> None:
+        sizes = run.sizes
+        numbers, flags = [8 * sizes.messages] * 5 + [8 * sizes.headers] * 2, [sizes.messages] * 3
+        ends = np.cumsum([*numbers, *flags, sizes.values, sizes.keys, sizes.header_bytes])
+        parts = np.split(np.asarray(_Memory(library, run.memory, int(ends[-1]))), ends[:-1])
+        self.offset, self.timestamp, self.value_end, self.key_end, self.header_end, self.name_size, self.header_size = (
+            part.view(np.int64) for part in parts[:7]
         )
-        self.name_size, self.header_size = np.empty((2, headers), np.int64)
-
-    def pointers(self) -> _Columns:
-        """Return the addresses of the columns."""
-        return _Columns(**{name: getattr(self, name).ctypes.data for name in _COLUMNS})
+        self.timestamp_kind, self.has_value, self.has_key = (part.view(np.int8) for part in parts[7:10])
+        self.values, self.keys, self.header_bytes = parts[10:]
 
     def messages(self, number: int) -> MessageColumns:
         """Return the filled columns as messages of a bucket."""
@@ -420,27 +411,6 @@ def _starts(ends: Numbers, gap: int) -> Numbers:
     starts[0] = 0
     np.add(ends[:-1], gap, out=starts[1:])
     return starts
-
-
-def _by_bucket(
-    pointers: npt.NDArray[np.uintp], topics: Numbers, partitions: Numbers
-) -> Iterable[tuple[int, int, npt.NDArray[np.uintp]]]:
-    """Yield the messages of each topic and partition, in order."""
-    if not len(pointers):
-        return
-    changes = _changes(topics, partitions)
-    if len(changes) > 1:
-        order = np.lexsort((partitions, topics))  # keeps the order of equal ones
-        pointers, topics, partitions = pointers[order], topics[order], partitions[order]
-        changes = _changes(topics, partitions)
-    for begin, end in zip(changes, [*changes[1:], len(pointers)], strict=True):
-        yield int(topics[begin]), int(partitions[begin]), pointers[begin:end]
-
-
-def _changes(topics: Numbers, partitions: Numbers) -> list[int]:
-    """Return the indices at which another bucket begins."""
-    is_change: Flags = (topics[1:] != topics[:-1]) | (partitions[1:] != partitions[:-1])
-    return [0, *(np.flatnonzero(is_change) + 1).tolist()]
 
 
 def open_column_queue(consumer: Consumer, client_id: str, limit: int) -> ColumnQueue | None:

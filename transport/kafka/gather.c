@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct {
@@ -25,55 +26,122 @@ typedef struct {
     int64_t (*timestamp)(const message_t *message, int *kind);
     int (*headers)(const message_t *message, void **headers);
     int (*header)(const void *headers, size_t index, const char **name, const void **value, size_t *size);
+    const char *(*topic_name)(const void *topic);
     void (*destroy)(message_t *message);
 } client_t;
 
-/* The sizes of the columns of some messages. `headers` counts headers, the others are bytes. */
-typedef struct {
-    int64_t values, keys, headers, header_bytes;
-} sizes_t;
+enum { OUT_OF_MEMORY = -1, TOPIC_NAME_BYTES = 256 };
 
-/* Where each message's parts end in their buffers. A value is followed by a newline; a missing value, key or header value is in `missing`. */
+/* Where each message's parts end in their buffers. A value is followed by a newline; a missing value, key or header value is in `has_…` or has the size -1. */
 typedef struct {
-    int64_t *offset, *timestamp, *value_end, *key_end, *header_end;
+    int64_t *offset, *timestamp, *value_end, *key_end, *header_end, *name_size, *header_size;
     int8_t *timestamp_kind, *has_value, *has_key;
     char *values, *keys, *header_bytes;
-    int64_t *name_size, *header_size;
 } columns_t;
 
-/* Takes up to `limit` messages from a queue without waiting; returns their number. */
-ptrdiff_t penstock_consume(const client_t *client, void *queue, message_t **messages, size_t limit) {
-    return client->consume(queue, 0, messages, limit);
+/* Numbers of messages and headers, and bytes: what is in the columns, or has room there. */
+typedef struct {
+    int64_t messages, values, keys, headers, header_bytes;
+} sizes_t;
+
+/* The messages of one bucket. `memory` contains all columns, in the order of `columns_t`. `topic` may not exist any more when its messages are released. */
+typedef struct {
+    void *topic;
+    char name[TOPIC_NAME_BYTES];
+    int64_t partition;
+    sizes_t sizes;
+    char *memory;
+} run_t;
+
+/* Messages that are taken from a queue and copied at once. `thread` does it in the background.
+
+   `messages` has room for `limit` pointers; afterwards it begins with the messages that are errors, which are not released. */
+typedef struct {
+    const client_t *client;
+    void *queue;
+    message_t **messages;
+    int64_t limit, taken, errors;
+    run_t *runs;
+    int64_t count;
+    pthread_t thread;
+} gathering_t;
+
+static void add_headers(const client_t *client, const message_t *message, sizes_t *sizes) {
+    void *headers;
+    const char *name;
+    const void *value;
+    size_t size;
+    if (client->headers(message, &headers) != 0)
+        return;
+    for (size_t at = 0; client->header(headers, at, &name, &value, &size) == 0; at++) {
+        sizes->headers++;
+        sizes->header_bytes += (int64_t)(strlen(name) + (value ? size : 0));
+    }
 }
 
-/* Describes each message: its error, topic and partition. Returns the number of messages with an error. */
-int64_t penstock_describe(message_t **messages, int64_t count, int64_t *topics, int64_t *partitions, int32_t *errors) {
-    int64_t failed = 0;
-    for (int64_t i = 0; i < count; i++) {
-        topics[i] = (int64_t)(intptr_t)messages[i]->topic;
-        partitions[i] = messages[i]->partition;
-        errors[i] = messages[i]->error;
-        failed += messages[i]->error != 0;
+/* Returns the run of a message's bucket, or NULL. Most messages follow one of the same bucket, whose run is `last`. */
+static run_t *run_of(const gathering_t *gathering, const message_t *message, run_t *last) {
+    if (last && last->topic == message->topic && last->partition == message->partition)
+        return last;
+    for (int64_t i = 0; i < gathering->count; i++) {
+        run_t *run = &gathering->runs[i];
+        if (run->topic == message->topic && run->partition == message->partition)
+            return run;
     }
-    return failed;
+    return NULL;
 }
 
-void penstock_measure(const client_t *client, message_t **messages, int64_t count, sizes_t *sizes) {
-    memset(sizes, 0, sizeof *sizes);
-    for (int64_t i = 0; i < count; i++) {
-        void *headers;
-        sizes->values += (int64_t)messages[i]->value_size + 1;
-        sizes->keys += (int64_t)messages[i]->key_size;
-        if (client->headers(messages[i], &headers) == 0) {
-            const char *name;
-            const void *value;
-            size_t size;
-            for (size_t at = 0; client->header(headers, at, &name, &value, &size) == 0; at++) {
-                sizes->headers++;
-                sizes->header_bytes += (int64_t)(strlen(name) + (value ? size : 0));
-            }
-        }
+static run_t *add_run(gathering_t *gathering, const message_t *message) {
+    run_t *runs = realloc(gathering->runs, (size_t)(gathering->count + 1) * sizeof *runs);
+    if (!runs)
+        return NULL;
+    gathering->runs = runs;
+    run_t *run = &runs[gathering->count++];
+    memset(run, 0, sizeof *run);
+    run->topic = message->topic;
+    run->partition = message->partition;
+    strncpy(run->name, gathering->client->topic_name(message->topic), TOPIC_NAME_BYTES - 1);
+    return run;
+}
+
+/* Finds the bucket of each message but the errors, and measures its columns. */
+static int measure(gathering_t *gathering) {
+    run_t *run = NULL;
+    for (int64_t i = 0; i < gathering->taken; i++) {
+        message_t *message = gathering->messages[i];
+        if (message->error)
+            continue;
+        run = run_of(gathering, message, run);
+        if (!run && !(run = add_run(gathering, message)))
+            return OUT_OF_MEMORY;
+        run->sizes.messages++;
+        run->sizes.values += (int64_t)message->value_size + 1;
+        run->sizes.keys += (int64_t)message->key_size;
+        add_headers(gathering->client, message, &run->sizes);
     }
+    return 0;
+}
+
+static size_t memory_of(const sizes_t *sizes) {
+    int64_t numbers = 5 * sizes->messages + 2 * sizes->headers, flags = 3 * sizes->messages;
+    return (size_t)(numbers * 8 + flags + sizes->values + sizes->keys + sizes->header_bytes);
+}
+
+/* Divides the memory of a run into columns. */
+static void divide(char *memory, const sizes_t *sizes, columns_t *columns) {
+    int64_t **numbers[] = {&columns->offset, &columns->timestamp, &columns->value_end, &columns->key_end, &columns->header_end};
+    int8_t **flags[] = {&columns->timestamp_kind, &columns->has_value, &columns->has_key};
+    char *next = memory;
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++, next += sizes->messages * 8)
+        *numbers[i] = (int64_t *)next;
+    columns->name_size = (int64_t *)next;
+    columns->header_size = columns->name_size + sizes->headers;
+    next += 2 * sizes->headers * 8;
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++, next += sizes->messages)
+        *flags[i] = (int8_t *)next;
+    columns->values = next;
+    columns->keys = columns->values + sizes->values;
+    columns->header_bytes = columns->keys + sizes->keys;
 }
 
 static int64_t append(char *buffer, int64_t end, const void *bytes, size_t size) {
@@ -82,77 +150,92 @@ static int64_t append(char *buffer, int64_t end, const void *bytes, size_t size)
     return end + (int64_t)size;
 }
 
-/* Copies the parts of messages into columns that `penstock_measure` has sized, and releases the messages. */
-static void gather(const client_t *client, message_t **messages, int64_t count, columns_t *to) {
-    int64_t values = 0, keys = 0, headers_seen = 0, header_bytes = 0;
-    for (int64_t i = 0; i < count; i++) {
-        const message_t *message = messages[i];
-        void *headers;
-        int kind = 0;
-        to->offset[i] = message->offset;
-        to->timestamp[i] = client->timestamp(message, &kind);
-        to->timestamp_kind[i] = (int8_t)kind;
-        to->has_value[i] = message->value != NULL;
-        to->has_key[i] = message->key != NULL;
-        values = append(to->values, values, message->value, message->value_size);
-        to->value_end[i] = values;
-        to->values[values++] = '\n';
-        keys = append(to->keys, keys, message->key, message->key_size);
-        to->key_end[i] = keys;
-        if (client->headers(message, &headers) == 0) {
-            const char *name;
-            const void *value;
-            size_t size;
-            for (size_t at = 0; client->header(headers, at, &name, &value, &size) == 0; at++) {
-                to->name_size[headers_seen] = (int64_t)strlen(name);
-                to->header_size[headers_seen++] = value ? (int64_t)size : -1;
-                header_bytes = append(to->header_bytes, header_bytes, name, strlen(name));
-                header_bytes = append(to->header_bytes, header_bytes, value, value ? size : 0);
-            }
+/* Copies a message behind those that `filled` describes. */
+static void copy(const client_t *client, const message_t *message, columns_t *to, sizes_t *filled) {
+    void *headers;
+    int kind = 0;
+    int64_t at = filled->messages++;
+    to->offset[at] = message->offset;
+    to->timestamp[at] = client->timestamp(message, &kind);
+    to->timestamp_kind[at] = (int8_t)kind;
+    to->has_value[at] = message->value != NULL;
+    to->has_key[at] = message->key != NULL;
+    to->value_end[at] = filled->values = append(to->values, filled->values, message->value, message->value_size);
+    to->values[filled->values++] = '\n';
+    to->key_end[at] = filled->keys = append(to->keys, filled->keys, message->key, message->key_size);
+    if (client->headers(message, &headers) == 0) {
+        const char *name;
+        const void *value;
+        size_t size;
+        for (size_t header = 0; client->header(headers, header, &name, &value, &size) == 0; header++) {
+            to->name_size[filled->headers] = (int64_t)strlen(name);
+            to->header_size[filled->headers++] = value ? (int64_t)size : -1;
+            filled->header_bytes = append(to->header_bytes, filled->header_bytes, name, strlen(name));
+            filled->header_bytes = append(to->header_bytes, filled->header_bytes, value, value ? size : 0);
         }
-        to->header_end[i] = headers_seen;
-        client->destroy(messages[i]);
     }
+    to->header_end[at] = filled->headers;
 }
 
-/* Messages of one bucket, and their columns. */
-typedef struct {
-    message_t **messages;
-    int64_t count;
-    columns_t columns;
-} run_t;
-
-/* The messages that are copied at once; `thread` copies them in the background. */
-typedef struct {
-    const client_t *client;
-    run_t *runs;
-    int64_t count;
-    pthread_t thread;
-} gathering_t;
-
-static void *gather_all(void *given) {
-    gathering_t *gathering = given;
-    for (int64_t i = 0; i < gathering->count; i++) {
+/* Copies all messages into the columns of their runs, and releases them; errors move to the front of the messages. */
+static int copy_all(gathering_t *gathering) {
+    columns_t *columns = calloc((size_t)gathering->count + 1, sizeof *columns);
+    sizes_t *filled = calloc((size_t)gathering->count + 1, sizeof *filled);
+    int failed = columns && filled ? 0 : OUT_OF_MEMORY;
+    for (int64_t i = 0; !failed && i < gathering->count; i++) {
         run_t *run = &gathering->runs[i];
-        gather(gathering->client, run->messages, run->count, &run->columns);
+        run->memory = malloc(memory_of(&run->sizes));
+        if (run->memory)
+            divide(run->memory, &run->sizes, &columns[i]);
+        else
+            failed = OUT_OF_MEMORY;
     }
+    run_t *run = NULL;
+    for (int64_t i = 0; !failed && i < gathering->taken; i++) {
+        message_t *message = gathering->messages[i];
+        if (message->error) {
+            gathering->messages[gathering->errors++] = message;
+            continue;
+        }
+        run = run_of(gathering, message, run);
+        ptrdiff_t at = run - gathering->runs;
+        copy(gathering->client, message, &columns[at], &filled[at]);
+        gathering->client->destroy(message);
+    }
+    free(columns);
+    free(filled);
+    return failed;
+}
+
+static void *gather(void *given) {
+    gathering_t *gathering = given;
+    ptrdiff_t taken = gathering->client->consume(gathering->queue, 0, gathering->messages, (size_t)gathering->limit);
+    gathering->taken = taken > 0 ? taken : 0;
+    if (measure(gathering) || copy_all(gathering))
+        gathering->taken = OUT_OF_MEMORY;
     return NULL;
 }
 
+/* Takes up to `limit` messages from the queue without waiting, and copies them. `taken` is -1 if there is no memory for them. */
 void penstock_gather(gathering_t *gathering) {
-    gather_all(gathering);
+    gather(gathering);
 }
 
-/* Begins to copy in a thread that handles no signals. Returns 0, or an error; then nothing was copied. */
+/* Does the same in a thread that handles no signals. Returns 0, or an error; then nothing was taken. */
 int penstock_gather_begin(gathering_t *gathering) {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(&gathering->thread, NULL, gather_all, gathering);
+    int error = pthread_create(&gathering->thread, NULL, gather, gathering);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return error;
 }
 
 void penstock_gather_end(gathering_t *gathering) {
     pthread_join(gathering->thread, NULL);
+}
+
+/* Releases the memory of a run, or the runs themselves. */
+void penstock_release(void *memory) {
+    free(memory);
 }
