@@ -10,6 +10,7 @@ owner of the bucket. So several archivers need not agree on a time.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -21,7 +22,7 @@ from ...processors.time.watermarks import FOREVER_MS, NEVER_MS, BucketProgress, 
 from ..warehouse.layout import Note, last_day_before
 from ..warehouse.listing import Listing
 from ..warehouse.notes import SUCCESS, BucketNote, Closing, Mark, Success, closed_until, create_note, late_from
-from ..warehouse.warehouse import Warehouse
+from ..warehouse.warehouse import WRITERS, Warehouse
 
 
 @dataclass(frozen=True)
@@ -160,9 +161,14 @@ class CompleteDays:
             return
         if until != self._until:
             self.list_days()  # other archivers have written days, too
-        for day in sorted(day for day in self._unmarked if day <= until):
+        complete = {day for day in self._unmarked if day <= until}
+
+        def write(day: str) -> None:
             positions = {number: late_from(notes[number].closings, day) or 0 for number in range(buckets)}
             create_note(self._warehouse, Note(self._category, SUCCESS, day), Success(now_ms, positions))
-            self._marked.add(day)
-            self._unmarked.discard(day)
+
+        with ThreadPoolExecutor(WRITERS) as pool:  # each one waits for its disk or network
+            list(pool.map(write, sorted(complete)))
+        self._marked |= complete
+        self._unmarked -= complete
         self._until = until

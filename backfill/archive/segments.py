@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..warehouse.columns import days_of
+from ..warehouse.columns import by_day
 from ..warehouse.layout import StoredFile
 from ..warehouse.notes import Addition, Closing, Late, late_from, late_note, read_note, write_note
 from ..warehouse.schema_evolution import content_of, fitted, table_of
@@ -83,12 +83,9 @@ class Segment:
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Append events in offset order."""
-        days = days_of(batch.column(self._clock))
-        distinct = cast("list[str]", days.unique().to_pylist())
-        for day in distinct:
+        for day, part in by_day(batch, self._clock):
             if day in self._compacted_days:
                 continue
-            part = batch if len(distinct) == 1 else batch.filter(pc.equal(days, pa.scalar(day)))
             batches = self._days.setdefault(day, [])
             batches.append(part)
             self._unwritten.add(day)

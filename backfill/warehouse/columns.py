@@ -6,15 +6,17 @@ Flat fields are converted as lists of plain values. msgspec first takes apart li
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal
 from functools import cached_property
+from itertools import pairwise
 from operator import attrgetter
 from typing import Any, get_type_hints
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from msgspec import inspect as shapes
 
@@ -275,6 +277,23 @@ def days_of(times: pa.Array[Any]) -> pa.Array[Any]:
     encoded = pa.array(times.to_numpy() // DAY_MS).dictionary_encode()
     names = [day_of(number * DAY_MS) for number in encoded.dictionary.to_pylist()]
     return pa.array(names, pa.string()).take(encoded.indices)
+
+
+def by_day(rows: pa.RecordBatch, column: str) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """Yield the rows of each UTC day of a column of times, in their order."""
+    numbers = rows.column(column).to_numpy() // DAY_MS
+    begins = _begins(numbers)
+    if len(begins) > len(np.unique(numbers)):
+        order = np.argsort(numbers, kind="stable")
+        rows, numbers = rows.take(order), numbers[order]
+        begins = _begins(numbers)
+    for begin, end in pairwise([*begins, len(numbers)]):
+        yield day_of(int(numbers[begin]) * DAY_MS), rows.slice(begin, end - begin)
+
+
+def _begins(numbers: npt.NDArray[np.int64]) -> list[int]:
+    """Return the indices at which another number begins."""
+    return [0, *(np.flatnonzero(numbers[1:] != numbers[:-1]) + 1).tolist()] if len(numbers) else []
 
 
 def _column(record: type, name: str, field: shapes.Field, around: tuple[type, ...]) -> pa.Field[Any]:

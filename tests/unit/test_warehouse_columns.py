@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.backfill.warehouse.columns import CONVERSION_ERRORS, Columns
+from penstock.backfill.warehouse.columns import CONVERSION_ERRORS, Columns, by_day
+from penstock.backfill.warehouse.layout import DAY_MS, day_of
 from penstock.processors.errors import DeclarationError
 
 
@@ -180,3 +181,19 @@ def test_a_field_without_a_column_type_is_refused(record: type[ps.Record], reaso
     """The declaration fails before the first event; the error explains what to change."""
     with pytest.raises(DeclarationError, match=reason):
         Columns(record)
+
+
+@given(st.lists(st.integers(-3 * DAY_MS, 3 * DAY_MS), max_size=30), st.booleans())
+def test_rows_are_divided_by_day(times: list[int], in_order: bool) -> None:
+    """Each day has its rows, in their order, whether or not the days are mixed."""
+    times = sorted(times) if in_order else times
+    arrays = [pa.array(times, pa.int64()), pa.array(range(len(times)), pa.int64())]
+    rows = pa.RecordBatch.from_arrays(arrays, ["at", "number"])
+
+    found = [(day, part.to_pylist()) for day, part in by_day(rows, "at")]
+
+    expected: dict[str, list[dict[str, int]]] = {}
+    for number, time_ms in enumerate(times):
+        expected.setdefault(day_of(time_ms), []).append({"at": time_ms, "number": number})
+    assert dict(found) == expected
+    assert len(found) == len(expected)
