@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..time.watermarks import Times
+from .arrow_values import numbers_of, texts_of
 from .event_batch import EventBatch
 
 if TYPE_CHECKING:
@@ -104,11 +105,9 @@ class ColumnEvents(Sequence[Any]):
     def key_groups(self) -> KeyGroups:
         """The distinct keys. The key must be a field."""
         encoded = self.columns.column(self._category.key_fields[0]).dictionary_encode()
-        names = encoded.dictionary.to_numpy(zero_copy_only=False).tolist()
-        return KeyGroups(
-            list(map(str, names)) if self._category.key_is_number else names,
-            encoded.indices.to_numpy().astype(np.int64),
-        )
+        keys = encoded.dictionary
+        names = list(map(str, keys.to_pylist())) if self._category.key_is_number else texts_of(keys)
+        return KeyGroups(names, numbers_of(encoded.indices).astype(np.int64))
 
     @cached_property
     def keys(self) -> list[str]:
@@ -124,8 +123,7 @@ class ColumnEvents(Sequence[Any]):
         times: list[int] = self.time_array.tolist()
         return times
 
-    @property
+    @cached_property
     def time_array(self) -> Times:
         """The same as an array."""
-        times: Times = self.columns.column(str(self._category.times.column)).to_numpy()
-        return times
+        return numbers_of(self.columns.column(str(self._category.times.column)))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
+from .arrow_values import numbers_of, texts_of
 from .categories import AnyCategory
 from .flat_records import FlatField, FlatType, flat_fields
 
@@ -52,8 +53,8 @@ class ColumnOutputs(Sequence[Any]):
         """The key of each record; None if it is not one field."""
         if len(self.category.key_fields) != 1:
             return None
-        keys: list[Any] = self.columns.column(self.category.key_fields[0]).to_numpy(zero_copy_only=False).tolist()
-        return list(map(str, keys)) if self.category.key_is_number else keys
+        keys = self.columns.column(self.category.key_fields[0])
+        return list(map(str, keys.to_pylist())) if self.category.key_is_number else texts_of(keys)
 
     @cached_property
     def _records(self) -> list[Any]:
@@ -83,4 +84,4 @@ def _fits(field: FlatField, column: pa.Array[Any]) -> bool:
     if field.type is not FlatType.REAL:
         return True
     values = column.drop_null() if column.null_count else column
-    return bool(np.isfinite(values.to_numpy()).all())  # an infinite number is refused with its record
+    return bool(np.isfinite(numbers_of(values)).all())  # an infinite number is refused with its record

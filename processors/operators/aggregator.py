@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from ..declare.aggregator import Aggregator
+from ..declare.arrow_values import flags_of
 from ..declare.categories import AnyCategory
 from ..declare.column_events import ColumnEvents
 from ..declare.processor import ErrorPolicy
@@ -79,7 +80,7 @@ class PartialFolder:
                 self._put(found.slots, count_groups(found.groups, self._partials(found.slots)))
                 return []
             return None
-        has_value = None if not observed.null_count else observed.is_valid().to_numpy(zero_copy_only=False)
+        has_value = None if not observed.null_count else flags_of(observed.is_valid())
         found = slot_groups(events.key_groups, assignment, has_value)
         observations = observed if found.rows is None else observed.take(found.rows)
         partials = fold_groups(self._processor.monoid, observations, found.groups, self._partials(found.slots))

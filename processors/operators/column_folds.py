@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
+from ..declare.arrow_values import flags_of, numbers_of
 from ..declare.column_events import KeyGroups
 from ..errors import USER_CODE_ERRORS
 from ..monoids import Count, Max, Mean, Min, Monoid, Sum, TupleOf
@@ -103,7 +104,7 @@ def _sum(monoid: Monoid[Any], observations: pa.Array[Any], groups: Groups, befor
     kind = str(observations.type)
     if kind not in {"int64", "double"} or not _have_type(before, int if kind == "int64" else float):
         return None
-    values: npt.NDArray[Any] = observations.to_numpy()
+    values = numbers_of(observations)
     if kind == "double":
         sums = np.array([0.0 if earlier is MISSING else earlier for earlier in before])
         with np.errstate(all="ignore"):
@@ -138,7 +139,7 @@ def _extreme(
     if str(observations.type) != "int64" or not _have_type(before, int):
         return None  # of floats, 0.0 equals -0.0, and NaN has no order
     chosen = np.array([identity if earlier is MISSING else earlier for earlier in before], np.int64)
-    choose.at(chosen, groups, observations.to_numpy())
+    choose.at(chosen, groups, numbers_of(observations))
     return list(chosen.tolist())
 
 
@@ -188,7 +189,7 @@ def _of_values(
     earlier = [MISSING if one is None else one for one in before]
     if not observations.null_count:
         return fold_groups(inner, observations, groups, earlier)
-    present, own = np.unique(groups[observations.is_valid().to_numpy(zero_copy_only=False)], return_inverse=True)
+    present, own = np.unique(groups[flags_of(observations.is_valid())], return_inverse=True)
     found = fold_groups(inner, observations.drop_null(), own, [earlier[group] for group in present.tolist()])
     if found is None:
         return None
@@ -208,13 +209,13 @@ def _distinct(
     if sum(len(earlier) for earlier in before if isinstance(earlier, dict)) > _MOST_COPIED * len(observations):
         return None  # a copy of the partials would take longer than the observations
     if observations.null_count:
-        groups, observations = groups[observations.is_valid().to_numpy(zero_copy_only=False)], observations.drop_null()
+        groups, observations = groups[flags_of(observations.is_valid())], observations.drop_null()
     encoded = observations.dictionary_encode()
     values = encoded.dictionary.to_pylist()
     if any(value != value for value in values):  # noqa: PLR0124 - NaN, which equals no key of a dict
         return None
     pairs, first, counts = np.unique(
-        groups * len(values) + encoded.indices.to_numpy(), return_index=True, return_counts=True
+        groups * len(values) + numbers_of(encoded.indices), return_index=True, return_counts=True
     )
     partials = [dict(earlier) if isinstance(earlier, dict) else None for earlier in before]
     order = np.argsort(first)

@@ -10,12 +10,13 @@ import ctypes
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from ...processors.declare.arrow_values import flags_of, numbers_of, text_bytes_of
 from ...processors.declare.flat_records import FlatField, FlatType
 
 if TYPE_CHECKING:
@@ -183,13 +184,13 @@ class ColumnsOfJson:
         valid = None if not column.null_count else _flags(column.is_valid())
         match field.type:
             case FlatType.TEXT:
-                return _Given(*text_of(column), valid)
+                return _Given(*text_bytes_of(column), valid)
             case FlatType.REAL:
                 encoded = np.frombuffer(self._encode_lines(column.to_pylist()), np.uint8)
                 ends = np.concatenate(([0], np.flatnonzero(encoded == ord("\n")) + 1)).astype(np.int32)
                 return _Given(encoded, ends, None)
             case FlatType.INTEGER:
-                return _Given(column.fill_null(0).to_numpy(), None, valid)
+                return _Given(numbers_of(column.fill_null(0) if column.null_count else column), None, valid)
             case FlatType.BOOLEAN:
                 filled = column.fill_null(False)
                 return _Given(_flags(filled), None, valid)
@@ -258,20 +259,12 @@ class _Column:
         return [valid, pa.py_buffer(_bits(self._values) if self._field.type is FlatType.BOOLEAN else self._values)]
 
 
-def text_of(column: pa.Array[Any]) -> tuple[_Array, _Array]:
-    """Return the bytes of the texts of a column, and where each begins; the last item is where the last one ends."""
-    _, ends, text = column.buffers()
-    offsets = np.frombuffer(cast("memoryview", ends), np.int32, count=len(column) + 1, offset=column.offset * 4)
-    return (np.empty(0, np.uint8) if text is None else np.frombuffer(cast("memoryview", text), np.uint8)), offsets
-
-
 def _bits(flags: _Array) -> _Array:
     return np.packbits(flags, bitorder="little")
 
 
 def _flags(column: pa.Array[Any]) -> _Array:
-    flags: _Array = column.to_numpy(zero_copy_only=False).astype(np.uint8)
-    return flags
+    return flags_of(column).view(np.uint8)
 
 
 def columns_of_json(fields: Sequence[FlatField] | None) -> ColumnsOfJson | None:
