@@ -15,7 +15,8 @@ from tempfile import TemporaryDirectory
 
 import penstock as ps
 from penstock.ops.cli.signals import stop_on_signals
-from penstock.ops.worker.assembly import Environment, assemble_worker, tune_gc
+from penstock.ops.worker.assembly import Environment, assemble_worker
+from penstock.ops.worker.memory import tune_memory
 from penstock.ops.worker.preflight import prepare
 from penstock.processors.declare.categories import Category
 from penstock.transport.kafka import KafkaBus, KafkaSettings
@@ -62,7 +63,7 @@ def main(bootstrap: str, run: str, stage: str, interval_ms: str, output: str) ->
     """Run one stage."""
     processor = stage_of(run, int(stage), timedelta(milliseconds=int(interval_ms)), ps.Semantics[output])
     bus = KafkaBus(KafkaSettings(bootstrap))
-    tune_gc()
+    tune_memory()
     with (
         TemporaryDirectory() as folder,
         assemble_worker(prepare(processor, bus), bus, Environment(Path(folder))) as worker,

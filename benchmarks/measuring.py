@@ -10,7 +10,8 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import penstock as ps
-from penstock.ops.worker.assembly import Environment, assemble_worker, tune_gc
+from penstock.ops.worker.assembly import Environment, assemble_worker
+from penstock.ops.worker.memory import tune_memory
 from penstock.ops.worker.metrics import Metrics
 from penstock.ops.worker.preflight import prepare
 from penstock.ops.worker.worker import Worker
@@ -92,7 +93,7 @@ def measured(
         state_cache_bytes: the memory for decoded states.
     """
     stretch = MeasuredRange(wanted, warm_up, checkpoints)
-    tune_gc()
+    tune_memory()
     with TemporaryDirectory() as folder:
         around = Environment(Path(folder), store=store, state_cache_bytes=state_cache_bytes)
         with assemble_worker(prepare(processor, bus), bus, around, at_gap=stretch.at_gap) as worker:

@@ -17,6 +17,7 @@ from ...processors.declare.categories import AnyCategory
 from ...processors.time.watermarks import BoundedOutOfOrderness, Confidence, Watermark
 from ...processors.wording import counted
 from ...transport.elapsed import elapsed_s
+from ..worker.memory import tune_memory
 from ..worker.preflight import ends_of
 from .options import (
     DEFAULT_FOLDER,
@@ -106,6 +107,7 @@ def run(
     location = warehouse_location(warehouse, folder)
     archiver = Archiver(bus, categories, open_warehouse(location, webhdfs), by=by, patience=allowance)
     started_s = elapsed_s()
+    tune_memory()
     with stop_on_signals(archiver.stop), progress() as bars:
         bar = bars.add_task("archive", total=sum(targets.values()) if until_end else None)
 

@@ -25,10 +25,11 @@ from ..laser.server import Limits, serving
 from ..laser.table import LaserTable
 from ..listening import Certificate, allow_open_files, listening_at
 from ..worker.app_processes import HANDED_OVER
-from ..worker.assembly import Environment, assemble_worker, tune_gc
+from ..worker.assembly import Environment, assemble_worker
 from ..worker.health import Address, LoopMonitor, ServerHealth
 from ..worker.health_server import serve_health
 from ..worker.identity import HAND_OVER, worker_identity
+from ..worker.memory import tune_memory
 from ..worker.preflight import prepare
 from ..worker.stall_watch import stalls_logged
 from ..worker.worker import Worker
@@ -144,7 +145,7 @@ def _serve(
         stalls_logged(monitor),
     ):
         pairs = wait(lambda: ServedPairs(table, bus))
-        tune_gc()
+        tune_memory()
 
         def publish(worker: Worker) -> bool:
             pairs.publish(worker)

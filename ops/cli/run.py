@@ -35,11 +35,12 @@ from ..worker.app_processes import (
     penstock_command,
     run_together,
 )
-from ..worker.assembly import Environment, assemble_worker, backups_of, tune_gc
+from ..worker.assembly import Environment, assemble_worker, backups_of
 from ..worker.health import Address, LoopMonitor
 from ..worker.health_server import serve_health
 from ..worker.identity import HAND_OVER
 from ..worker.last_backup import LastBackup
+from ..worker.memory import tune_memory
 from ..worker.metrics import Metrics
 from ..worker.preflight import Targets, ends_of, prepare
 from ..worker.stall_watch import stalls_logged
@@ -332,7 +333,7 @@ def run_one(
             [category.name for category in processor.retry_categories()],
             wait(lambda: LoopEnd.of(loop, bus)) if loop is not None and stop_options.until_end else None,
         )
-        tune_gc()
+        tune_memory()
         bar = bars.add_task(processor.__name__, total=None)
 
         waits_for_buckets = BucketWait(processor.name, session_timeout_s)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
@@ -175,16 +174,3 @@ def backups_of(environment: Environment) -> WorkerBackups | None:
     if environment.backups is None:
         return None
     return WorkerBackups(environment.backups, environment.state, environment.backup_every, environment.retention)
-
-
-YOUNG_OBJECTS = 200_000
-
-
-def tune_gc() -> None:
-    """Make Python's cyclic garbage collector run rarely, in a process that only runs a worker.
-
-    The collector inspects a batch's tens of thousands of objects repeatedly, although all of them are still needed. That took a sixth of the
-    time of a counting worker. Reference cycles are still collected, later.
-    """
-    gc.freeze()
-    gc.set_threshold(YOUNG_OBJECTS, 50, 100)

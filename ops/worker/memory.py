@@ -1,8 +1,9 @@
-"""The memory of a worker: how much it may use for states, and the return of what it has freed."""
+"""The memory of a worker: how much it may use for states, how it is allocated, and the return of what it has freed."""
 
 from __future__ import annotations
 
 import ctypes
+import gc
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,10 @@ MOST_BYTES = 256 * 2**20
 TRIM_INTERVAL_S = 10.0
 TRIM_GROWTH_BYTES = 64 * 2**20
 """Less growth since the last trim is not worth the walk over the heap."""
+YOUNG_OBJECTS = 200_000
+HEAPS = 2
+"""glibc gives each thread a heap of its own, up to eight for each core, and memory that another thread frees stays in it."""
+_M_ARENA_MAX = -8  # of malloc.h
 _CONTAINER_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 
 
@@ -27,6 +32,19 @@ def default_memory_bytes(limits: tuple[Path, ...] = _CONTAINER_LIMITS) -> int:
     """
     total = min([psutil.virtual_memory().total, *filter(None, map(_limit_of, limits))])
     return max(LEAST_BYTES, min(MOST_BYTES, total // SHARE))
+
+
+def tune_memory() -> None:
+    """Make the cyclic garbage collector run rarely, and the threads share heaps, in a process that only runs a worker or an archiver.
+
+    The collector inspects a batch's tens of thousands of objects repeatedly, although all of them are still needed. That took a sixth of the
+    time of a counting worker. Reference cycles are still collected, later. Shared heaps take 25 to 40 MiB less.
+    """
+    gc.freeze()
+    gc.set_threshold(YOUNG_OBJECTS, 50, 100)
+    limit = getattr(ctypes.CDLL(None), "mallopt", None)
+    if limit is not None:
+        limit(_M_ARENA_MAX, HEAPS)
 
 
 class FreedMemory:
