@@ -11,7 +11,6 @@ Source: Akidau et al., "MillWheel", 2013, sections 4.5 and 6; Chen et al., "Real
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -45,6 +44,8 @@ CAUTION = 32
 
 _EXACT_BITS = 7  # latenesses below 2**7 ms have a bin of their own; above, 64 bins divide each power of two
 _FLOAT_BITS = 53  # whole numbers of this many bits are exact as floats
+_BINS = ((64 - _EXACT_BITS) << (_EXACT_BITS - 1)) + (1 << _EXACT_BITS)
+"""The number of bins of latenesses up to 64 bits."""
 
 
 class Lateness:
@@ -57,13 +58,16 @@ class Lateness:
     """
 
     def __init__(self, counts: Mapping[int, int] | None = None) -> None:
-        self._counts = Counter(counts or {})
-        self._total = sum(self._counts.values())
+        self._counts = np.zeros(_BINS, np.int64)
+        for bin_, count in (counts or {}).items():
+            self._counts[bin_] = count
+        self._total = int(self._counts.sum())
 
     @property
     def counts(self) -> Mapping[int, int]:
         """Observations by bin."""
-        return self._counts
+        bins = np.flatnonzero(self._counts)
+        return dict(zip(bins.tolist(), self._counts[bins].tolist(), strict=True))
 
     @property
     def observed(self) -> int:
@@ -77,29 +81,26 @@ class Lateness:
     def add_bins(self, bins: npt.NDArray[np.int64]) -> None:
         """Observe latenesses by their bins."""
         per_bin = np.bincount(bins)
-        for bin_ in np.flatnonzero(per_bin).tolist():
-            self._counts[bin_] += int(per_bin[bin_])
+        self._counts[: len(per_bin)] += per_bin
         self._total += len(bins)
 
     def fade(self) -> None:
         """Halve the counts of a large histogram. Separate from `add`, so that the result does not depend on batches."""
         if self._total >= 2 * MEMORY:
-            self._counts = Counter({bin_: half for bin_, times in self._counts.items() if (half := times // 2)})
-            self._total = sum(self._counts.values())
+            self._counts //= 2
+            self._total = int(self._counts.sum())
 
     def quantile(self, share: float) -> int:
         """Return the lateness in milliseconds that a share of the observations does not exceed.
 
         With few observations, it is the maximum; with none, 0.
         """
-        above = min(
-            int((1 - share) * (self._total + 1)), self._total - 1
-        )  # the number of observations above the quantile
-        for bin_ in sorted(self._counts, reverse=True):
-            above -= self._counts[bin_]
-            if above < 0:
-                return _greatest_in(bin_)
-        return 0
+        if not self._total:
+            return 0
+        # The number of observations above the quantile.
+        above = min(int((1 - share) * (self._total + 1)), self._total - 1)
+        from_greatest = int(self._counts[::-1].cumsum().searchsorted(above, side="right"))
+        return _greatest_in(_BINS - 1 - from_greatest)
 
 
 def _bins_of(latenesses: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
@@ -269,37 +270,32 @@ class BucketTime:
         watermarks = np.empty_like(newest)
         begin = 0
         while begin < len(newest):
-            span = slice(begin, begin + _next_update(self._events) - self._events)
-            self._observe_span(newest[span], bins[span], watermarks[span])
-            begin = span.stop
+            update = begin + _next_update(self._events) - self._events - 1  # this event has the new bound
+            if begin < update:
+                _subtract(newest[begin:update], self._bound_ms, watermarks[begin:update])
+            end = min(update + 1, len(newest))
+            self._lateness.add_bins(bins[begin:end])
+            self._events += end - begin
+            if end > update:
+                self._lateness.fade()
+                self._bound_ms = self._strategy.bound_ms(self._lateness)
+                _subtract(newest[update:end], self._bound_ms, watermarks[update:end])
+            begin = end
+        if len(newest):
+            watermarks[0] = max(int(watermarks[0]), self.watermark_ms)
+            np.maximum.accumulate(watermarks, out=watermarks)
+            self._newest_ms, self.watermark_ms = int(newest[-1]), int(watermarks[-1])
         return watermarks
 
-    def _observe_span(self, newest: Times, bins: npt.NDArray[np.int64], watermarks: Times) -> None:
-        """Observe events up to the next update of the bound, and set their watermarks."""
-        self._lateness.add_bins(bins)
-        self._newest_ms = int(newest[-1])
-        has_update = _next_update(self._events) == self._events + len(newest)
-        before = len(newest) - 1 if has_update else len(newest)
-        if before:
-            self._set_watermarks(newest[:before], watermarks[:before])
-        if has_update:
-            self._lateness.fade()
-            self._bound_ms = self._strategy.bound_ms(self._lateness)
-            self._set_watermarks(newest[-1:], watermarks[-1:])
-        self._events += len(newest)
 
-    def _set_watermarks(self, newest: Times, watermarks: Times) -> None:
-        """Set each watermark to its newest event time minus the bound, but never below the watermark before."""
-        bound, floor = self._bound_ms, self.watermark_ms
-        if bound is None or floor + bound > FOREVER_MS:
-            watermarks[:] = floor
-        elif bound > FOREVER_MS:
-            watermarks[:] = [max(time - bound, floor) for time in newest.tolist()]
-        else:
-            # The maximum first: the difference of a small event time and a large bound may need more than 64 bits.
-            np.maximum(newest, max(floor + bound, NEVER_MS), out=watermarks)
-            watermarks -= bound
-        self.watermark_ms = int(watermarks[-1])
+def _subtract(newest: Times, bound: int | None, watermarks: Times) -> None:
+    """Set each watermark to its newest event time minus a bound; times before the first possible one are that."""
+    if bound is None:
+        watermarks[:] = NEVER_MS
+    elif bound <= FOREVER_MS and int(newest[0]) - bound >= NEVER_MS:
+        np.subtract(newest, bound, out=watermarks)
+    else:  # the bound or the difference may need more than 64 bits
+        watermarks[:] = [max(time - bound, NEVER_MS) for time in newest.tolist()]
 
 
 def _next_update(events: int) -> int:
