@@ -62,6 +62,8 @@ class Lateness:
         for bin_, count in (counts or {}).items():
             self._counts[bin_] = count
         self._total = int(self._counts.sum())
+        self._used = _used(self._counts)
+        """The bins from this one on are empty."""
 
     @property
     def counts(self) -> Mapping[int, int]:
@@ -82,6 +84,7 @@ class Lateness:
         """Observe latenesses by their bins."""
         per_bin = np.bincount(bins)
         self._counts[: len(per_bin)] += per_bin
+        self._used = max(self._used, len(per_bin))
         self._total += len(bins)
 
     def fade(self) -> None:
@@ -89,6 +92,7 @@ class Lateness:
         if self._total >= 2 * MEMORY:
             self._counts //= 2
             self._total = int(self._counts.sum())
+            self._used = _used(self._counts)
 
     def quantile(self, share: float) -> int:
         """Return the lateness in milliseconds that a share of the observations does not exceed.
@@ -99,8 +103,14 @@ class Lateness:
             return 0
         # The number of observations above the quantile.
         above = min(int((1 - share) * (self._total + 1)), self._total - 1)
-        from_greatest = int(self._counts[::-1].cumsum().searchsorted(above, side="right"))
-        return _greatest_in(_BINS - 1 - from_greatest)
+        from_greatest = self._counts[: self._used][::-1].cumsum().searchsorted(above, side="right")
+        return _greatest_in(self._used - 1 - int(from_greatest))
+
+
+def _used(counts: npt.NDArray[np.int64]) -> int:
+    """Return the number of bins up to the last one with an observation."""
+    used = np.flatnonzero(counts)
+    return int(used[-1]) + 1 if len(used) else 0
 
 
 def _bins_of(latenesses: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
@@ -268,23 +278,25 @@ class BucketTime:
         # The difference may need 64 bits, and is not negative.
         bins = _bins_of(newest.astype(np.uint64) - observed.astype(np.uint64))
         watermarks = np.empty_like(newest)
-        begin = 0
-        while begin < len(newest):
-            update = begin + _next_update(self._events) - self._events - 1  # this event has the new bound
+        if not len(newest):
+            return watermarks
+        begin = counted = 0  # the first event with the present bound, and the first that is not in the histogram
+        while counted < len(newest):
+            update = counted + _next_update(self._events) - self._events - 1  # this event has the next bound
             if begin < update:
                 _subtract(newest[begin:update], self._bound_ms, watermarks[begin:update])
-            end = min(update + 1, len(newest))
-            self._lateness.add_bins(bins[begin:end])
-            self._events += end - begin
-            if end > update:
+            next_bins = bins[counted : update + 1]
+            self._lateness.add_bins(next_bins)
+            self._events += len(next_bins)
+            begin, counted = update, update + 1
+            if counted <= len(newest):
                 self._lateness.fade()
                 self._bound_ms = self._strategy.bound_ms(self._lateness)
-                _subtract(newest[update:end], self._bound_ms, watermarks[update:end])
-            begin = end
-        if len(newest):
-            watermarks[0] = max(int(watermarks[0]), self.watermark_ms)
-            np.maximum.accumulate(watermarks, out=watermarks)
-            self._newest_ms, self.watermark_ms = int(newest[-1]), int(watermarks[-1])
+        if begin < len(newest):
+            _subtract(newest[begin:], self._bound_ms, watermarks[begin:])
+        watermarks[0] = max(int(watermarks[0]), self.watermark_ms)
+        np.maximum.accumulate(watermarks, out=watermarks)
+        self._newest_ms, self.watermark_ms = int(newest[-1]), int(watermarks[-1])
         return watermarks
 
 

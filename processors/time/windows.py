@@ -98,8 +98,15 @@ class Tumbling:
     def assign(self, event_times: Sequence[int] | npt.NDArray[np.int64]) -> WindowAssignment:
         """Return the window of each event time."""
         times = np.asarray(event_times, np.int64)
+        return WindowAssignment(range(len(times)), self._starts(times))
+
+    def _starts(self, times: npt.NDArray[np.int64]) -> list[int]:
+        if len(times):  # most batches are within one window
+            start = int(times.min()) // self.size_ms * self.size_ms
+            if int(times.max()) < start + self.size_ms:
+                return [start] * len(times)
         starts: list[int] = (times - times % self.size_ms).tolist()
-        return WindowAssignment(range(len(starts)), starts)
+        return starts
 
     def window(self, start: int) -> Window:
         """Return the window that begins at `start`."""
