@@ -11,6 +11,7 @@ import msgspec
 from sqlglot import exp
 
 from ..models.conversion import described
+from ..monoids.equality import to_json_value
 from .cursor import parsed_sql, statements_of
 from .errors import SqlDataError, SqlRefused, SqlText
 from .expression_compiler import Compiled
@@ -20,6 +21,8 @@ from .types import SqlType, type_of_annotation
 
 def compile_condition(option: str, text: str, kind: Any, whole: str) -> Callable[[Any], bool]:
     """Return a function that tests a value. NULL counts as false.
+
+    A field of a type that SQL does not have, such as a dict or a list, is of type jsonb.
 
     Args:
         option: what the text is, for messages, such as "--when".
@@ -31,7 +34,9 @@ def compile_condition(option: str, text: str, kind: Any, whole: str) -> Callable
         SqlRefused: the expression is invalid, has another type than boolean, or names no field.
     """
     source = SqlText(option, text)
-    program = Program(source, _Fields(_columns(kind, whole)))
+    columns: dict[str, Compiled] = {}
+    program = Program(source, _Fields(columns))
+    columns |= _columns(kind, whole, program.constant(_as_json))
     statements = list(statements_of(source))
     if len(statements) != 1:
         raise source.refusal(0, "This is no condition.", f"Write one, such as: {whole} > 100.")
@@ -39,18 +44,23 @@ def compile_condition(option: str, text: str, kind: Any, whole: str) -> Callable
     return program.function("condition", "event", [f"return ({compiled.code}) is True"])
 
 
-def _columns(kind: Any, whole: str) -> dict[str, Compiled]:
+def _columns(kind: Any, whole: str, to_json: str) -> dict[str, Compiled]:
     kind = described(kind)
     if isinstance(kind, type) and (issubclass(kind, msgspec.Struct) or is_dataclass(kind)):
         hints = get_type_hints(kind, include_extras=True)
-        typed = {name: type_of_annotation(hint) for name, hint in hints.items()}
-        return {
-            name: Compiled(f"event.{name}", found.type, nullable=found.nullable)
-            for name, found in typed.items()
-            if found is not None
-        }
-    found = type_of_annotation(kind)
-    return {} if found is None else {whole: Compiled("event", found.type, nullable=found.nullable)}
+        return {name: _column(f"event.{name}", hint, to_json) for name, hint in hints.items()}
+    return {whole: _column("event", kind, to_json)}
+
+
+def _as_json(value: Any) -> Any:
+    return msgspec.json.decode(msgspec.json.encode(to_json_value(value)))  # tuples become lists
+
+
+def _column(code: str, annotation: Any, to_json: str) -> Compiled:
+    found = type_of_annotation(annotation)
+    if found is None:
+        return Compiled(f"{to_json}({code})", SqlType.JSON, nullable=True)
+    return Compiled(code, found.type, nullable=found.nullable)
 
 
 @dataclass(frozen=True)
@@ -64,7 +74,7 @@ class _Fields:
         return self.columns.get(name) if table is None else None
 
     def names(self) -> Sequence[str]:
-        """Return the names of the fields that have an SQL type."""
+        """Return the names of the fields."""
         return list(self.columns)
 
 

@@ -19,6 +19,7 @@ class Account(ps.Record, frozen=True):
     balance: float
     limit: int | None = None
     tags: dict[str, str] = field(default_factory=dict)
+    place: tuple[str, int] | None = None
 
 
 @pytest.mark.parametrize(
@@ -46,10 +47,31 @@ def test_a_plain_state_has_a_name(kind: type, value: Any) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("tags ->> 'colour' = 'red'", True),
+        ("tags -> 'size' is null", True),
+        ("cast(place ->> 1 as bigint) > 3", True),
+        ("jsonb_array_length(place) > 2", False),
+    ],
+)
+def test_a_field_without_an_sql_type_is_json(text: str, expected: object) -> None:
+    """A dict, a tuple, a list or another record."""
+    account = Account("ann", 12.5, tags={"colour": "red"}, place=("a", 4))
+    assert compile_condition("--when", text, Account, "state")(account) is expected
+
+
+def test_a_plain_state_without_an_sql_type_is_json() -> None:
+    """It has the name of a plain state."""
+    holds = compile_condition("--when", "jsonb_array_length(state) > 2", tuple[int, ...], "state")
+    assert (holds((1, 2, 3)), holds(())) == (True, False)
+
+
+@pytest.mark.parametrize(
     ("text", "problem"),
     [
         ("saldo > 3", "There is no column 'saldo'"),
-        ("tags = 'x'", "There is no column 'tags'"),
+        ("tags.a = 'x'", "Write tags ->> 'a' for a field of tags"),
         ("balance + 1", "boolean"),
         ("balance >", "--when, line 1"),
         ("", "no condition"),
