@@ -9,6 +9,7 @@ import typer
 from ...processors.apps.apps import AppName
 from ...processors.monoids.equality import to_json_value
 from ...processors.sql.conditions import compile_condition
+from ...processors.time.timers import Timer
 from ...processors.wording import counted
 from ..snapshots.bisecting import Cause, Search, expect_searchable, find_cause
 from ..snapshots.snapshot import SnapshotStore
@@ -39,7 +40,7 @@ def bisect(
     """Find the first event after which a condition on the state of a key holds.
 
     Searches the app's snapshots for the last one in which it does not hold, and replays the events after it. Without snapshots, it replays from
-    the first event. Nothing is written.
+    the first event. If the condition becomes false again, the event found is one of those after which it became true. Nothing is written.
 
     Example: penstock bisect examples/flights/app.py:Scorer --key UA --when "state > 100" --backup backups
     """
@@ -64,15 +65,17 @@ def _show(cause: Cause) -> None:
     print_facts(
         {
             "event": f"{place} at offset {cause.offset:,}" if cause.offset is not None else f"a timer in {place}",
-            "arrived": "" if cause.arrived_ms is None else format_time(cause.arrived_ms),
-            "record": to_json_value(cause.event),
+            **({} if cause.arrived_ms is None else {"arrived": format_time(cause.arrived_ms)}),
+            "record": _shown(cause.event),
             "state before": to_json_value(cause.before),
             "state after": to_json_value(cause.after),
             "replayed": counted(cause.replayed, "event"),
         }
     )
     if cause.offset is not None:
-        note(f"See the messages around it: penstock category tail {cause.category} --from {cause.offset}")
+        note(
+            f"See the messages around it: penstock category tail {cause.category} --bucket {cause.bucket} --from {cause.offset}"
+        )
 
 
 def _described(cause: Cause) -> dict[str, Any]:
@@ -81,11 +84,15 @@ def _described(cause: Cause) -> dict[str, Any]:
         "bucket": cause.bucket,
         "offset": cause.offset,
         "arrived_ms": cause.arrived_ms,
-        "event": to_json_value(cause.event),
+        "event": _shown(cause.event),
         "before": to_json_value(cause.before),
         "after": to_json_value(cause.after),
         "replayed": cause.replayed,
     }
+
+
+def _shown(event: Any) -> Any:
+    return to_json_value(event._asdict() if isinstance(event, Timer) else event)
 
 
 def _quiet(_: str) -> None:

@@ -2,13 +2,14 @@
 
 snapshots --binary search--> the last one in which it does not hold, and the first one in which it does
           --replay between the two--> the event
+it holds in no snapshot, nor later --replay before the last one--> the event after which it held for a while
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import msgspec
@@ -18,7 +19,9 @@ from ...processors.declare.stateful import Stateful
 from ...processors.errors import PenstockError
 from ...processors.lifecycle import ending
 from ...processors.models.conversion import decode_model
+from ...processors.retry import LogRateLimiter
 from ...processors.shard.source_events import SourceEvents
+from ...processors.wording import counted
 from ...state.backups.fetch import no_progress
 from ...state.backups.manifest import BackupId
 from ...state.backups.restore import opened_backup
@@ -38,6 +41,8 @@ from ..worker.preflight import open_processor
 from .snapshot import Snapshot, SnapshotError
 
 Condition = Callable[[Any], bool]
+PROGRESS_S = 5.0
+"""The interval of notes about the progress of a replay."""
 
 
 class KeyNotRead(PenstockError):
@@ -106,7 +111,7 @@ def expect_searchable(processor: type[Processor]) -> type[Stateful]:
 
 
 def find_cause(search: Search, snapshots: Sequence[Snapshot]) -> Cause | None:
-    """Return the cause; None if the condition does not hold after the last event either.
+    """Return the cause; None if the condition holds after no event.
 
     The condition should stay true once it is true. Otherwise, the result is one of the events after which it became true.
 
@@ -115,29 +120,60 @@ def find_cause(search: Search, snapshots: Sequence[Snapshot]) -> Cause | None:
         snapshots: the snapshots of the app, oldest first.
 
     Raises:
-        SnapshotError: the condition holds in the oldest snapshot, and the events before it have expired.
+        SnapshotError: the condition holds in a snapshot, and after none of the events before it.
         KeyNotRead: no event has the key.
-        ReplayRefused: events between two snapshots have expired.
+        ReplayRefused: the events before a snapshot in which the condition holds have expired.
     """
-    category = search.processor.inputs()[0]
-    number = category.bucket_of(search.key)
+    number = search.processor.inputs()[0].bucket_of(search.key)
     taken = [snapshot for snapshot in snapshots if _backup_of(search, snapshot, number) is not None]
     after = _first_true(search, taken, number)
-    before = taken[after - 1] if after else None
-    start: Start = Empty()
-    since = 0
-    if before is not None and search.store is not None:
-        start = FromBackup(search.store, _expect(_backup_of(search, before, number)))
-        since = before.processors[search.processor.name].shards[number].position.offsets[category.name]
-    until = None
-    if after < len(taken):
-        until = taken[after].processors[search.processor.name].shards[number].position.offsets[category.name]
-    search.report(
-        f"Replaying {category.name}/{number} from offset {since:,}"
-        + (f", the position of snapshot {before.id}," if before else "")
-        + (f" to {until:,}, the position of snapshot {taken[after].id} …" if until is not None else " to the end …")
+    points = [_Point(), *(_point_of(search, snapshot, number) for snapshot in taken)]
+    before, until = points[after], points[after + 1] if after < len(taken) else None
+    cause = _replayed(search, number, before, until)
+    if cause is None and until is not None:
+        raise SnapshotError(
+            f"The condition holds in {until.name}, and after none of the events before it: {search.processor.__name__} processes them differently now. "
+            "Nothing was written. Search with the code that ran then."
+        )
+    return cause or _held_before(search, number, points)
+
+
+def _held_before(search: Search, number: int, points: Sequence[_Point]) -> Cause | None:
+    """Search the events before the last snapshot for a condition that holds in no snapshot: it may have held between two of them."""
+    name = search.processor.inputs()[0].name
+    expired = search.bus.catalog.describe(name).starts[number]
+    first = next((point for point in points if point.offset >= expired), points[-1])
+    if expired:
+        search.report(f"{name}/{number} is retained only from offset {expired:,}: the search starts at {first.name}.")
+    if first == points[-1]:
+        return None
+    search.report("The condition holds in no snapshot. It may have held between two of them.")
+    return _replayed(search, number, first, points[-1])
+
+
+@dataclass(frozen=True)
+class _Point:
+    """A point at which a replay starts or ends.
+
+    Args:
+        offset: its offset in the bucket.
+        start: the state there.
+        name: its name, for messages.
+    """
+
+    offset: int = 0
+    start: Start = field(default_factory=Empty)
+    name: str = "the first event"
+
+
+def _point_of(search: Search, snapshot: Snapshot, number: int) -> _Point:
+    assert search.store is not None  # noqa: S101 - the snapshots come from it
+    position = snapshot.processors[search.processor.name].shards[number].position
+    return _Point(
+        position.offsets[search.processor.inputs()[0].name],
+        FromBackup(search.store, _expect(_backup_of(search, snapshot, number))),
+        f"snapshot {snapshot.id}",
     )
-    return _replayed(search, number, start, Span(since, until))
 
 
 def _first_true(search: Search, taken: Sequence[Snapshot], number: int) -> int:
@@ -173,19 +209,29 @@ def _state_in(search: Search, snapshot: Snapshot, number: int) -> Any:
     return None if saved is None else decode(saved)
 
 
-def _replayed(search: Search, number: int, start: Start, span: Span) -> Cause | None:
-    counts, watch = ReplayCounts(), _Watch(search, number)
+def _replayed(search: Search, number: int, since: _Point, until: _Point | None) -> Cause | None:
+    name = search.processor.inputs()[0].name
+    search.report(
+        f"Replaying {name}/{number} from offset {since.offset:,} ({since.name}) to "
+        + (f"{until.offset:,} ({until.name}) …" if until else "the end …")
+    )
+    span = Span(since.offset, None if until is None else until.offset)
+    counts, watch, progress = ReplayCounts(), _Watch(search, number), LogRateLimiter(every_s=PROGRESS_S)
+    progress.is_due()  # the first report comes after an interval
     with (
         ending(open_processor(search.processor, search.bus)) as running,
         past_watermarks(running, search.bus) as watermarks,
     ):
         hook_calls(running, watch.around)
-        [shard] = Replay(running, BusEventSource(running, search.bus), span, start, [number], watermarks).shards()
+        [shard] = Replay(running, BusEventSource(running, search.bus), span, since.start, [number], watermarks).shards()
+        total = sum(stretch.end - stretch.start for stretch in shard.stretches)
         with closing(shard.play(counts, ReplayCallbacks(watch=watch.record))) as batches:
             for _ in batches:
                 if watch.cause is not None:
                     return watch.cause
-    if watch.cause is None and isinstance(start, Empty) and not watch.keys.is_found:
+                if progress.is_due():
+                    search.report(f"{watch.replayed:,} of {counted(total, 'event')} …")
+    if watch.cause is None and isinstance(since.start, Empty) and not watch.keys.is_found:
         raise KeyNotRead(watch.keys.missing(search.bus, search.processor.inputs()[0]))
     return watch.cause
 
@@ -205,6 +251,11 @@ class _Watch:
         self._places.record(events)
         self.keys.note(events)
 
+    @property
+    def replayed(self) -> int:
+        """The number of events so far."""
+        return self._places.count
+
     def around(self, call: Call, make: Callable[[], Any]) -> Any:
         """Make a call, and look at its result."""
         result = make()
@@ -221,5 +272,5 @@ class _Watch:
         place = self._places.of(event)
         if place is None:
             name = self._search.processor.inputs()[0].name
-            return Cause(name, self._number, None, None, event, before, after, self._places.count)
-        return Cause(*place, event, before, after, self._places.count)
+            return Cause(name, self._number, None, None, event, before, after, self.replayed)
+        return Cause(*place, event, before, after, self.replayed)
