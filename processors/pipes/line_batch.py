@@ -47,13 +47,13 @@ class LineBatch:
         self._failed = 0
         self._succeeded = 0
 
-    def run(self, lines: Sequence[bytes], times: Sequence[int], most: int, most_bytes: int) -> None:
+    def run(self, lines: Sequence[bytes], times: Sequence[int], most: Callable[[], int], most_bytes: int) -> None:
         """Run lines in groups, up to the first error that stops the processor.
 
         Args:
             lines: the lines.
             times: the event time of each.
-            most: the greatest number of lines of a group.
+            most: returns the greatest number of lines of the next group.
             most_bytes: its greatest size, unless it is one line.
 
         Raises:
@@ -112,23 +112,29 @@ class LineBatch:
         return not self._stops(error)
 
 
-def _ends(lines: Sequence[bytes], most: int, most_bytes: int) -> Iterator[int]:
+def _ends(lines: Sequence[bytes], most: Callable[[], int], most_bytes: int) -> Iterator[int]:
     """Yield the end of each group. A record that is no line is a group of its own."""
-    if 0 < len(lines) <= most and sum(map(len, lines)) + len(lines) <= most_bytes and are_lines(lines):
-        yield len(lines)
-        return
-    begin = size_bytes = 0
-    for at, line in enumerate(lines):
-        is_line = _is_line(line)
-        if at > begin and (not is_line or at - begin >= most or size_bytes + len(line) > most_bytes):
-            yield at
-            begin, size_bytes = at, 0
-        size_bytes += len(line) + 1
+    are_all_lines = are_lines(lines)
+    end = 0
+    while end < len(lines):
+        end = _end(lines, end, most(), most_bytes, are_all_lines=are_all_lines)
+        yield end
+
+
+def _end(lines: Sequence[bytes], begin: int, most: int, most_bytes: int, *, are_all_lines: bool) -> int:
+    """Return the end of the group that begins at an index."""
+    end = min(begin + most, len(lines))
+    if are_all_lines and sum(map(len, lines[begin:end])) + end - begin <= most_bytes:
+        return end
+    size_bytes = 0
+    for at in range(begin, end):
+        is_line = _is_line(lines[at])
+        if at > begin and (not is_line or size_bytes + len(lines[at]) > most_bytes):
+            return at
         if not is_line:
-            yield at + 1
-            begin, size_bytes = at + 1, 0
-    if begin < len(lines):
-        yield len(lines)
+            return at + 1
+        size_bytes += len(lines[at]) + 1
+    return end
 
 
 def _is_line(line: bytes) -> bool:

@@ -144,11 +144,15 @@ class Pipe(Stateless[Any, Any]):
         times = category.event_times_of(events)
         lines = format_of(category).lines_of(events)
         try:
-            batch.run(lines, times, self.checkpoint.events, self.checkpoint.size_bytes)
+            batch.run(lines, times, self._most_of_group, self.checkpoint.size_bytes)
         except ProgramSlow as error:
             raise self._too_slow(error, len(events)) from error
         self._record_success(len(events))
         return BatchOutcomes(iter(batch.outcomes))
+
+    def _most_of_group(self) -> int:
+        """Return one before the first acknowledgement: a program that does not answer one line in time never will, and is not merely slow."""
+        return self.checkpoint.events if self._program.has_acknowledged else 1
 
     def _outputs(self, lines: Sequence[bytes], at_ms: int) -> list[Any]:
         """Return the outputs of a group of lines.
@@ -171,6 +175,10 @@ class Pipe(Stateless[Any, Any]):
             raise ProgramFailed(f"`{' '.join(self.command)}` {error}") from error
 
     def _too_slow(self, error: ProgramSlow, lines: int) -> Deferred | Halted:
+        if not self._program.has_acknowledged:
+            return Halted(
+                f"{error}. No line was lost: all remain in Kafka. If the program needs longer for its start and the first line, raise `time_limit` (--time-limit)."
+            )
         self._stalls = self._stalls + 1 if lines == 1 else 0
         if self._stalls >= ATTEMPTS:
             return Halted(

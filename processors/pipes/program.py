@@ -121,7 +121,8 @@ class Program:
         self._process: subprocess.Popen[bytes] | None = None
         self._guard = Guard()
         self._checkpoint = 0
-        self._has_acknowledged = False
+        self.has_acknowledged = not command.acknowledges
+        """Whether it has answered lines. Otherwise, it may not know checkpoint lines, or not flush its output."""
         self._errors: deque[str] = deque(maxlen=KEPT_ERROR_LINES)
         self._slow_log = LogRateLimiter()
         self._error_log = LogRateLimiter(every_s=1.0)
@@ -150,7 +151,7 @@ class Program:
         except BaseException:
             self.kill()
             raise
-        self._has_acknowledged = True
+        self.has_acknowledged = True
         return self._lines_of(output, mark)
 
     def _expect_quiet(self) -> None:
@@ -233,7 +234,7 @@ class Program:
         return "did not acknowledge its lines" if self._command.acknowledges else "did not end"
 
     def _likely_reason(self) -> str:
-        return NEVER_ACKNOWLEDGED if self._command.acknowledges and not self._has_acknowledged else ""
+        return NEVER_ACKNOWLEDGED if not self.has_acknowledged else ""
 
     def _failed(self, reason: str) -> ProgramFailed:
         tail = f". Its last error output: {' | '.join(self._errors).rstrip('.')}" if self._errors else ""

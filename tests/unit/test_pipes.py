@@ -352,7 +352,8 @@ def test_records_are_json_lines(make: MakePipe) -> None:
 
 def test_a_program_that_hangs_defers_with_fewer_lines_and_then_halts(make: MakePipe) -> None:
     """The batch is read again, smaller and smaller; a single line that hangs three times stops the worker."""
-    pipe = make("sleep", "60", time_limit=timedelta(milliseconds=50))
+    pipe = make(*python("if line != b'good\\n': sys.stdin.buffer.raw.read()"), time_limit=timedelta(seconds=1))
+    assert written(pipe, [b"good"]) == []
     limits: list[int | None] = []
     size = 100
     while size > 1:
@@ -369,11 +370,32 @@ def test_a_program_that_hangs_defers_with_fewer_lines_and_then_halts(make: MakeP
         outcomes(pipe, [b"x"])
 
 
+def test_a_program_that_never_acknowledges_halts_after_one_line(make: MakePipe, tmp_path: Path) -> None:
+    """It does not know the protocol, or does not flush its output: fewer lines change nothing."""
+    copy = tmp_path / "copy"
+    pipe = make("sh", "-c", f"cat > {copy}; true", time_limit=timedelta(seconds=1))
+
+    with pytest.raises(Halted, match=r"never repeated a checkpoint line.*--simple.*No line was lost"):
+        outcomes(pipe, [b"x"] * 100)
+    assert copy.read_bytes() == b"x\n\x1echeckpoint 1\n"
+
+
+def test_a_program_gets_all_lines_after_its_first_acknowledgement(make: MakePipe, tmp_path: Path) -> None:
+    """Also within the first batch."""
+    copy = tmp_path / "copy"
+    assert written(make("tee", str(copy)), [b"x"] * 4) == [b"x"] * 4
+
+    assert copy.read_bytes() == b"x\n\x1echeckpoint 1\nx\nx\nx\n\x1echeckpoint 2\n"
+
+
 def test_a_slow_program_gets_small_batches_that_grow_again(make: MakePipe, tmp_path: Path) -> None:
     """It is slow until a file exists; afterwards, the limit rises to the one of the checkpoint."""
     fast = tmp_path / "fast"
     body = f"import os, time\nif not os.path.exists({str(fast)!r}): time.sleep(60)\nsys.stdout.write(line.decode())"
     pipe = make(*python(body), time_limit=timedelta(seconds=2), checkpoint=ps.CheckpointInterval(events=8))
+    fast.touch()
+    assert written(pipe, [b"x"]) == [b"x"]
+    fast.unlink()
     with pytest.raises(Deferred):
         outcomes(pipe, [b"x"] * 8)
     assert pipe.max_batch() == 2
@@ -596,6 +618,6 @@ def test_groups_have_limits() -> None:
         return []
 
     lines = [b"aaa", b"bbb", b"x" * 50, b"c", b"d", b"e", b"f"]
-    LineBatch(run, lambda _: True).run(lines, range(len(lines)), 3, 20)
+    LineBatch(run, lambda _: True).run(lines, range(len(lines)), lambda: 3, 20)
 
     assert groups == [[b"aaa", b"bbb"], [b"x" * 50], [b"c", b"d", b"e"], [b"f"]]
