@@ -119,8 +119,9 @@ class LoopWatermark:
         """Record the next statement of any shard, in the order of the bus; None if it was deleted."""
         if owner not in self._owners:
             return
-        if statement is None:
+        if statement is None:  # of a restore: earlier events circulate again
             self._statements.pop(owner, None)
+            self._watermark_ms = NEVER_MS
         elif owner in self._statements:
             self._statements[owner].add(statement)
         else:

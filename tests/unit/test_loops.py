@@ -26,15 +26,18 @@ from penstock.ops.monitoring.status import ProcessorStatus
 from penstock.ops.snapshots.restoring import perform_restore, plan_restore
 from penstock.ops.testing import EndlessLoop
 from penstock.ops.worker.app_processes import levels_of
+from penstock.ops.worker.loop_watermark import LoopWatermark
 from penstock.ops.worker.until_end import LoopEnd
 from penstock.processors.apps.apps import App
 from penstock.processors.apps.loops import loops_of
 from penstock.processors.shard.checkpoints import Step, steps_of
+from penstock.processors.time.watermarks import NEVER_MS
 from penstock.state.files.local_files import LocalFileStore
 from penstock.testing import Crash, Driver
 from penstock.transport.memory import MemoryBus
 from penstock.transport.messages import Bucket
 from penstock.transport.tables.maintenance_protocol import MaintenanceRefused
+from penstock.transport.tables.upstream_watermarks import LoopRound, WatermarkStatement
 
 HOUR_MS = 3_600_000
 
@@ -278,6 +281,19 @@ def test_a_restored_snapshot_contains_what_circulated(tmp_path: Path, turns: int
     after = {one.node: one.count for one in read(machine.bus, HOP_COUNTS)}
     assert sum(after.values()) == sum(hop.left + 1 for hop in STARTED)
     assert in_flight > 0
+
+
+def test_the_watermark_of_a_loop_goes_back_with_a_restore() -> None:
+    """A worker also reads what was published after the cut, and then its deletion: what circulates again is not late."""
+    [loop] = loops_of([CountExactly])
+    watermark = LoopWatermark(loop, CountExactly)
+    for owner in loop.shards:
+        watermark.record(owner, WatermarkStatement(*owner, 2, 9_000, {}, round=LoopRound(7, 9_000)))
+    assert watermark.watermark.watermark_ms == 9_000
+    for owner in loop.shards:
+        watermark.record(owner, None)
+
+    assert watermark.watermark.watermark_ms == NEVER_MS
 
 
 def hours_in(driver: Driver) -> Mapping[tuple[str, int], int]:
