@@ -46,6 +46,7 @@ class LineBatch:
         self.outcomes: list[Outcome] = []
         self._failed = 0
         self._succeeded = 0
+        self._is_halving = False
 
     def run(self, lines: Sequence[bytes], times: Sequence[int], most: Callable[[], int], most_bytes: int) -> None:
         """Run lines in groups, up to the first error that stops the processor.
@@ -67,6 +68,7 @@ class LineBatch:
             except InvalidLine as error:
                 goes_on = self._reject(error)
             else:
+                self._is_halving = False
                 goes_on = self._passes(lines[begin:end], times[begin:end], 2)
             if not goes_on:
                 return
@@ -79,6 +81,7 @@ class LineBatch:
             return True
         if len(lines) == 1:
             return self._reject(error)
+        self._is_halving = True
         middle = len(lines) // 2
         halves = ((lines[:middle], times[:middle]), (lines[middle:], times[middle:]))
         return all(self._passes(*half, ATTEMPTS if len(half[0]) == 1 else 1) for half in halves)
@@ -94,12 +97,17 @@ class LineBatch:
                 outputs = self._run_group(lines, max(times))
             except ProgramFailed as error:
                 failure = error
-                _LOG.warning("%s. No line was lost. Lines of this group: %d.", error, len(lines))
+                self._report(error, len(lines))
                 continue
             self._succeeded += len(lines)
             self.outcomes += [[]] * (len(lines) - 1) + [outputs]
             return None
         return failure
+
+    def _report(self, error: ProgramFailed, lines: int) -> None:
+        """Log a failure of a whole group. The ones of its halves only serve to find its lines, whose errors follow."""
+        if not self._is_halving:
+            _LOG.warning("%s. No line was lost. Lines of this group: %d.", error, lines)
 
     def _reject(self, error: ProgramFailed | InvalidLine) -> bool:
         """Record the error of one line. Return whether to run later lines."""

@@ -202,6 +202,19 @@ def test_the_line_at_which_a_program_fails_is_found(make: MakePipe, body: str, r
     assert [line for lines in results if isinstance(lines, list) for line in lines] == [*lines[:13], *lines[14:]]
 
 
+def test_a_program_that_fails_at_many_lines_does_not_fill_the_log(
+    make: MakePipe, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its failures are logged once for each attempt with all lines, and each line has its error."""
+    pipe = make(
+        *python("sys.stdout.write('ok\\n') if line == b'good\\n' else sys.exit(3)"), on_error=ps.ErrorPolicy.DEAD_LETTER
+    )
+    results = outcomes(pipe, [b"good", *[b"bad", b"good"] * 3])
+
+    assert sum(isinstance(result, ProgramFailed) for result in results) == 3
+    assert len([record for record in caplog.records if "No line was lost" in record.message]) == 2
+
+
 def test_an_output_without_a_line_end_is_no_output(make: MakePipe) -> None:
     """It would swallow the checkpoint line."""
     [error] = outcomes(make(*python("sys.stdout.write(line.decode().strip())")), [b"x"])
