@@ -1,7 +1,7 @@
 """The process group of a program, and its end, also after the death of its worker.
 
-worker --process groups--> guard
-worker is dead --> guard --SIGTERM, SIGKILL--> the process group that is left
+worker --process groups--> guard --> its deputy
+worker is dead --> guard, or its deputy if both were killed --SIGTERM, SIGKILL--> the process group that is left
 """
 
 from __future__ import annotations
@@ -19,12 +19,24 @@ TERMINATE_WITHIN_S = 2.0
 """How long a program may take to end after SIGTERM. Then it gets SIGKILL."""
 _GUARD = """
 import os, signal, sys, time
+from contextlib import suppress
 
 for ignored in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
     signal.signal(ignored, signal.SIG_IGN)
 group = 0
-for line in sys.stdin:
-    group = int(line)
+heard, told = os.pipe()
+deputy = os.fork()
+if deputy:
+    os.close(heard)
+    for line in sys.stdin:
+        group = int(line)
+        with suppress(BrokenPipeError):
+            os.write(told, line.encode())
+else:
+    os.close(told)
+    for lines in (os.fdopen(heard), sys.stdin):
+        for line in lines:
+            group = int(line)
 for limit_s, number in zip(map(float, sys.argv[1:]), (signal.SIGTERM, signal.SIGKILL)):
     end_s = time.monotonic() + limit_s
     while group and time.monotonic() < end_s:
@@ -35,7 +47,13 @@ for limit_s, number in zip(map(float, sys.argv[1:]), (signal.SIGTERM, signal.SIG
         time.sleep(0.1)
     if group:
         os.killpg(group, number)
+if deputy:
+    with suppress(BrokenPipeError):
+        os.write(told, b"0\\n")
+    os.close(told)
+    os.wait()
 """
+"""The guard and its deputy, which learns the group from the guard, and takes over its input if the guard is killed."""
 
 
 class Guard:

@@ -558,6 +558,13 @@ time.sleep(600)
 """
 
 
+def guards_of(worker: int, wait_until: Callable[..., None]) -> tuple[psutil.Process, psutil.Process]:
+    """Return the guard that a worker has started, and its deputy."""
+    [guard] = [each for each in psutil.Process(worker).children() if "killpg" in " ".join(each.cmdline())]
+    wait_until(guard.children)
+    return guard, guard.children()[0]
+
+
 def is_running(pid: str) -> bool:
     """Return whether a process runs. A zombie has ended."""
     try:
@@ -566,45 +573,64 @@ def is_running(pid: str) -> bool:
         return False
 
 
-def test_no_process_of_a_program_survives_a_killed_worker(tmp_path: Path, wait_until: Callable[..., None]) -> None:
-    """Even if it ignores the end of its input and SIGTERM."""
+@pytest.mark.parametrize("with_guard", [False, True], ids=["worker", "worker and guard"])
+def test_no_process_of_a_program_survives_a_killed_worker(
+    tmp_path: Path, wait_until: Callable[..., None], *, with_guard: bool
+) -> None:
+    """Even if it ignores the end of its input and SIGTERM, and if the guard is killed at the same time."""
     worker = subprocess.Popen([sys.executable, "-c", WORKER, STUBBORN], cwd=tmp_path, stdout=subprocess.PIPE)
     with worker:
         assert worker.stdout is not None
         assert worker.stdout.readline() == b"[b'a']\n"
         pids = (tmp_path / "pids").read_text().split()
         assert all(map(is_running, pids))
-        worker.kill()
+        guard, deputy = guards_of(worker.pid, wait_until)
+        for killed in (worker, guard) if with_guard else (worker,):
+            killed.kill()
 
-    wait_until(lambda: not any(map(is_running, pids)))
+    wait_until(lambda: not any(map(is_running, [*pids, str(guard.pid), str(deputy.pid)])))
 
 
-def test_a_killed_guard_is_replaced(make: MakePipe) -> None:
+def test_a_killed_guard_is_replaced(make: MakePipe, wait_until: Callable[..., None]) -> None:
     """With the next lines. The program goes on."""
     pipe = make("cat")
     written(pipe, [b"a"])
     [program] = [each for each in psutil.Process().children() if each.name() == "cat"]
-    guards = [each for each in psutil.Process().children() if "killpg" in " ".join(each.cmdline())]
-    for guard in guards:
-        guard.kill()
-        psutil.wait_procs([guard])
+    guard, deputy = guards_of(os.getpid(), wait_until)
+    guard.kill()
+    psutil.wait_procs([guard])
     written(pipe, [b"b"])
-    replaced = [each for each in psutil.Process().children() if "killpg" in " ".join(each.cmdline())]
+    replaced, _ = guards_of(os.getpid(), wait_until)
+    wait_until(lambda: not is_running(str(deputy.pid)))
 
     assert program.is_running()
-    assert len(guards) == len(replaced) == 1
-    assert guards != replaced
+    assert guard != replaced
+    assert written(pipe, [b"c"]) == [b"c"]
+
+
+def test_a_guard_without_its_deputy_still_guards(tmp_path: Path, wait_until: Callable[..., None]) -> None:
+    """Either of them suffices."""
+    worker = subprocess.Popen([sys.executable, "-c", WORKER, STUBBORN], cwd=tmp_path, stdout=subprocess.PIPE)
+    with worker:
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == b"[b'a']\n"
+        pids = (tmp_path / "pids").read_text().split()
+        guard, deputy = guards_of(worker.pid, wait_until)
+        deputy.kill()
+        worker.kill()
+
+    wait_until(lambda: not any(map(is_running, [*pids, str(guard.pid)])))
 
 
 def test_close_leaves_no_process(make: MakePipe) -> None:
     """Neither the program nor its guard."""
-    before = psutil.Process().children()
+    before = psutil.Process().children(recursive=True)
     pipe = make("cat")
     written(pipe, [b"a"])
-    assert len(psutil.Process().children()) > len(before)
+    assert len(psutil.Process().children(recursive=True)) > len(before)
     end(pipe)
 
-    assert psutil.Process().children() == before
+    assert psutil.Process().children(recursive=True) == before
 
 
 def test_the_test_driver_runs_pipes() -> None:
