@@ -156,7 +156,6 @@ class _Attempt:
 
     def _request(self, request: Request) -> None:
         self._channel.send(SnapshotRequest(self._app, self.id, request, tuple(self._processors)))
-        self._channel.flush()
 
     def _give_up(self) -> None:
         self._request(Request.ABORT)

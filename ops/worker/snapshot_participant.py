@@ -237,7 +237,6 @@ class SnapshotParticipant:
         )
         try:
             self._channel.send(answer)
-            self._channel.flush()
         except BusError as error:
             _LOG.info("Snapshot %s of %s fails: this worker cannot answer. %s", request.snapshot, request.app, error)
             return False

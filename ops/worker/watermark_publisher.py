@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Sequence
 from concurrent.futures import Executor, Future, wait
+from contextlib import suppress
 from typing import NamedTuple
 
 import msgspec
@@ -128,8 +129,15 @@ class WatermarkPublisher:
         except BusError as error:
             if not self._is_failing:
                 _LOG.info("The consumers' event time pauses until the bus accepts watermarks again: %s", error)
+            self._close_writer()  # after some errors, it sends nothing more
             return statements
         return ()
+
+    def _close_writer(self) -> None:
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            with suppress(BusError):  # what it has not sent is sent again, or reported
+                writer.close()
 
     def flush(self) -> None:
         """Send the queued statements, and wait until the bus has accepted them.
@@ -155,5 +163,4 @@ class WatermarkPublisher:
     def close(self) -> None:
         """Send the last statements, as `flush` does. Closing the writer drops waiting messages."""
         self.flush()
-        if self._writer is not None:
-            self._writer.close()
+        self._close_writer()

@@ -21,8 +21,8 @@ from penstock.ops.worker.watermark_subscriber import BucketWatermarks, Watermark
 from penstock.processors.declare.partitioner import bucket_of
 from penstock.processors.shard.checkpoints import Step, steps_of
 from penstock.processors.time.watermarks import NEVER_MS
-from penstock.transport.errors import BusUnreachable
-from penstock.transport.messages import Bucket
+from penstock.transport.errors import BusUnreachable, Fenced
+from penstock.transport.messages import Bucket, Outgoing
 from penstock.transport.tables.upstream_watermarks import (
     WATERMARKS,
     WatermarkStatement,
@@ -493,6 +493,31 @@ def test_no_watermark_is_published_for_a_revoked_shard(monkeypatch: pytest.Monke
         publisher.close()
 
     assert watermarks_on(driver.bus)["filter", 1].low_ms == 10
+
+
+class FailedWriter:
+    """A writer after an error from which its client does not recover."""
+
+    def send(self, category: str, messages: Iterable[Outgoing]) -> None:
+        """Raise Fenced."""
+        raise Fenced(f"the client has failed: {category}")
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def test_watermarks_go_on_after_their_writer_has_failed_for_good(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next attempt opens a new writer."""
+    driver = Driver([Filter])
+    publisher = WatermarkPublisher(Filter(), driver.bus, InlineExecutor())
+    with monkeypatch.context() as failing:
+        failing.setattr(driver.bus, "writer", FailedWriter)
+        publisher.publish(0, 10, "", idle=False)
+        publisher.send_pending()
+    publisher.send_pending()
+    publisher.send_pending()
+
+    assert watermarks_on(driver.bus)["filter", 0].low_ms == 10
 
 
 class HangingExecutor(Executor):

@@ -6,12 +6,12 @@ import json
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from itertools import chain, count
 from math import inf
 from pathlib import Path
 from threading import Condition, Event
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from support.machines import Machine, create_categories, write
@@ -28,11 +28,12 @@ from penstock.ops.worker.resume_checks import event_times, positions_of_group
 from penstock.ops.worker.worker import Worker, WorkerConfig
 from penstock.state.files.local_files import LocalFileStore
 from penstock.state.local.folder import RocksStateFolder
+from penstock.transport.errors import Fenced
 from penstock.transport.internal_topics import create_missing_categories
 from penstock.transport.memory import MemoryBus
 from penstock.transport.memory.network import Network
 from penstock.transport.messages import Bucket
-from penstock.transport.tables.snapshot_requests import SNAPSHOTS
+from penstock.transport.tables.snapshot_requests import SNAPSHOTS, Request, SnapshotChannel, SnapshotRequest
 
 STEP_S = 0.1
 
@@ -280,3 +281,25 @@ def test_a_snapshot_contains_the_event_times_of_processors_without_state(machine
         number: times.inputs for number, times in committed.items()
     }
     assert all(shard.event_times.keys() == {"readings"} for shard in shards.values())
+
+
+def test_messages_of_snapshots_go_on_after_their_writer_has_failed_for_good(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The failed message is reported, and the next one opens a new writer."""
+    create_missing_categories(machine.bus, SNAPSHOTS)
+    writer = machine.bus.writer()
+    monkeypatch.setattr(writer, "flush", _fail)
+    first, second = (SnapshotRequest("app", id_, Request.PREPARE, ()) for id_ in ("first", "second"))
+    with closing(SnapshotChannel(machine.bus)) as channel:
+        with monkeypatch.context() as failing:
+            failing.setattr(machine.bus, "writer", lambda: writer)
+            with pytest.raises(Fenced):
+                channel.send(first)
+        channel.send(second)
+
+    assert exchanged(machine)[-1]["snapshot"] == "second"
+
+
+def _fail() -> NoReturn:
+    raise Fenced("the client has failed")

@@ -20,6 +20,7 @@ Source: Carbone et al., "Lightweight Asynchronous Snapshots for Distributed Data
 
 from __future__ import annotations
 
+from contextlib import suppress
 from enum import Enum
 
 import msgspec
@@ -28,6 +29,7 @@ from ...processors.shard.position import StatePosition
 from ...processors.time.watermarks import NEVER_MS
 from ..bus import Bus, Writer
 from ..category_spec import CategorySpec
+from ..errors import BusError
 from .bus_table import TEXT_KEY, BusTable, TableReader
 
 SNAPSHOTS = CategorySpec("penstock.snapshots", buckets=1, compacted=True)
@@ -150,17 +152,26 @@ class SnapshotChannel:
         return self._reader.complete
 
     def send(self, message: SnapshotMessage) -> None:
-        """Send a message; return at once. The first one opens a connection, which few workers ever need."""
-        self._writer = self._writer or self._bus.writer()
-        self._writer.send(SNAPSHOTS.name, [_TABLE.put(_key(message), message)])
+        """Send a message; durable on return. The first one opens a connection, which few workers ever need.
 
-    def flush(self) -> None:
-        """Wait until all messages are durable."""
-        if self._writer is not None:
+        Raises:
+            BusError: it may be missing. The next message opens a new connection.
+        """
+        self._writer = self._writer or self._bus.writer()
+        try:
+            self._writer.send(SNAPSHOTS.name, [_TABLE.put(_key(message), message)])
             self._writer.flush()
+        except BusError:
+            self._close_writer()  # after some errors, it sends nothing more
+            raise
+
+    def _close_writer(self) -> None:
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            with suppress(BusError):  # the caller knows what it has not sent
+                writer.close()
 
     def close(self) -> None:
         """Close the connections."""
         self._reader.close()
-        if self._writer is not None:
-            self._writer.close()
+        self._close_writer()
