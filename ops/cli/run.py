@@ -6,7 +6,7 @@ import os
 import signal
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from threading import Event
 from typing import Annotated
@@ -42,6 +42,7 @@ from ..worker.identity import HAND_OVER
 from ..worker.last_backup import LastBackup
 from ..worker.memory import tune_memory
 from ..worker.metrics import Metrics
+from ..worker.offset_limits import NO_LIMITS, RunLimits
 from ..worker.preflight import Targets, ends_of, prepare
 from ..worker.stall_watch import stalls_logged
 from ..worker.until_end import LoopEnd, UntilEnd
@@ -92,7 +93,7 @@ class StopOptions:
         fail_fast: fail if no broker answers at the start.
         stop_within_s: the time to end after a signal.
         number: the worker's number under its supervisor; None without one.
-        limits: stop at these offsets of some inputs, and at the current end of the others; empty for no limits.
+        limits: stop at these offsets of some inputs, and at the current end of the others.
     """
 
     until_end: bool
@@ -101,12 +102,12 @@ class StopOptions:
     fail_fast: bool = False
     stop_within_s: float = STOP_WITHIN_S
     number: int | None = None
-    limits: Targets = field(default_factory=dict)
+    limits: RunLimits = NO_LIMITS
 
     @property
     def ends(self) -> bool:
         """Whether the run stops by itself."""
-        return self.until_end or bool(self.limits)
+        return self.until_end or bool(self.limits.offsets)
 
     def words(self) -> list[str]:
         """Return the options as words of a command line."""
@@ -132,6 +133,15 @@ def run(
             metavar="CATEGORY/BUCKET=OFFSET",
             help="One processor: stop exactly at this offset of an input, and at the current end of other buckets. May be repeated.",
             show_default=False,
+        ),
+    ] = None,
+    event_time: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--event-time",
+            metavar="BUCKET=MILLISECONDS",
+            help="One processor: with --until, count this event time as passed by the inputs of a bucket. May be repeated.",
+            hidden=True,
         ),
     ] = None,
     keep_place: Annotated[
@@ -202,8 +212,8 @@ def run(
     expect_backups(backup, standby=standby)
     home = connect(kafka, folder)
     bus = with_clusters(home, kafka, app.categories())
-    limits = dict(_limit(text, app) for text in until or ())
-    if limits and app.loops:
+    limits = RunLimits(dict(_limit(text, app) for text in until or ()), dict(map(_event_time, event_time or ())))
+    if limits.offsets and app.loops:
         raise typer.BadParameter("--until cannot stop a loop, because its messages circulate. Use --until-end.")
     stop_options = StopOptions(until_end, keep_place, from_earliest, fail_fast, stop_within, number, limits)
     wait = BrokerWait(fail_fast=fail_fast)
@@ -275,6 +285,16 @@ def _limit(text: str, app: App) -> tuple[Bucket, int]:
     return Bucket(category, int(number)), int(offset)
 
 
+def _event_time(text: str) -> tuple[int, int]:
+    """Parse `0=1385000000000`."""
+    number, _, time_ms = text.partition("=")
+    if not (number.isdecimal() and time_ms.removeprefix("-").isdecimal()):
+        raise typer.BadParameter(
+            f"--event-time {text} is invalid. Name the number of a bucket and an event time in milliseconds since 1970, such as --event-time 0=1385000000000."
+        )
+    return int(number), int(time_ms)
+
+
 def _option(option: str, value: str | None) -> list[str]:
     return [] if value is None else [option, value]
 
@@ -325,7 +345,7 @@ def run_one(
         progress() as bars,
     ):
         ends = wait(lambda: ends_of(processor.sources(), bus)) if stop_options.ends else {}
-        targets = ends | stop_options.limits
+        targets = ends | dict(stop_options.limits.offsets)
         at_end = UntilEnd(
             targets,
             processor.name,

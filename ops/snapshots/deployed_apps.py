@@ -25,8 +25,8 @@ from ..deploy.version import Target, Version
 from ..deploy.worker_command import run_arguments
 from ..dev_services.ports import free_port
 from ..worker.app_processes import NodeCommand, penstock_command, run_together
-from ..worker.preflight import Targets
-from .promoting import ProcessorPair, Progress, PromotionPlan, PromotionRefused, RunToOffsets
+from ..worker.offset_limits import RunLimits
+from .promoting import ProcessorPair, Progress, PromotionPlan, PromotionRefused, RunToLimits
 
 BEHIND_S = 1.0
 """How far the clone may be behind the app when the workers stop, in seconds."""
@@ -181,24 +181,24 @@ class DeployedApps:
             rollout_of(deployed.files, deployed.version.settings, self._report, READY_LIMIT_S).stop()
 
     @property
-    def run_to(self) -> RunToOffsets:
-        """Runs processors up to offsets, each in a process with its deployed code and environment."""
+    def run_to(self) -> RunToLimits:
+        """Runs processors up to limits, each in a process with its deployed code and environment."""
         return self._run_to
 
-    def _run_to(self, targets: Mapping[type[Processor], Targets]) -> None:
+    def _run_to(self, limits: Mapping[type[Processor], RunLimits]) -> None:
         deployed = {one.processor: one for one in (*self._originals, *self._clones)}
-        self._report(f"Processing what is on its way to {', '.join(processor.name for processor in targets)} …")
+        self._report(f"Processing what is on its way to {', '.join(processor.name for processor in limits)} …")
         deadline_s = time.monotonic() + self._drain_limit_s
 
         def expect_in_time() -> None:
             if time.monotonic() > deadline_s:
                 raise PromotionRefused(
-                    f"{', '.join(processor.name for processor in targets)} did not process all that was on its way within {self._drain_limit_s:.0f} s, "
+                    f"{', '.join(processor.name for processor in limits)} did not process all that was on its way within {self._drain_limit_s:.0f} s, "
                     "such as events that wait for a retry. Nothing was changed. Try again, or allow more time with --drain-within."
                 )
 
         run_together(
-            list(targets), lambda processor: _bounded_run(deployed[processor], targets[processor]), expect_in_time
+            list(limits), lambda processor: _bounded_run(deployed[processor], limits[processor]), expect_in_time
         )
 
     def start_again(self) -> None:
@@ -276,11 +276,12 @@ def lag_s(processor: type[Processor], bus: Bus) -> float:
     return max(0.0, time.time() - min(waiting.values()) / 1000) if waiting else 0.0
 
 
-def _bounded_run(deployed: DeployedProcessor, limits: Targets) -> NodeCommand:
-    """Return a run of a deployed processor that ends when it has read its inputs, and an input with limits up to these."""
+def _bounded_run(deployed: DeployedProcessor, limits: RunLimits) -> NodeCommand:
+    """Return a run of a deployed processor that ends at limits."""
     version, files = deployed.version, deployed.files
     words = run_arguments(version, files.code(version.number), str(free_port()), "0")
-    words += ["--until-end"] + [word for bucket, offset in limits.items() for word in ("--until", f"{bucket}={offset}")]
+    words += [word for bucket, offset in limits.offsets.items() for word in ("--until", f"{bucket}={offset}")]
+    words += [word for number, time_ms in limits.times_ms.items() for word in ("--event-time", f"{number}={time_ms}")]
     return NodeCommand(
         penstock_command(*words), load_variables(files.environment), Path(version.settings.working_folder)
     )

@@ -1,6 +1,6 @@
 """Promotion of a clone: an app continues with the states of its clone, and with the clone's code, under its own names.
 
-    workers of both stopped --> both read their external inputs up to the same offsets, and everything between processors
+    workers of both stopped --> both read their external inputs up to the same offsets, and everything between processors, up to the same event times
     --> equal positions, equal event times --> states of the clone become the app's; positions and categories of the app stay
 
 Up to these offsets, readers have the app's outputs; the clone's went to its own categories. From there on, the app writes what the clone would have written.
@@ -9,7 +9,7 @@ Up to these offsets, readers have the app's outputs; the clone's went to its own
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from enum import Enum
 from pathlib import Path
@@ -24,7 +24,7 @@ from ...processors.declare.stateful import Stateful
 from ...processors.errors import PenstockError
 from ...processors.keyed_state.key_layout import EVENT_TIMES, WALL_TIMERS, decode_time
 from ...processors.shard.position import Offsets, StatePosition
-from ...processors.time.watermarks import NEVER_MS, Confidence
+from ...processors.time.watermarks import NEVER_MS
 from ...processors.wording import counted
 from ...state.local.folder import current
 from ...state.local.rocksdb import opened_read_only
@@ -55,7 +55,8 @@ from ..maintenance.processor_positions import LocalStates
 from ..maintenance.state_installation import install_promoted, rewrite_changelog, store_backup
 from ..worker.app_processes import levels_of
 from ..worker.changelog_replay import changelog_of
-from ..worker.preflight import Targets
+from ..worker.offset_limits import RunLimits
+from ..worker.preflight import Targets, ends_of
 from ..worker.resume_checks import committed_positions
 from .cloning import original_of
 
@@ -249,32 +250,74 @@ def _expect_equal_topics(pair: ProcessorPair, bus: Bus) -> None:
         )
 
 
-RunToOffsets = Callable[[Mapping[type[Processor], Targets]], None]
-"""Runs processors until each has read its inputs: up to the given offsets, and where there are none, to the end. Returns when all is saved."""
+RunToLimits = Callable[[Mapping[type[Processor], RunLimits]], None]
+"""Runs processors up to limits, and until no event waits for a retry. Returns when all is saved."""
 
 
-def drain(plan: PromotionPlan, bus: Bus, run: RunToOffsets) -> None:
-    """Let both apps read their external inputs up to the same offsets, and process everything between their processors. May be repeated.
+def drain(plan: PromotionPlan, environment: MaintenanceEnvironment, run: RunToLimits) -> None:
+    """Let both apps process the same events, and everything between their processors, up to the same event times. May be repeated.
+
+    Estimates of event time depend on the order in which messages of several shards have arrived, which differs between the apps. The later
+    estimate counts for both: the other app completes its windows, joins and timers up to there, too.
 
     Args:
         plan: the plan. No worker of either app runs.
-        bus: the bus.
+        environment: the bus and the states of both.
         run: runs the processors of one level.
     """
     for level in plan.levels:
-        targets: dict[type[Processor], Targets] = {}
+        limits: dict[type[Processor], RunLimits] = {}
         for pair in level:
-            targets[pair.original] = targets[pair.clone] = common_offsets(pair, bus)
-        run(targets)
+            limits |= common_limits(pair, environment.bus)
+        run(limits)
+        behind = {
+            processor: replace(limits[processor], times_ms=times_ms)
+            for pair in level
+            for processor, times_ms in _times_to_reach(pair, environment).items()
+        }
+        if behind:
+            run(behind)
 
 
-def common_offsets(pair: ProcessorPair, bus: Bus) -> Targets:
-    """Return the offsets in the external inputs that both processors can reach: the further of their positions."""
-    found: Targets = {}
+def common_limits(pair: ProcessorPair, bus: Bus) -> dict[type[Processor], RunLimits]:
+    """Return where both processors stop: in external inputs at the further of their positions, and elsewhere at the end."""
+    both = pair.original, pair.clone
+    external: Targets = {}
     for name in pair.external:
-        both = [bus.catalog.committed(processor.name, name) for processor in (pair.original, pair.clone)]
-        found |= {Bucket(name, number): max(positions.get(number, 0) for positions in both) for number in pair.buckets}
+        committed = [bus.catalog.committed(processor.name, name) for processor in both]
+        external |= {Bucket(name, number): max(found.get(number, 0) for found in committed) for number in pair.buckets}
+    return {processor: RunLimits(ends_of(processor.sources(), bus) | external) for processor in both}
+
+
+def _times_to_reach(pair: ProcessorPair, environment: MaintenanceEnvironment) -> dict[type[Processor], dict[int, int]]:
+    """Return the event times that a processor has not reached, and its counterpart has, by shard."""
+    if not _follows_event_time(pair.original):
+        return {}
+    found: dict[type[Processor], dict[int, int]] = {}
+    for bucket in pair.buckets:
+        lows_ms = {one: _saved_time_ms(one, bucket, environment) for one in (pair.original, pair.clone)}
+        latest_ms = max(lows_ms.values())
+        for processor, low_ms in lows_ms.items():
+            if low_ms < latest_ms:
+                found.setdefault(processor, {})[bucket] = latest_ms
     return found
+
+
+def _saved_time_ms(processor: type[Processor], bucket: int, environment: MaintenanceEnvironment) -> int:
+    """Return the low watermark in the state of a shard."""
+    with opened_read_only(_state_folder(processor, bucket, environment)) as state:
+        [low] = state.fetch([EVENT_TIMES])
+    return NEVER_MS if low is None else decode_time(low)
+
+
+def _state_folder(processor: type[Processor], bucket: int, environment: MaintenanceEnvironment) -> Path:
+    folder = current(LocalStates(processor, environment.states, None).folder(bucket))
+    if folder is None:
+        raise MaintenanceRefused(
+            f"The state of {processor.name}, bucket {bucket}, is not in {environment.states}. Nothing was changed. Run the command on the "
+            "machine of the deployments."
+        )
+    return folder
 
 
 def swap(plan: PromotionPlan, environment: MaintenanceEnvironment, at_gap: AtGap = no_gap) -> None:
@@ -457,56 +500,50 @@ class _EqualPlaces(TopicChange):
         """Raise MaintenanceRefused if one has written results of an event time that the other has not reached, or timers of the clock wait."""
         if pair.original.state_shape() is None:
             return
+        both = pair.original, pair.clone
         for bucket in pair.buckets:
-            (original_ms, original_timers), (clone_ms, clone_timers) = (
-                self._time(processor, bucket) for processor in (pair.original, pair.clone)
-            )
-            if original_ms != clone_ms:
-                advice = _REPEAT if not _estimates_from_several_shards(pair) else _OTHER_WATERMARK.format(pair=pair)
+            for processor in both:
+                self._expect_saved(processor, bucket)
+            original_ms, clone_ms = (_saved_time_ms(processor, bucket, self._environment) for processor in both)
+            if _follows_event_time(pair.original) and original_ms != clone_ms:
                 raise _different(
-                    pair,
-                    f"their event times in bucket {bucket} differ, {_text(original_ms)} and {_text(clone_ms)}",
-                    advice,
+                    pair, f"their event times in bucket {bucket} differ, {_text(original_ms)} and {_text(clone_ms)}"
                 )
+            original_timers, clone_timers = (self._timers(processor, bucket) for processor in both)
             if original_timers != clone_timers:
                 raise _different(pair, f"their timers of the clock in bucket {bucket} differ")
 
-    def _time(self, processor: type[Processor], bucket: int) -> tuple[bytes | None, list[bytes]]:
-        """Return the low watermark in a shard's state, if results depend on it, and its timers of the clock."""
-        local = LocalStates(processor, self._environment.states, None)
-        folder = current(local.folder(bucket))
-        if folder is None:
-            raise MaintenanceRefused(
-                f"The state of {processor.name}, bucket {bucket}, is not in {self._environment.states}. Nothing was changed. Run the command on the "
-                "machine of the deployments."
-            )
+    def _expect_saved(self, processor: type[Processor], bucket: int) -> None:
+        """Raise MaintenanceRefused if a state is not at the position of its group."""
         committed = committed_positions(processor, self._environment.bus).get(bucket, StatePosition())
-        stored = next(local.stored(bucket), None)
+        stored = next(LocalStates(processor, self._environment.states, None).stored(bucket), None)
         position = StatePosition() if stored is None else stored.completed(committed)
         if _without_starts(position.offsets) != _without_starts(committed.offsets):
             raise MaintenanceRefused(
                 f"The state of {processor.name}, bucket {bucket}, is at {position}, and its group at {committed}. Nothing was changed. Start its worker "
                 "once, and repeat the command."
             )
-        with opened_read_only(folder) as state:
-            [low] = state.fetch([EVENT_TIMES])
-            timers = [key for key, _ in state.scan(WALL_TIMERS, WALL_TIMERS + b"\xff" * 9, _MOST_TIMERS)]
-        return low if _follows_event_time(processor) else None, timers
+
+    def _timers(self, processor: type[Processor], bucket: int) -> list[bytes]:
+        with opened_read_only(_state_folder(processor, bucket, self._environment)) as state:
+            return [key for key, _ in state.scan(WALL_TIMERS, WALL_TIMERS + b"\xff" * 9, _MOST_TIMERS)]
 
 
 _MOST_TIMERS = 1_000
 """The number of timers of a shard that are compared."""
 
 
-def _text(low: bytes | None) -> str:
-    """Return a saved low watermark as text."""
-    if low is None or decode_time(low) == NEVER_MS:
+def _text(low_ms: int) -> str:
+    """Return a low watermark as text."""
+    if low_ms == NEVER_MS:
         return "none yet"
-    return str(datetime.fromtimestamp(decode_time(low) / 1000, timezone.utc).replace(tzinfo=None))
+    return str(datetime.fromtimestamp(low_ms / 1000, timezone.utc).replace(tzinfo=None))
 
 
 def _follows_event_time(processor: type[Processor]) -> bool:
     """Return whether results become due as event time passes: not those of a stateful processor without timers, which writes at each event."""
+    if processor.state_shape() is None:
+        return False
     return not issubclass(processor, Stateful) or processor.emits_without_input()
 
 
@@ -514,20 +551,8 @@ def _without_starts(offsets: Offsets) -> Offsets:
     return {name: offset for name, offset in offsets.items() if offset}
 
 
-def _estimates_from_several_shards(pair: ProcessorPair) -> bool:
-    """Return whether the event time follows from the order in which messages of several shards have arrived, another one in each app."""
-    return bool(pair.internal) and isinstance(pair.original.watermark, Confidence)
-
-
-_REPEAT = "Try again; if this remains, make a new clone."
-_OTHER_WATERMARK = (
-    "{pair.original.__name__} estimates them from the order in which messages of several shards arrive, which may remain different. If another try is "
-    "refused, too, deploy both with `watermark = ps.watermarks.UpstreamWatermark()` in {pair.original.__name__}, which follows from its writers."
-)
-
-
-def _different(pair: ProcessorPair, difference: str, advice: str = _REPEAT) -> MaintenanceRefused:
+def _different(pair: ProcessorPair, difference: str) -> MaintenanceRefused:
     return MaintenanceRefused(
         f"{pair.original.name} and {pair.clone.name} cannot change over here: {difference}. A result would be missing or repeat. Nothing was changed. "
-        f"{advice}"
+        "Try again; if this remains, make a new clone."
     )

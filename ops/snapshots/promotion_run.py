@@ -14,15 +14,15 @@ from typing import Protocol
 
 from ...transport.tables.maintenance_protocol import AtGap, no_gap
 from ..maintenance.environment import MaintenanceEnvironment
-from .promoting import Progress, PromotionPlan, RunToOffsets, drain, plan_promotion, swap
+from .promoting import Progress, PromotionPlan, RunToLimits, drain, plan_promotion, swap
 
 
 class AppWorkers(Protocol):
     """The workers of an app and of its clone. Every call may be repeated."""
 
     @property
-    def run_to(self) -> RunToOffsets:
-        """Runs processors of both up to offsets, while their usual workers are stopped."""
+    def run_to(self) -> RunToLimits:
+        """Runs processors of both up to limits, while their usual workers are stopped."""
         ...
 
     def stop(self) -> None:
@@ -61,7 +61,7 @@ def promote(
     try:
         if plan.progress is Progress.NOT_BEGUN:
             workers.stop()
-            drain(plan, environment.bus, workers.run_to)
+            drain(plan, environment, workers.run_to)
         if plan.progress is not Progress.SWAPPED:
             swap(plan, environment, at_gap)
     except (Exception, KeyboardInterrupt):

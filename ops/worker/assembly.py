@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -23,13 +23,13 @@ from ...state.local.folder import RocksStateFolder
 from ...state.protocols import ShardIdentity, StateFolder
 from ...state.remote import compactor_of, remote_states
 from ...transport.bus import Bus
-from ...transport.messages import Bucket
 from ..logs.event_fields import EventFields
 from ..logs.setup import with_log_fields, with_log_filter
 from .backup_protocol import NoBackups
 from .backups import WorkerBackups
 from .identity import worker_identity
 from .memory import FreedMemory, default_memory_bytes
+from .offset_limits import NO_LIMITS, RunLimits
 from .revocation_note import leave_group
 from .status_reports import StatusReporter
 from .trace_context import CONTEXT_FORWARDER, EventTracer
@@ -75,7 +75,7 @@ def assemble_worker(
     *,
     number: int | None = None,
     from_earliest: bool = False,
-    limits: Mapping[Bucket, int] | None = None,
+    limits: RunLimits = NO_LIMITS,
     at_gap: Callable[[Gap], None] = lambda _: None,
     backups: WorkerBackups | None = None,
     call_bus: Callable[[Callable[[], None]], None] = lambda call: call(),
@@ -90,7 +90,7 @@ def assemble_worker(
         environment: the worker's resources.
         number: its number under its supervisor, as for `worker_identity`.
         from_earliest: whether expired events may be skipped.
-        limits: the offsets at which buckets end for it, whatever comes after them.
+        limits: where its buckets end for it, whatever comes after that.
         at_gap: called in each gap of a checkpoint.
         backups: the result of `backups_of` for this environment, if the caller needs it, too.
         call_bus: calls the bus at the start; may repeat the call while no broker answers. By default it calls once.

@@ -1,11 +1,28 @@
-"""Offsets at which a worker stops reading, although its buckets may continue."""
+"""Where a worker stops, although its buckets may continue: offsets, and event times after them."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from ...transport.messages import Bucket, End, Polled
+
+
+@dataclass(frozen=True)
+class RunLimits:
+    """Where a run of a processor ends.
+
+    Args:
+        offsets: the first offset that is not read, by bucket. Other buckets are read to their current ends.
+        times_ms: by shard, the event time that it reaches at the latest there, as if its inputs had passed it.
+    """
+
+    offsets: Mapping[Bucket, int] = field(default_factory=dict)
+    times_ms: Mapping[int, int] = field(default_factory=dict)
+
+
+NO_LIMITS = RunLimits()
 
 
 class OffsetLimits:

@@ -9,9 +9,10 @@ shard publishes that it is idle if all its inputs are, and it has nothing to sav
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Executor
 from math import inf
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ...processors.apps.loops import Loop
@@ -57,11 +58,20 @@ class WatermarkTracker:
         threads: request end offsets and publish watermarks beside the loop, one call at a time.
         clock: measures how long an input has been silent.
         loop: the loop that the processor is a member of; None without one.
+        passed_ms: by shard, an event time that counts as passed by its inputs.
     """
 
     def __init__(
-        self, processor: Processor, bus: Bus, threads: Executor, clock: Clock, loop: Loop | None = None
+        self,
+        processor: Processor,
+        bus: Bus,
+        threads: Executor,
+        clock: Clock,
+        loop: Loop | None = None,
+        *,
+        passed_ms: Mapping[int, int] = MappingProxyType({}),
     ) -> None:
+        self._passed_ms = passed_ms
         self._inputs = [category.name for category in processor.inputs()]
         self._sources = [category.name for category in processor.sources()]
         self._feedback = frozenset(category.name for category in processor.feedback_inputs())
@@ -181,7 +191,11 @@ class WatermarkTracker:
         is_idle = len(idle) == len(self._inputs) and self._is_saved(shard.number)
         if is_due or is_idle or self._published_idle[shard.number]:
             self._publish(shard.number, idle=is_idle)
-        return InputProgress({name: found.watermark_ms for name, found in upstream.items()}, idle)
+        watermarks = {name: found.watermark_ms for name, found in upstream.items()}
+        passed_ms = self._passed_ms.get(shard.number)
+        if passed_ms is not None:
+            watermarks |= {name: max(passed_ms, watermarks.get(name, passed_ms)) for name in self._sources}
+        return InputProgress(watermarks, idle)
 
     def _is_idle(self, shard: OpenShard, bucket: Bucket) -> bool:
         if bucket.category in self._feedback:

@@ -34,7 +34,7 @@ from .hot_keys import HotKey
 from .input_merger import InputMerger
 from .loop_time import LoopTime
 from .metrics import Metrics
-from .offset_limits import OffsetLimits
+from .offset_limits import NO_LIMITS, OffsetLimits, RunLimits
 from .open_shard import OpenShard
 from .open_shards import OpenShards
 from .output_writer import OutputWriter
@@ -98,7 +98,7 @@ class Worker:
         at_gap: called in each gap of a checkpoint; a test may raise there.
         after_turn: called after each turn of the loop.
         from_earliest: whether expired events may be skipped.
-        limits: the offsets at which buckets end for it, whatever comes after them.
+        limits: where its buckets end for it, whatever comes after that.
         requests: requests end offsets and publishes watermarks, one call at a time; by default the saver.
     """
 
@@ -113,7 +113,7 @@ class Worker:
         at_gap: Callable[[Gap], None] = lambda _: None,
         after_turn: Callable[[Worker], None] = lambda _: None,
         from_earliest: bool = False,
-        limits: Mapping[Bucket, int] | None = None,
+        limits: RunLimits = NO_LIMITS,
         requests: Executor | None = None,
     ) -> None:
         kind, bus, clock = type(processor), config.bus, clock or SystemClock()
@@ -125,7 +125,7 @@ class Worker:
         loop = config.loop or next(iter(loops_of([kind])), None)
         chain = kind.retry_chain()
         self._delays = None if chain is None else RetryDelays(chain.waits_ms(), clock)
-        self._limits = OffsetLimits(limits or {})
+        self._limits = OffsetLimits(limits.offsets)
         self.at_gap = at_gap
         self._after_turn = after_turn
         self._stopping = False
@@ -154,7 +154,7 @@ class Worker:
             sinks=self._sinks,
         )
         self._topics = TopicWatch(kind, bus, threads, clock)
-        self._time = WatermarkTracker(processor, bus, requests or saver, clock, loop)
+        self._time = WatermarkTracker(processor, bus, requests or saver, clock, loop, passed_ms=limits.times_ms)
         self._merger = InputMerger(self._sources, clock)
         row_letters = RowLetters(kind, codecs, clock, self.metrics)
         self._executor = CheckpointExecutor(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +14,7 @@ from penstock.ops.maintenance.processor_positions import LocalStates
 from penstock.ops.maintenance.state_installation import store_backup
 from penstock.ops.testing import InlineExecutor
 from penstock.ops.worker.backup_protocol import Backups, NoBackups
+from penstock.ops.worker.offset_limits import NO_LIMITS, RunLimits
 from penstock.ops.worker.preflight import ends_of, prepare
 from penstock.ops.worker.worker import Worker, WorkerConfig
 from penstock.state.files.local_files import LocalFileStore
@@ -54,7 +55,7 @@ class Machine:
         backups: Backups | None = None,
         *,
         from_earliest: bool = False,
-        limits: Mapping[Bucket, int] | None = None,
+        limits: RunLimits = NO_LIMITS,
     ) -> Iterator[Worker]:
         """Run a worker in the block, and stop it cleanly."""
         config = WorkerConfig(self.bus, RocksStateFolder(self.states), str(self.folder), backups or NoBackups())
@@ -79,10 +80,10 @@ class Machine:
         backups: Backups | None = None,
         *,
         from_earliest: bool = False,
-        limits: Mapping[Bucket, int] | None = None,
+        limits: RunLimits = NO_LIMITS,
     ) -> None:
         """Read to the end or to limits, save, and stop."""
-        targets = ends_of(processor.inputs(), self.bus) | dict(limits or {})
+        targets = ends_of(processor.inputs(), self.bus) | dict(limits.offsets)
         with self.working(processor, backups, from_earliest=from_earliest, limits=limits) as worker:
             worker.run_once()
             while not worker.has_reached(targets):

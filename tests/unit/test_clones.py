@@ -44,6 +44,7 @@ from penstock.ops.snapshots.cloning import CloneRefused
 from penstock.ops.snapshots.comparing import EventTimes, compare_clone
 from penstock.ops.snapshots.restoring import perform_restore, plan_restore
 from penstock.ops.snapshots.snapshot import Snapshot, SnapshotError, new_id
+from penstock.ops.worker.offset_limits import RunLimits
 from penstock.ops.worker.preflight import MissingClone
 from penstock.ops.worker.resume_checks import MaintenanceUnfinished, StateSuperseded
 from penstock.processors.apps.app_modules import names_app
@@ -407,7 +408,7 @@ def test_a_clone_that_is_behind_in_one_bucket_is_compared_up_to_there(machine: M
     app = app_of(Totals, EXACT, EXACT)
     snapshot, clone = history(machine, app), clone_of(app)
     make(machine, clone, snapshot)
-    behind = {Bucket("readings", bucket): machine.bus.ends("readings")[bucket]}
+    behind = RunLimits({Bucket("readings", bucket): machine.bus.ends("readings")[bucket]})
     write(machine.bus, readings, generate_readings(100, 150))
     run(machine, app.processors)
     machine.run(clone.processors[0], worker_backups(machine), limits=behind)

@@ -12,7 +12,7 @@ from support.resets import EXACT, generate_readings, readings, totals
 from support.snapshots import checked
 
 import penstock as ps
-from penstock.ops.worker.offset_limits import OffsetLimits
+from penstock.ops.worker.offset_limits import OffsetLimits, RunLimits
 from penstock.state.files.local_files import LocalFileStore
 from penstock.transport.memory import MemoryBus
 from penstock.transport.messages import Bucket, End, MessageCopy, Polled, RawBatch
@@ -50,7 +50,7 @@ def test_a_worker_saves_exactly_the_limit_of_one_input_and_the_end_of_another(tm
     create_categories(machine.bus, [Both])
     for category in (readings, checked):
         write(machine.bus, category, generate_readings(0, 60))
-    machine.run(Both, limits={Bucket("readings", number): limit for number in (0, 1)})
+    machine.run(Both, limits=RunLimits({Bucket("readings", number): limit for number in (0, 1)}))
 
     assert {number: machine.bus.committed("both", "readings").get(number, 0) for number in (0, 1)} == {
         0: limit,

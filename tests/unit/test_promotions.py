@@ -24,9 +24,10 @@ from penstock.ops.clock import SteeredClock
 from penstock.ops.snapshots.clone_removal import plan_removal, remove_clone
 from penstock.ops.snapshots.cloning import CloneRefused
 from penstock.ops.snapshots.deployed_apps import lag_s
-from penstock.ops.snapshots.promoting import Progress, PromotionRefused, RunToOffsets, plan_promotion
+from penstock.ops.snapshots.promoting import Progress, PromotionRefused, RunToLimits, plan_promotion
 from penstock.ops.snapshots.promotion_run import promote
-from penstock.ops.worker.preflight import MissingClone, Targets
+from penstock.ops.worker.offset_limits import RunLimits
+from penstock.ops.worker.preflight import MissingClone
 from penstock.ops.worker.resume_checks import MaintenanceUnfinished
 from penstock.processors.apps.apps import App
 from penstock.state.files.local_files import LocalFileStore
@@ -68,15 +69,15 @@ class MachineWorkers:
         self.started = ""
 
     @property
-    def run_to(self) -> RunToOffsets:
-        """Run processors up to offsets."""
+    def run_to(self) -> RunToLimits:
+        """Run processors up to limits."""
         return self._run_to
 
-    def _run_to(self, targets: Mapping[type[ps.Processor], Targets]) -> None:
-        for processor, limits in targets.items():
+    def _run_to(self, limits: Mapping[type[ps.Processor], RunLimits]) -> None:
+        for processor, limit in limits.items():
             self._before("drain")
             deployed = self._deployed.get(processor.name, processor)
-            self._machine.run(deployed, worker_backups(self._machine), limits=limits)
+            self._machine.run(deployed, worker_backups(self._machine), limits=limit)
 
     def stop(self) -> None:
         """Stop all."""
@@ -318,38 +319,52 @@ class Merge(ps.Stateless):
         return [Reading("all", event.at, event.litres)]
 
 
+merged_late = ps.Category("merged_late", Reading, key="meter", event_time="at", buckets=2)
+
+
 class MergedSums(Sums):
     """Sums the merged readings of five seconds."""
 
     name = "merged_sums"
     reads, writes = merged, ps.Category("merged_sums", Total, key="meter", event_time="at", buckets=2)
-    output_semantics = EXACT
+    late, output_semantics = merged_late, EXACT
 
 
 BOUNDED = ps.watermarks.BoundedOutOfOrderness(timedelta(seconds=1))
 
 
 @pytest.mark.parametrize("watermark", [ps.watermarks.Confidence(), BOUNDED], ids=["estimated", "bounded"])
-def test_apps_whose_estimates_of_event_time_differ_are_told_another_watermark(
-    machine: Machine, watermark: ps.watermarks.Watermark
+@pytest.mark.parametrize("is_ahead", [False, True], ids=["app", "clone"])
+def test_apps_whose_estimates_of_event_time_differ_change_over_at_the_later_one(
+    machine: Machine, watermark: ps.watermarks.Watermark, *, is_ahead: bool
 ) -> None:
-    """In the clone, messages of several shards have arrived in another order."""
+    """In one of them, messages of several shards have arrived in another order. Each reading is in one window, or late, once."""
     app = App("shop", (Merge, type("MergedSums", (MergedSums,), {"watermark": watermark})))
     create_categories(machine.bus, app.processors)
     write(machine.bus, readings, generate_readings(0, 2))
     run(machine, app.processors)
     clone = clone_of(app)
     make(machine, clone, stopped_snapshot(machine, app.processors))
+    in_order, in_bulk = (clone, app) if is_ahead else (app, clone)
     for begin in range(2, 62, 6):
         write(machine.bus, readings, generate_readings(begin, begin + 6))
-        run(machine, app.processors)
-    run(machine, clone.processors)
+        run(machine, in_order.processors)
+    run(machine, in_bulk.processors)
+    assert change_over(machine, app, clone) == "promoted"
+    write(machine.bus, readings, generate_readings(62, 200))
+    run(machine, promoted(clone))
 
-    if watermark is BOUNDED:
-        assert change_over(machine, app, clone) == "promoted"
-    else:
-        with pytest.raises(MaintenanceRefused, match=r"MergedSums estimates them from the order .*UpstreamWatermark"):
-            change_over(machine, app, clone)
+    windows = read(machine.bus, MergedSums.writes)
+    assert len({window.at for window in windows}) == len(windows)
+    found = Counter({window.at: window.litres for window in windows})
+    for reading in read(machine.bus, merged_late):
+        found[reading.at - reading.at % 5_000] += reading.litres
+    expected = Counter[int]()
+    for reading in generate_readings(0, 200):
+        expected[reading.at - reading.at % 5_000] += reading.litres
+    closed = [at for at in expected if at < max(found)]
+    assert len(closed) > 20
+    assert {at: found[at] for at in closed} == {at: expected[at] for at in closed}
 
 
 class Fetch(ps.Stateless):
@@ -398,9 +413,9 @@ def run_retries(machine: Machine, processors: Sequence[type[ps.Processor]]) -> N
 class RetryingWorkers(MachineWorkers):
     """Workers that process what waits for a retry, too."""
 
-    def _run_to(self, targets: Mapping[type[ps.Processor], Targets]) -> None:
-        super()._run_to(targets)
-        run_retries(self._machine, [self._deployed.get(one.name, one) for one in targets])
+    def _run_to(self, limits: Mapping[type[ps.Processor], RunLimits]) -> None:
+        super()._run_to(limits)
+        run_retries(self._machine, [self._deployed.get(one.name, one) for one in limits])
 
 
 @pytest.mark.parametrize("watermark", [ps.watermarks.Confidence(), BOUNDED], ids=["estimated", "bounded"])
