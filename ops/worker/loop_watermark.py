@@ -164,11 +164,6 @@ class LoopWatermark:
             shard.cut_ms == FOREVER_MS and is_fresh(shard.newest) for shard in self._statements.values()
         )
 
-    def external_ms(self, number: int) -> int:
-        """Return the last published watermark of a shard's inputs from outside of the loop, perhaps of a former owner."""
-        statements = self._statements.get((self._name, number))
-        return NEVER_MS if statements is None else statements.newest.round.external_ms
-
     def begin(self, number: int) -> None:
         """Follow an opened shard."""
         self._shards[number] = _OwnShard()
@@ -225,8 +220,7 @@ class LoopWatermark:
             next_ms, has_sent = min(shard.cut.external_ms, shard.since_ms), shard.since_ms < FOREVER_MS
             if has_sent or next_ms != cut_ms or newest > number_:
                 number_, cut_ms, shard.since_ms = number_ + 1, next_ms, FOREVER_MS
-        known_ms = NEVER_MS if shard.cut.external_ms == FOREVER_MS else shard.cut.external_ms
-        shard.round = LoopRound(number_, cut_ms, max(known_ms, self.external_ms(number)))
+        shard.round = LoopRound(number_, cut_ms)
         return shard.round
 
     def _may_enter_next(self, number: int, round_: int, cut: LoopCut) -> bool:

@@ -217,10 +217,6 @@ class WatermarkTracker:
     def _upstream_watermarks(self, shard: OpenShard) -> dict[str, InputWatermark]:
         """Return the upstream watermark of each input that has one: a feedback input, and with `UpstreamWatermark` all others."""
         found = {} if self._loop is None else dict.fromkeys(self._feedback, self._loop.watermark)
-        if self._loop is not None and not self._uses_upstream and shard.state is None:
-            # Without a state, only the bus contains what a former owner knew; its events are not read again.
-            known = InputWatermark(self._loop.external_ms(shard.number), "")
-            found |= dict.fromkeys(self._loop.external, known)
         if self._uses_upstream:
             buckets = [Bucket(name, shard.number) for name in self._sources if name not in self._feedback]
             positions = {bucket: shard.position.get(bucket.category, 0) for bucket in buckets}

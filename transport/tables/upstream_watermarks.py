@@ -32,12 +32,10 @@ class LoopRound(msgspec.Struct, frozen=True):
         number: its number; 0 outside of loops.
         cut_ms: no event that the shard sends into the loop after this round has an earlier event time (milliseconds since 1970, UTC), unless an
             earlier event of the loop causes it; and no event that it has sent since its previous round is earlier.
-        external_ms: the lowest watermark of its inputs from outside of the loop at its last checkpoint. A processor without state has it nowhere else.
     """
 
     number: int = 0
     cut_ms: int = NEVER_MS
-    external_ms: int = NEVER_MS
 
 
 NO_ROUND = LoopRound()
