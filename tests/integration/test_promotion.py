@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -36,9 +36,16 @@ class Sum(ps.Record, frozen=True):
     version: int
     at: ps.EventTime
 
+class Window(ps.Record, frozen=True):
+    item: str
+    at: ps.EventTime
+    orders: int
+
 orders = ps.Category("{prefix}.orders", Order, key="number", event_time="at", buckets=2)
 by_item = ps.Category("{prefix}.by_item", Order, key="item", event_time="at", buckets=2)
 sums = ps.Category("{prefix}.sums", Sum, key="item", event_time="at", buckets=2)
+windows = ps.Category("{prefix}.windows", Window, key="item", event_time="at", buckets=2)
+too_late = ps.Category("{prefix}.too_late", Order, key="item", event_time="at", buckets=2)
 
 class Split(ps.Stateless):
     name = "{prefix}.split"
@@ -56,7 +63,20 @@ class Items(ps.Stateful):
         before = state or Sum(order.item, 0, 0, VERSION, 0)
         after = Sum(order.item, before.orders + 1, before.numbers + order.number, VERSION, order.at)
         return after, [after]
+
+class Windows(ps.Aggregator):
+    name = "{prefix}.windows"
+    reads, writes, late = by_item, windows, too_late
+    monoid, window, emit = ps.monoids.Count(), ps.windows.Tumbling(timedelta(milliseconds=WINDOW_MS)), ps.AtWatermark()
+    output_semantics, checkpoint = ps.Semantics.EXACTLY_ONCE, EVERY
+
+    def observe(self, order):
+        return 1
+
+    def result(self, item, window, orders):
+        return Window(item, window.start, orders)
 """
+WINDOW_MS = 50_000
 ITEMS = 5
 
 
@@ -72,7 +92,7 @@ def orders_from(begin: int) -> list[tuple[str, str]]:
 def shop(cli: Cli, prefix: str) -> Iterator[Path]:
     """The app, with its categories. Its deployments are stopped at the end."""
     path = cli.folder / "shop.py"
-    path.write_text(APP.replace("{prefix}", prefix))
+    path.write_text(APP.replace("{prefix}", prefix).replace("WINDOW_MS", str(WINDOW_MS)))
     cli.ok("category", "create", str(path))
     yield path
     cli.end_all()
@@ -91,6 +111,17 @@ def expect_each_order_once(found: list[dict[str, Any]], sent: int) -> None:
         versions = [one["version"] for one in own]
         assert versions == sorted(versions)
         assert set(versions) == {1, 2}
+
+
+def expect_each_order_in_one_window(windows: list[dict[str, Any]], late: list[dict[str, Any]]) -> None:
+    """Expect each window at most once, and in the complete ones each order that was not late."""
+    found = Counter({(one["item"], one["at"]): one["orders"] for one in windows})
+    assert len(found) == len(windows)
+    last = {item: max(at for of, at in found if of == item) for item, _ in found}
+    for one in late:
+        found[one["item"], one["at"] - one["at"] % WINDOW_MS] += 1
+    complete = [(item, at) for item in last for at in range(0, last[item] + 1, WINDOW_MS)]
+    assert {key: found[key] for key in complete} == dict.fromkeys(complete, WINDOW_MS // 1_000 // ITEMS)
 
 
 def test_a_blue_green_deploy_under_load_loses_and_repeats_no_record(
@@ -125,9 +156,10 @@ def test_a_blue_green_deploy_under_load_loses_and_repeats_no_record(
     deployed = json.loads(cli.ok("deployments", "--json"))
 
     expect_each_order_once(values(kafka, f"{prefix}.sums"), feeding.sent)
+    expect_each_order_in_one_window(values(kafka, f"{prefix}.windows"), values(kafka, f"{prefix}.too_late"))
     assert json.loads(promoted.stdout)["paused_s"] > 0
     assert {one["name"]: one["app"] for one in deployed} == dict.fromkeys(
-        (f"{prefix}.split", f"{prefix}.items"), str(green)
+        (f"{prefix}.split", f"{prefix}.items", f"{prefix}.windows"), str(green)
     )
     assert not [name for name in kafka_bus.catalog.names() if name.startswith(f"green.{prefix}")]
     assert "it does not exist" in too_early.stderr
