@@ -243,7 +243,8 @@ def run(
             loop=app.loop_of(app.processors[0]),
         )
         return
-    for option, value in (("--health", health), ("--number", number), ("--until", until or None)):
+    single = {"--health": health, "--number": number, "--until": until or None, "--event-time": event_time or None}
+    for option, value in single.items():
         if value is not None:
             raise typer.BadParameter(
                 f"{option} needs one processor, and {target} has several. Run one of them, as {target}:NAME."
