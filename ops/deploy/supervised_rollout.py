@@ -137,8 +137,14 @@ class SupervisedRollout:
         self._await_all(self._files.version(desired.version), range(len(kept), workers))
 
     def reapply(self) -> None:
-        """Keep the desired workers running, for instance after a restart of the machine."""
-        self._set_worker_count(len(self._files.expect_desired_state().workers))
+        """Keep the desired workers running, for instance after a restart of the machine. Return when they are ready.
+
+        Raises:
+            WorkerFailed: a worker did not become ready; its supervisor keeps restarting it.
+        """
+        desired = self._files.expect_desired_state()
+        self._set_worker_count(len(desired.workers))
+        self._await_all(self._files.version(desired.version), range(len(desired.workers)))
 
     def stop(self) -> None:
         """Stop all workers after a last checkpoint."""

@@ -167,6 +167,19 @@ def test_scaling_does_not_restart_remaining_workers(tmp_path: Path) -> None:
         rollout.scale(2)
 
 
+def test_the_same_version_again_waits_for_its_workers(tmp_path: Path) -> None:
+    """They are started again if the machine has stopped them, and one that does not become ready is an error."""
+    bad: set[int] = set()
+    _, supervisor, rollout = deployed(tmp_path, bad=bad)
+    supervisor.running.clear()
+    rollout.reapply()
+    assert supervisor.running == {0: 1, 1: 1, 2: 1}
+    bad.add(1)
+
+    with pytest.raises(WorkerFailed, match="Worker 0 of totals@1 ended"):
+        rollout.reapply()
+
+
 def test_a_stopped_deployment_remembers_its_workers(tmp_path: Path) -> None:
     """The next deployment starts as many, unless it names a number; also after a start that failed."""
     files, supervisor, rollout = deployed(tmp_path, bad=set())
