@@ -1,4 +1,4 @@
-"""The routes example: its loop ends with the networks that a union-find computes from the table, also after crashes."""
+"""The routes example: its loop ends with the networks that networkx computes from the table, also after crashes."""
 
 from __future__ import annotations
 
