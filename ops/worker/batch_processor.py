@@ -248,9 +248,12 @@ class BatchProcessor:
             self._time.record_change(shard.number)
 
     def reach_end(self, shard: OpenShard, bucket: Bucket, end: int) -> None:
-        """Advance the position past the bus's transaction markers at the end of a bucket."""
-        if end > shard.position.get(bucket.category, -1):
+        """Advance the position past the bus's transaction markers at the end of a bucket, and let a checkpoint save it."""
+        before = shard.position.get(bucket.category, -1)
+        if end > before:
             shard.reach(bucket.category, end)
+            if end > max(before, 0):
+                self._checkpoints.note_moved_position()
 
     def _stop(self, shard: OpenShard, batch: RawBatch, event: RejectedEvent, *, saves: bool) -> StopAtEvent:
         name = type(self._processor).__name__

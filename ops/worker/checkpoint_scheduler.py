@@ -81,6 +81,11 @@ class CheckpointScheduler:
         """Count work for the next checkpoint."""
         self._uncommitted.add(events, size_bytes)
 
+    def note_moved_position(self) -> None:
+        """Let a checkpoint save a position that has moved without work: what is before it would count as a backlog for ever."""
+        if not self._uncommitted.events:
+            self._uncommitted.add(1, 0)
+
     def save_if_due(self) -> None:
         """Complete a saved checkpoint, and begin the next one when it is due."""
         self._coordinator.send_flushed()

@@ -729,6 +729,33 @@ def test_sent_outputs_alone_cause_a_checkpoint(processor: type[ps.Processor]) ->
     assert worker.metrics.checkpoints == before + 1
 
 
+@pytest.mark.parametrize("processor", [Totals, Exact, Silent, Large, LargeOnce])
+def test_a_position_past_an_aborted_transaction_is_saved(processor: type[ps.Processor]) -> None:
+    """Although no event follows: a status would show a backlog for ever."""
+    driver, bucket = Driver(processor), Bucket("readings", _bucket("m"))
+    worker = worker_of(processor, driver, MemoryStateFolder(), "other")
+
+    def turn(count: int = 3) -> None:
+        for _ in range(count):
+            worker.run_once()
+            driver.clock.advance(1.0)
+
+    turn()
+    driver.bus.append("readings", Outgoing(b"m", b'{"meter":"m","at":1,"litres":50}'))
+    turn()
+    writer = driver.bus.transactional_writer("upstream", None, 10.0, [])
+    writer.send("readings", [Outgoing(b"m", b"{}", bucket.number)])
+    writer.flush()
+    writer.abort()
+    saved = worker.metrics.checkpoints
+    turn(10)
+
+    end = driver.bus.catalog.ends("readings")[bucket.number]
+    assert end > 2
+    assert driver.bus.committed(processor.name, "readings")[bucket.number] == end
+    assert worker.metrics.checkpoints == saved + 1
+
+
 def test_a_missing_state_is_rebuilt_from_the_start_of_the_category() -> None:
     """A worker without the state reads all events again, although its group has committed positions."""
     driver = Driver(Totals)
