@@ -504,14 +504,21 @@ class _EqualPlaces(TopicChange):
         for bucket in pair.buckets:
             for processor in both:
                 self._expect_saved(processor, bucket)
-            original_ms, clone_ms = (_saved_time_ms(processor, bucket, self._environment) for processor in both)
-            if _follows_event_time(pair.original) and original_ms != clone_ms:
-                raise _different(
-                    pair, f"their event times in bucket {bucket} differ, {_text(original_ms)} and {_text(clone_ms)}"
-                )
+            if _follows_event_time(pair.original):
+                self._expect_same_low(pair, bucket)
             original_timers, clone_timers = (self._timers(processor, bucket) for processor in both)
             if original_timers != clone_timers:
                 raise _different(pair, f"their timers of the clock in bucket {bucket} differ")
+
+    def _expect_same_low(self, pair: ProcessorPair, bucket: int) -> None:
+        """Raise MaintenanceRefused if the low watermarks of a shard differ."""
+        original_ms, clone_ms = (
+            _saved_time_ms(processor, bucket, self._environment) for processor in (pair.original, pair.clone)
+        )
+        if original_ms != clone_ms:
+            raise _different(
+                pair, f"their event times in bucket {bucket} differ, {_text(original_ms)} and {_text(clone_ms)}"
+            )
 
     def _expect_saved(self, processor: type[Processor], bucket: int) -> None:
         """Raise MaintenanceRefused if a state is not at the position of its group."""
