@@ -105,9 +105,7 @@ class ColumnEvents(Sequence[Any]):
     def key_groups(self) -> KeyGroups:
         """The distinct keys. The key must be a field."""
         encoded = self.columns.column(self._category.key_fields[0]).dictionary_encode()
-        keys = encoded.dictionary
-        names = list(map(str, keys.to_pylist())) if self._category.key_is_number else texts_of(keys)
-        return KeyGroups(names, numbers_of(encoded.indices).astype(np.int64))
+        return KeyGroups(texts_of(encoded.dictionary.cast("string")), numbers_of(encoded.indices).astype(np.int64))
 
     @cached_property
     def keys(self) -> list[str]:

@@ -53,8 +53,7 @@ class ColumnOutputs(Sequence[Any]):
         """The key of each record; None if it is not one field."""
         if len(self.category.key_fields) != 1:
             return None
-        keys = self.columns.column(self.category.key_fields[0])
-        return list(map(str, keys.to_pylist())) if self.category.key_is_number else texts_of(keys)
+        return texts_of(self.columns.column(self.category.key_fields[0]).cast("string"))
 
     @cached_property
     def _records(self) -> list[Any]:
