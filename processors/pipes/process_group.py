@@ -24,17 +24,17 @@ from contextlib import suppress
 for ignored in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
     signal.signal(ignored, signal.SIG_IGN)
 group = 0
-heard, told = os.pipe()
+from_guard, to_deputy = os.pipe()
 deputy = os.fork()
 if deputy:
-    os.close(heard)
+    os.close(from_guard)
     for line in sys.stdin:
         group = int(line)
         with suppress(BrokenPipeError):
-            os.write(told, line.encode())
+            os.write(to_deputy, line.encode())
 else:
-    os.close(told)
-    for lines in (os.fdopen(heard), sys.stdin):
+    os.close(to_deputy)
+    for lines in (os.fdopen(from_guard), sys.stdin):
         for line in lines:
             group = int(line)
 for limit_s, number in zip(map(float, sys.argv[1:]), (signal.SIGTERM, signal.SIGKILL)):
@@ -49,8 +49,8 @@ for limit_s, number in zip(map(float, sys.argv[1:]), (signal.SIGTERM, signal.SIG
         os.killpg(group, number)
 if deputy:
     with suppress(BrokenPipeError):
-        os.write(told, b"0\\n")
-    os.close(told)
+        os.write(to_deputy, b"0\\n")
+    os.close(to_deputy)
     os.wait()
 """
 """The guard and its deputy, which learns the group from the guard, and takes over its input if the guard is killed."""

@@ -150,7 +150,7 @@ static int64_t append(char *buffer, int64_t end, const void *bytes, size_t size)
     return end + (int64_t)size;
 }
 
-/* Copies a message behind those that `filled` describes. */
+/* Appends a message to columns that contain what `filled` counts, and counts it. */
 static void copy(const client_t *client, const message_t *message, columns_t *to, sizes_t *filled) {
     void *headers;
     int kind = 0;
