@@ -32,7 +32,7 @@ def validate_declaration(cls: type, root: type) -> None:
         known |= _hints(base)
     for name, kind in known.items():
         value = getattr(cls, name, _MISSING)
-        if name not in _CHECKED_ELSEWHERE and value is not _MISSING and not _fits(value, kind):
+        if name not in _CHECKED_ELSEWHERE and value is not _MISSING and not fits(value, kind):
             raise DeclarationError(
                 f"{library[0].__name__} {cls.__name__}: `{name} = {as_code(value)}` has the wrong type. Nothing was read. Declare "
                 f"{type_in_words(kind)}.{suggestion(kind, value)}"
@@ -70,7 +70,7 @@ def expect_types(owner: str, value: Any) -> None:
     """
     for name, kind in get_type_hints(type(value)).items():
         argument = getattr(value, name, _MISSING)
-        if argument is not _MISSING and not _fits(argument, kind):
+        if argument is not _MISSING and not fits(argument, kind):
             raise DeclarationError(
                 f"{owner}: `{name}={as_code(argument)}` has the wrong type. Declare {type_in_words(kind)}."
             )
@@ -95,6 +95,7 @@ _CHECKED_ELSEWHERE = frozenset(
         "cache",
         "on_miss",
         "on_unreachable",
+        "watermark",
     }
 )
 
@@ -115,13 +116,13 @@ def _hints(base: type) -> dict[str, Any]:
     }
 
 
-def _fits(value: Any, kind: Any) -> bool:  # noqa: PLR0911 - one return per sort of type
+def fits(value: Any, kind: Any) -> bool:  # noqa: PLR0911 - one return per sort of type
     """Return whether a value has a type. The elements of containers are not checked."""
     if kind is Any:
         return True
     origin = get_origin(kind)
     if origin in (Union, types.UnionType):
-        return any(_fits(value, member) for member in get_args(kind))
+        return any(fits(value, member) for member in get_args(kind))
     if origin is not None:
         return not is_class(origin) or isinstance(value, origin)
     if kind is None or kind is type(None):

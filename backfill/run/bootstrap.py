@@ -23,7 +23,6 @@ from ...processors.declare.processor import Processor
 from ...processors.declare.stateless import Stateless
 from ...processors.shard.checkpoints import is_remote
 from ...processors.shard.position import Offsets, StatePosition
-from ...processors.time.watermarks import UpstreamWatermark
 from ...state.backups.manifest import Manifest
 from ...state.files.file_store import FileStore
 from ...transport.bus import Bus
@@ -262,7 +261,7 @@ def _refuse_unsuitable(processor: type[Processor]) -> None:
             f"{name} has its state in a remote store and not in backups. Nothing was started. Pass the store (`--store`) to load it "
             "instead."
         )
-    if isinstance(processor.watermark, UpstreamWatermark):
+    if processor.upstream_inputs():
         raise BackfillRefused(
             f"{name} uses upstream watermarks, and the archive does not record when they arrived, so its state cannot be computed. "
             "Nothing was started. Declare another `watermark`, or let the stream read the past."

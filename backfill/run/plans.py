@@ -27,7 +27,6 @@ from ...processors.declare.phases import Partials
 from ...processors.declare.processor import Processor, as_tuple
 from ...processors.declare.sinks import Sink
 from ...processors.declare.stateful import Stateful
-from ...processors.time.watermarks import UpstreamWatermark
 from ...processors.time.windows import GlobalWindow
 from ..errors import BackfillRefused
 from ..sources.coverage import ALL_DAYS
@@ -95,7 +94,7 @@ def order_of(processor: type[Processor], asked: Order | None, *, archived: bool 
     reads_watermark = issubclass(processor, Stateful) and asked is Order.ARRIVAL  # it may read the watermark
     if not (_depends_on_order(processor) or reads_watermark):
         return None
-    known = archived and not isinstance(processor.watermark, UpstreamWatermark)
+    known = archived and not processor.upstream_inputs()
     if asked is Order.ARRIVAL and not known:
         reason = (
             "uses upstream watermarks, and the archive does not record when they arrived"

@@ -5,12 +5,11 @@ The category of watermarks is compacted. If only the newest ones are left, windo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import closing, contextmanager
 
 from ...processors.declare.processor import Processor
 from ...processors.shard.position import Offsets
-from ...processors.time.watermarks import UpstreamWatermark
 from ...transport.bus import Bus
 from ...transport.errors import BusUnreachable
 from ...transport.messages import Bucket
@@ -26,20 +25,23 @@ class PastWatermarks:
 
     Args:
         upstream: all watermarks, read to the end; None without upstream watermarks.
+        inputs: the names of the inputs whose watermarks their writers determine.
     """
 
-    def __init__(self, upstream: WatermarkSubscriber | None) -> None:
+    def __init__(self, upstream: WatermarkSubscriber | None, inputs: Collection[str] = ()) -> None:
         self._upstream = upstream
+        self._inputs = inputs
         self._followed: set[Bucket] = set()
 
     def at(self, number: int, position: Offsets) -> dict[str, int]:
-        """Return the watermark of each input at a position (milliseconds since 1970, UTC)."""
+        """Return the watermark of each input that has one at a position (milliseconds since 1970, UTC)."""
         if self._upstream is None:
             return {}
-        for bucket in {Bucket(name, number) for name in position} - self._followed:
+        offsets = {Bucket(name, number): offset for name, offset in position.items() if name in self._inputs}
+        for bucket in offsets.keys() - self._followed:
             self._upstream.begin(bucket)
             self._followed.add(bucket)
-        return {name: self._upstream.at(Bucket(name, number), offset).watermark_ms for name, offset in position.items()}
+        return {bucket.category: self._upstream.at(bucket, offset).watermark_ms for bucket, offset in offsets.items()}
 
 
 @contextmanager
@@ -49,7 +51,7 @@ def past_watermarks(processor: Processor, bus: Bus) -> Iterator[PastWatermarks]:
     Raises:
         BusUnreachable: they cannot be read to the end.
     """
-    if not isinstance(processor.watermark, UpstreamWatermark) or WATERMARKS.name not in bus.catalog.names():
+    if not processor.upstream_inputs() or WATERMARKS.name not in bus.catalog.names():
         yield PastWatermarks(None)
         return
     with closing(WatermarkSubscriber(bus)) as upstream:
@@ -59,4 +61,4 @@ def past_watermarks(processor: Processor, bus: Bus) -> Iterator[PastWatermarks]:
                 break
         else:
             raise BusUnreachable(f"Cannot read {WATERMARKS.name} to its end. Nothing was replayed. Try again.")
-        yield PastWatermarks(upstream)
+        yield PastWatermarks(upstream, processor.upstream_inputs())

@@ -19,9 +19,10 @@ from ...processors.apps.loops import Loop
 from ...processors.declare.categories import AnyCategory
 from ...processors.declare.processor import Processor
 from ...processors.declare.tombstones import Tombstone
+from ...processors.shard.position import Offsets
 from ...processors.time.idleness import IdleDetector, IdleTimeout
 from ...processors.time.shard_time import ShardTime
-from ...processors.time.watermarks import FOREVER_MS, NEVER_MS, UpstreamWatermark
+from ...processors.time.watermarks import FOREVER_MS, NEVER_MS
 from ...transport.bus import Bus
 from ...transport.messages import Bucket
 from ...transport.tables.upstream_watermarks import NO_ROUND, WATERMARKS, WatermarkStatement
@@ -76,7 +77,7 @@ class WatermarkTracker:
         self._sources = [category.name for category in processor.sources()]
         self._feedback = frozenset(category.name for category in processor.feedback_inputs())
         self._loop = None if loop is None else LoopWatermark(loop, type(processor))
-        self._uses_upstream = isinstance(processor.watermark, UpstreamWatermark)
+        self._upstream_inputs = processor.upstream_inputs() - self._feedback
         self._clock = clock
         self._detects_idleness = processor.idle_after is not None
         self._timeout = IdleTimeout(inf if processor.idle_after is None else processor.idle_after.total_seconds())
@@ -100,7 +101,7 @@ class WatermarkTracker:
     @property
     def is_read(self) -> bool:
         """Whether all upstream watermarks from before this worker's start are read; True if the processor uses none."""
-        return not self._uses_upstream or self._subscriber.is_read
+        return not self._upstream_inputs or self._subscriber.is_read
 
     def begin(self, shard: OpenShard) -> None:
         """Follow an opened shard. Its saved low watermark is published even if the worker that saved it died before it did."""
@@ -215,12 +216,10 @@ class WatermarkTracker:
         return number not in self._unsaved and number not in self._saving
 
     def _upstream_watermarks(self, shard: OpenShard) -> dict[str, InputWatermark]:
-        """Return the upstream watermark of each input that has one: a feedback input, and with `UpstreamWatermark` all others."""
+        """Return the upstream watermark of each input that has one: a feedback input, and each input with `UpstreamWatermark`."""
         found = {} if self._loop is None else dict.fromkeys(self._feedback, self._loop.watermark)
-        if self._uses_upstream:
-            buckets = [Bucket(name, shard.number) for name in self._sources if name not in self._feedback]
-            positions = {bucket: shard.position.get(bucket.category, 0) for bucket in buckets}
-            found |= {bucket.category: self._subscriber.at(bucket, position) for bucket, position in positions.items()}
+        for name in self._upstream_inputs:
+            found[name] = self._subscriber.at(Bucket(name, shard.number), shard.position.get(name, 0))
         return found
 
     def _loop_cut(self, shard: OpenShard, loop: LoopWatermark) -> LoopCut:
@@ -230,18 +229,15 @@ class WatermarkTracker:
         return LoopCut(dict(shard.position), external_ms)
 
     def _held_by(self, shard: OpenShard) -> str:
-        upstream = self._upstream_watermarks(shard) if self._uses_upstream and not shard.in_flight.events else {}
-        return min(upstream.values()).held_by if upstream else self._holder(shard)
-
-    def _holder(self, shard: OpenShard) -> str:
-        """Describe the input that holds back a shard whose watermark depends on its events; empty if only its events do."""
+        """Describe the input that holds back a shard; empty if only its own events do."""
         time = shard.operator.time
         holder = time.holder if isinstance(time, ShardTime) else None
         if holder is None:
             return ""
         bucket = Bucket(holder.name, shard.number)
-        if holder.name in self._feedback and self._loop is not None and not shard.in_flight.events:
-            return f"{bucket}: {self._loop.watermark.held_by}"
+        writer = None if shard.in_flight.events else self._held_by_writer(bucket, shard.position)
+        if writer is not None:
+            return writer
         if holder.why:
             return f"{bucket}, which {holder.why}"
         if len(self._sources) == 1:
@@ -250,6 +246,14 @@ class WatermarkTracker:
             return f"{bucket}: the bus does not return its end offset, so it cannot count as idle"
         writer = self._pending_writer(shard, bucket) if self._is_silent(bucket) else None
         return str(bucket) if writer is None else f"{bucket}: it waits for {writer}"
+
+    def _held_by_writer(self, bucket: Bucket, position: Offsets) -> str | None:
+        """Describe what holds back the upstream watermark of an input; None for an input without one."""
+        if bucket.category in self._upstream_inputs:
+            return self._subscriber.at(bucket, position.get(bucket.category, 0)).held_by
+        if bucket.category in self._feedback and self._loop is not None:
+            return f"{bucket}: {self._loop.watermark.held_by}"
+        return None
 
     def checkpoint_begun(self, shards: Collection[OpenShard]) -> None:
         """Record that a checkpoint of these shards has begun; the other shards have nothing to save."""

@@ -122,6 +122,9 @@ def _renamed(value: Any, own: Mapping[str, AnyCategory]) -> Any:
         return UnwrittenSink(value)
     if isinstance(value, CategoryTable):
         return replace(value, category=own[value.category.name]) if value.category.name in own else value
+    if type(value) is dict:
+        keys = {_renamed(key, own): key for key in value}
+        return value if keys.keys() == value.keys() else {key: value[old] for key, old in keys.items()}
     if type(value) is tuple:
         renamed = tuple(_renamed(member, own) for member in value)
         return renamed if any(one is not other for one, other in zip(renamed, value, strict=True)) else value

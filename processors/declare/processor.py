@@ -15,7 +15,15 @@ from ..monoids.base import Monoid
 from ..time.watermarks import NEVER_MS, Confidence, UpstreamWatermark, Watermark
 from ..time.windows import MILLISECOND, GlobalWindow, Hopping, Session, Sliding, Tumbling
 from ..user_code import error_reason
-from ..validation import did_you_mean, expect_types, is_library_class, validate_declaration
+from ..validation import (
+    did_you_mean,
+    expect_types,
+    fits,
+    is_library_class,
+    suggestion,
+    type_in_words,
+    validate_declaration,
+)
 from ..wording import as_code, counted
 from .categories import MAX_NAME, AnyCategory, Category, is_legal_name
 from .dead_letter_limit import DeadLetterLimit
@@ -157,7 +165,8 @@ class Processor(ABC):
         on_future_event: what to do with an event further in the future, which would advance the watermark too far. Also applies to an
             event time outside the years 1 to 9999 (without `max_future`: beyond 62 bits).
         dead_letter_limit: the number of dead letters at which the worker stops; None for no limit.
-        watermark: how to estimate the watermark of each bucket from its events; `UpstreamWatermark()` uses the watermarks of the writers.
+        watermark: how to estimate the watermark of each bucket from its events; `UpstreamWatermark()` uses the watermarks of the writers. A dict
+            from inputs to watermarks declares a watermark for each; the other inputs then have `Confidence()`.
         idle_after: how long a fully read bucket may be silent (wall-clock time) before it no longer holds back the low watermark; None for
             no limit.
         max_output_delay: how far the event time of an output may lie behind the low watermark, or, for an aggregator, before the first
@@ -194,7 +203,7 @@ class Processor(ABC):
     max_future: ClassVar[timedelta | None] = timedelta(days=1)
     on_future_event: ClassVar[ErrorPolicy] = ErrorPolicy.DEAD_LETTER
     dead_letter_limit: ClassVar[DeadLetterLimit | None] = DeadLetterLimit()
-    watermark: ClassVar[Watermark] = Confidence()
+    watermark: ClassVar[Watermark | Mapping[AnyCategory, Watermark]] = Confidence()
     idle_after: ClassVar[timedelta | None] = timedelta(minutes=1)
     max_output_delay: ClassVar[timedelta] = timedelta()
     trace_context: ClassVar[bool] = False
@@ -237,6 +246,24 @@ class Processor(ABC):
         """Return the sources that close a loop."""
         names = {category.name for category in as_tuple(cls.feedback)}
         return tuple(category for category in cls.sources() if category.name in names)
+
+    @classmethod
+    def input_watermarks(cls) -> Mapping[str, Watermark]:
+        """Return the watermark of each source by its name. What circulates in a loop determines the watermark of a feedback input."""
+        names = [category.name for category in cls.sources()]
+        if isinstance(cls.watermark, Mapping):
+            declared = {category.name: watermark for category, watermark in cls.watermark.items()}
+            watermarks = {name: declared.get(name, Confidence()) for name in names}
+        else:
+            watermarks = dict.fromkeys(names, cls.watermark)
+        return watermarks | {category.name: UpstreamWatermark() for category in cls.feedback_inputs()}
+
+    @classmethod
+    def upstream_inputs(cls) -> frozenset[str]:
+        """Return the names of the sources whose watermarks their writers determine."""
+        return frozenset(
+            name for name, watermark in cls.input_watermarks().items() if isinstance(watermark, UpstreamWatermark)
+        )
 
     @classmethod
     def inputs(cls) -> tuple[AnyCategory, ...]:
@@ -294,7 +321,7 @@ class Processor(ABC):
         It does if everything follows from the events of one bucket, in order. The interleaving of several inputs, idle inputs, upstream
         watermarks and the time of day differ each time.
         """
-        follows_upstream = cls.uses_event_time() and isinstance(cls.watermark, UpstreamWatermark)
+        follows_upstream = cls.uses_event_time() and bool(cls.upstream_inputs())
         return cls.deterministic and len(cls.inputs()) == 1 and not follows_upstream
 
     @classmethod
@@ -379,6 +406,7 @@ class Processor(ABC):
         for category in cls.sources() + cls.outputs() + as_tuple(cls.feedback):
             expect_category(cls, category)
         _expect_feedback_is_read(cls)
+        _expect_watermarks(cls)
         if isinstance(cls.on_error, Retry):
             expect_retryable(cls.__name__, cls.sources(), cls.on_error, has_sinks=bool(cls.sinks()))
             cls._expect_retries()
@@ -476,6 +504,23 @@ def _expect_feedback_is_read(cls: type[Processor]) -> None:
             f"Processor {cls.__name__} declares `feedback` with {unread}, which it does not read. Nothing was read. Add {unread} to its inputs, or remove it "
             "from `feedback`."
         )
+
+
+def _expect_watermarks(cls: type[Processor]) -> None:
+    """Raise DeclarationError for a watermark of a category that is no input, and for a value that is no watermark."""
+    read = {category.name for category in cls.sources()}
+    declared = cls.watermark if isinstance(cls.watermark, Mapping) else dict.fromkeys(cls.sources(), cls.watermark)
+    for category, watermark in declared.items():
+        if getattr(category, "name", None) not in read:
+            raise DeclarationError(
+                f"Processor {cls.__name__} declares a `watermark` for {as_code(category)}, which is none of its inputs. Nothing was read. The keys of "
+                f"the dict are categories that it reads: {', '.join(sorted(read))}."
+            )
+        if not fits(watermark, Watermark):
+            raise DeclarationError(
+                f"Processor {cls.__name__}: the watermark of {category.name} is {as_code(watermark)}. Nothing was read. Declare "
+                f"{type_in_words(Watermark)}.{suggestion(Watermark, watermark)}"
+            )
 
 
 def _expect_type_parameters(cls: type[Processor]) -> None:

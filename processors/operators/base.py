@@ -95,8 +95,7 @@ class Operator(Protocol):
 
 def time_of(processor: Processor, saved: StateReader) -> ShardTime:
     """Return the event time of a shard, as its processor declares it."""
-    inputs = [category.name for category in processor.sources()]
-    return ShardTime(processor.watermark, inputs, saved, [category.name for category in processor.feedback_inputs()])
+    return ShardTime(processor.input_watermarks(), saved)
 
 
 def processed_count(events: Sequence[Any], rejected: Sequence[Rejected], *, stop_at_error: bool) -> int:

@@ -24,7 +24,6 @@ from .watermarks import (
     BucketTime,
     Confidence,
     Times,
-    UpstreamWatermark,
     Watermark,
 )
 
@@ -74,20 +73,16 @@ class ShardTime:
     """Tracks the event time of one shard's inputs. The low watermark never decreases.
 
     Args:
-        strategy: estimates the watermark of each input.
-        inputs: the names of the categories.
+        strategies: estimate the watermarks of the inputs, by the categories' names.
         saved: the shard's saved state.
-        feedback: the inputs that close a loop. What circulates in the loop determines their watermark, not their own events.
     """
 
-    def __init__(
-        self, strategy: Watermark, inputs: Sequence[str], saved: StateReader, feedback: Collection[str] = ()
-    ) -> None:
-        low, *found = saved.fetch([_LOW, *map(_key_of_input, inputs)])
-        self._strategies = {name: UpstreamWatermark() if name in feedback else strategy for name in inputs}
+    def __init__(self, strategies: Mapping[str, Watermark], saved: StateReader) -> None:
+        low, *found = saved.fetch([_LOW, *map(_key_of_input, strategies)])
+        self._strategies = strategies
         self._inputs = {
-            name: BucketTime(self._strategies[name], BucketProgress() if progress is None else _decode(progress))
-            for name, progress in zip(inputs, found, strict=True)
+            name: BucketTime(strategy, BucketProgress() if progress is None else _decode(progress))
+            for (name, strategy), progress in zip(strategies.items(), found, strict=True)
         }
         self._idle: frozenset[str] = frozenset()
         self._changed_inputs: set[str] = set()
@@ -327,7 +322,7 @@ def _merged(progresses: Sequence[BucketProgress]) -> BucketProgress:
 
 def saved_watermarks(inputs: Sequence[str], saved: StateReader) -> dict[str, int]:
     """Return the saved watermark of each input that has one (milliseconds since 1970, UTC)."""
-    progress = ShardTime(Confidence(), inputs, saved).progress
+    progress = ShardTime(dict.fromkeys(inputs, Confidence()), saved).progress
     return {name: of_input.watermark_ms for name, of_input in progress.items() if of_input.watermark_ms != NEVER_MS}
 
 

@@ -456,7 +456,7 @@ def test_inspect_shows_timers_and_watermarks(command: Cli, root: Path) -> None:
         for at in (3 * HOUR, HOUR):
             pending.set("m1", f"after {at // HOUR}", at)
         pending.set("m2", "", 2 * HOUR)
-        time = ShardTime(BoundedOutOfOrderness(), ["readings"], state)
+        time = ShardTime({"readings": BoundedOutOfOrderness()}, state)
         time.observe("readings", [HOUR // 2])
         state.save_together(pending.drain() | time.drain(), StatePosition({"readings": 1}))
     shown = command.ok("state", "inspect", "app.py:Totals", "--bucket", "0")

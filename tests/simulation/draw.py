@@ -82,7 +82,7 @@ def draw_scenario(seed: int, profile: Profile) -> Scenario:
     nodes = _without_repeated_repartitions(rng.choice(profile.shapes)(rng, profile))
     rounds_s = tuple(rng.choice(profile.round_intervals_s) for _ in range(rng.randint(*profile.rounds)))
     quiet = (
-        all(node.uses_upstream_watermarks for node in nodes if set(node.reads) <= {"left", "right"})
+        not any(node.estimates(name) for node in nodes for name in node.reads if name in {"left", "right"})
         and rng.random() < 0.5
     )
     scenario = Scenario(

@@ -258,6 +258,7 @@ class Node:
         backups: whether its states are backed up; then its checkpoints are adaptive, too.
         writing: the write mode of its remote store; None for local states.
         sink: whether its outputs are rows of a sink.
+        estimated: those of its inputs whose own events determine their watermarks, beside inputs with upstream watermarks.
     """
 
     name: str
@@ -270,6 +271,7 @@ class Node:
     backups: bool = False
     writing: ps.WriteMode | None = None
     sink: bool = False
+    estimated: tuple[str, ...] = ()
 
     @property
     def is_remote(self) -> bool:
@@ -281,6 +283,10 @@ class Node:
         """Whether it writes to a category. In append mode, a store never returns a result."""
         return self.writing is not ps.WriteMode.APPEND
 
+    def estimates(self, name: str) -> bool:
+        """Return whether the watermark of an input depends on its events."""
+        return not self.uses_upstream_watermarks or name in self.estimated
+
     @property
     def loop(self) -> str:
         """The name of the category of its loop."""
@@ -288,6 +294,7 @@ class Node:
 
     def __str__(self) -> str:
         by = ", upstream watermarks" if self.uses_upstream_watermarks else ""
+        by += f" except of {' and '.join(self.estimated)}" if self.estimated else ""
         storage = ", backed up" if self.backups else ", in a store" if self.is_remote else ""
         storage += ", into a sink" if self.sink else ""
         storage += f" ({self.writing.value})" if self.writing is not None else ""
@@ -320,7 +327,9 @@ class Node:
         if self.writing is not None:
             declared["store"] = ps.RemoteStore(self.writing)
         if self.uses_upstream_watermarks:
-            declared["watermark"] = ps.watermarks.UpstreamWatermark()
+            upstream = ps.watermarks.UpstreamWatermark()
+            each = {category: IN_TIME if category.name in self.estimated else upstream for category in inputs}
+            declared["watermark"] = each if self.estimated else upstream
         elif self.kind in {*PASS_THROUGH, "asynchronous", "pipe", "retrying", "looping"}:
             declared["watermark"] = IN_TIME
         if issubclass(kind.base, ps.Aggregator) and not all(isinstance(one.key, str) for one in inputs):

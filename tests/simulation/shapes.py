@@ -180,7 +180,8 @@ def sql_two_phases(rng: random.Random, choice: Choice) -> tuple[Node, ...]:
 def diamond(rng: random.Random, choice: Choice) -> tuple[Node, ...]:
     """Return two processors; the second also reads an external category."""
     first = replace(_pass_through(rng, choice, "first", "left"), kind="stateless")
-    return first, _last(rng, choice, TWO_INPUTS, "first.out", "right", uses_upstream_watermarks=True)
+    last = _last(rng, choice, TWO_INPUTS, "first.out", "right", uses_upstream_watermarks=True)
+    return first, replace(last, estimated=rng.choice(((), ("right",))))
 
 
 def long_chain(rng: random.Random, choice: Choice) -> tuple[Node, ...]:

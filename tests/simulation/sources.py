@@ -76,7 +76,7 @@ class Source:
 
     def _publish_watermark(self, name: str, turn: int) -> None:
         scenario = self._world.scenario
-        if any(name in node.reads for node in scenario.nodes if node.uses_upstream_watermarks):
+        if any(name in node.reads and not node.estimates(name) for node in scenario.nodes):
             complete = complete_ms(turn, len(scenario.rounds_s), lopsided=scenario.lopsided)
             ends = {name: self._world.bus.ends(name)}
             watermark = WatermarkStatement(f"source:{name}", 0, 1, complete, ends)

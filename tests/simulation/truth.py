@@ -166,13 +166,11 @@ def _latest_rows(node: Node, rows: Sequence[Event], watermarks_ms: Mapping[str, 
 
 def _final_watermarks_ms(node: Node, inputs: Inputs, category_settings: CategorySettings) -> dict[str, int]:
     """Return the final watermark of each key's shard: the minimum of its inputs."""
-    if node.uses_upstream_watermarks:
-        return {event.key: END_MS - BEHIND_MS for events in inputs for event in events}
     buckets = category_settings.buckets_of(node.reads[0])
-    newest = [[0] * buckets for _ in inputs]
-    for number, events in enumerate(inputs):
-        for event in events:
+    newest = [[0 if node.estimates(name) else END_MS] * buckets for name in node.reads]
+    for times, name, events in zip(newest, node.reads, inputs, strict=True):
+        for event in events if node.estimates(name) else ():
             bucket = bucket_of(event.key.encode(), buckets)
-            newest[number][bucket] = max(newest[number][bucket], event.at)
+            times[bucket] = max(times[bucket], event.at)
     lows = [min(times) - BEHIND_MS for times in zip(*newest, strict=True)]
     return {event.key: lows[bucket_of(event.key.encode(), buckets)] for events in inputs for event in events}

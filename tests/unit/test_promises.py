@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor, Future
 from contextlib import closing
 from datetime import timedelta
@@ -18,6 +19,7 @@ from penstock.ops.testing import Crash, Driver, InlineExecutor
 from penstock.ops.worker import watermark_publisher
 from penstock.ops.worker.watermark_publisher import WatermarkPublisher
 from penstock.ops.worker.watermark_subscriber import BucketWatermarks, WatermarkSubscriber
+from penstock.processors.apps.clones import cloned
 from penstock.processors.declare.partitioner import bucket_of
 from penstock.processors.shard.checkpoints import Step, steps_of
 from penstock.processors.time.watermarks import NEVER_MS
@@ -155,6 +157,66 @@ def test_downstream_windows_contain_all_events_that_were_in_time_upstream(
     assert {(row.taker, row.hour): row.calls for row in driver.read(hours)} == per_hour
     assert sum(row.calls for row in driver.read(minutes)) == len(long)
     assert driver.metrics(Minutes).late == driver.metrics(PerHour).late == 0
+
+
+class Contract(ps.Record, frozen=True):
+    """The price that a taker pays per second from a minute on, written by another program."""
+
+    taker: str
+    minute: ps.EventTime
+    price: int
+
+
+class Charge(ps.Record, frozen=True):
+    """The price of a call's first second; None if its minute has no contract."""
+
+    taker: str
+    at: ps.EventTime
+    price: int | None
+
+
+contracts = ps.Category("contracts", Contract, key="taker", event_time="minute", buckets=3)
+charges = ps.Category("charges", Charge, key="taker", event_time="at", buckets=1)
+
+
+class Charges(ps.Join):
+    """Joins calls, which the filter writes, with contracts."""
+
+    left, right, writes = long_calls, contracts, charges
+    before = timedelta(milliseconds=MINUTE - 1)
+    join_type = ps.JoinType.LEFT
+    watermark: ClassVar[Mapping[ps.Category[Any], ps.watermarks.Watermark]] = {
+        long_calls: ps.watermarks.UpstreamWatermark(),
+        contracts: ps.watermarks.BoundedOutOfOrderness(),
+    }
+
+    def join(self, left: Long, right: Contract | None, context: ps.Context) -> Iterable[Charge]:
+        yield Charge(left.taker, left.at, None if right is None else right.price)
+
+
+@pytest.mark.parametrize("clone", [None, "staging"])
+def test_an_input_of_another_program_is_joined_with_outputs_of_a_processor_that_catches_up(clone: str | None) -> None:
+    """The processor reads one of its buckets after the other. Its outputs are not late, although the other input is far ahead."""
+    app = [Filter, Charges] if clone is None else cloned([Filter, Charges], clone)
+    driver = Driver(app)
+    takers = ("taker-0", "taker-1")
+    made = [Call(caller, minute * MINUTE + 9, 10 + minute % 2) for caller in "ad" for minute in range(60)]
+    assert len({bucket_of(caller.encode(), calls.buckets) for caller in "ad"}) == 2
+    for call in made[:60]:
+        driver.send(calls, [call])
+    driver.send(contracts, [Contract(taker, minute * MINUTE, minute) for minute in range(120) for taker in takers])
+    for call in made[60:]:
+        driver.send(calls, [call])
+    before_the_end = driver.read(app[1].outputs()[0])
+    driver.send(calls, ENDS)
+    driver.send(contracts, [Contract(f"taker-{n}", 100 * 60 * MINUTE, 0) for n in range(8)])
+
+    found = driver.read(app[1].outputs()[0])
+    assert Counter((one.taker, one.at, one.price) for one in found) == Counter(
+        (f"taker-{call.seconds % 2}", call.at, call.at // MINUTE) for call in made
+    )
+    assert driver.metrics(app[1]).late == 0
+    assert len(before_the_end) == len(found)
 
 
 def test_the_slowest_shard_holds_the_watermark_back() -> None:

@@ -18,17 +18,19 @@ STRATEGIES = st.sampled_from(
 )
 
 
-@given(STRATEGIES, st.lists(st.tuples(st.sampled_from(["left", "right"]), TIMES), max_size=8))
+@given(
+    st.fixed_dictionaries({"left": STRATEGIES, "right": STRATEGIES}),
+    st.lists(st.tuples(st.sampled_from(["left", "right"]), TIMES), max_size=8),
+)
 def test_an_owner_that_continues_from_committed_times_reaches_the_same_watermarks(
-    strategy: ps.watermarks.Watermark, batches: list[tuple[str, list[int]]]
+    strategies: dict[str, ps.watermarks.Watermark], batches: list[tuple[str, list[int]]]
 ) -> None:
     """As one that never stopped, after each event."""
-    inputs = ("left", "right")
-    whole, restarted = (ShardTime(strategy, inputs, EmptyState()) for _ in range(2))
+    whole, restarted = (ShardTime(strategies, EmptyState()) for _ in range(2))
     for category, times in batches:
         expected = whole.observe(category, times)
         found = restarted.observe(category, times)
-        restarted = ShardTime(strategy, inputs, CommittedTimes(restarted.saved()))
+        restarted = ShardTime(strategies, CommittedTimes(restarted.saved()))
 
         assert np.array_equal(found, expected)
         assert restarted.progress == whole.progress

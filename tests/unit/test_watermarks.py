@@ -64,7 +64,7 @@ def test_a_watermark_depends_on_the_events_alone(times: list[int], strategy: Wat
     whole = BucketTime(strategy, BucketProgress()).observe(times).tolist()
     saved, found = MemoryShardState(), []
     for begin, end in pairwise([0, *sorted(cuts), len(times)]):
-        time = ShardTime(strategy, ["readings"], saved)
+        time = ShardTime({"readings": strategy}, saved)
         found += time.observe("readings", times[begin:end]).tolist()
         saved.save(time.drain())
 
@@ -179,7 +179,7 @@ def test_a_watermark_adapts_to_a_changed_stream() -> None:
 
 def test_the_watermark_of_a_shard_is_the_minimum_of_its_inputs() -> None:
     """An input far behind, or without any events, delays it."""
-    time = ShardTime(ps.watermarks.BoundedOutOfOrderness(), ["fast", "slow"], MemoryShardState())
+    time = ShardTime(dict.fromkeys(["fast", "slow"], ps.watermarks.BoundedOutOfOrderness()), MemoryShardState())
 
     assert time.observe("fast", [1_000, 2_000]).tolist() == [NEVER_MS, NEVER_MS]
     assert time.observe("slow", [10, 1_500, 3_000]).tolist() == [10, 1_500, 2_000]

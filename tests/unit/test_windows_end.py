@@ -466,7 +466,7 @@ def test_ten_events_complete_windows_by_default() -> None:
     """Also on a quiet category; until then, the watermark reports how many events it waits for."""
 
     class ByDefault(Complete):
-        watermark = ps.Processor.watermark
+        watermark = ps.watermarks.Confidence()
 
     driver = Driver(ByDefault)
     driver.send(readings, [Reading("a", 10 * n, 1) for n in range(3)])
@@ -482,7 +482,7 @@ def test_a_worker_that_stops_at_once_reports_no_earlier_reason() -> None:
     """The reason belongs to the watermark beside it; the one from before the first event is outdated."""
 
     class ByDefault(Complete):
-        watermark = ps.Processor.watermark
+        watermark = ps.watermarks.Confidence()
 
     driver = Driver(ByDefault)
     driver.send(readings, [Reading("a", 10 * n, 1) for n in range(3)])
