@@ -11,7 +11,8 @@ from contextlib import closing
 from typing import Any, NamedTuple
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
+from support import plain
 
 from penstock.transport.bus import Reader, Scanner
 from penstock.transport.category_spec import CategorySpec
@@ -47,19 +48,11 @@ def read_of(message: Any) -> Read:
     )
 
 
-def plain(kafka: str, category: str) -> dict[int, list[Read]]:
+def by_bucket(kafka: str, category: str) -> dict[int, list[Read]]:
     """Read a category with a plain consumer."""
-    consumer = Consumer({"bootstrap.servers": kafka, "group.id": "plain", "enable.partition.eof": True})
-    consumer.assign([TopicPartition(category, number, 0) for number in range(BUCKETS)])
     found: dict[int, list[Read]] = {number: [] for number in range(BUCKETS)}
-    ended = 0
-    while ended < BUCKETS:
-        for message in consumer.consume(500, 0.2):
-            if message.error():
-                ended += 1
-            else:
-                found[message.partition() or 0].append(read_of(message))
-    consumer.close()
+    for message in plain.read(kafka, category):
+        found[message.partition() or 0].append(read_of(message))
     return found
 
 
@@ -133,7 +126,7 @@ def test_columns_equal_messages(kafka: str, kafka_bus: KafkaBus, category: str) 
         producer.flush()
         found.until(BUCKETS + 3_000)
 
-    expected = plain(kafka, category)
+    expected = by_bucket(kafka, category)
     assert found.messages == expected
     assert found.in_columns > 2_000
 

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.plain import values
 from support.subjects import CHAINED, EXACT, LEAST, LOCAL, MOST, REMOTE, STATELESS, TIMED, TWICE, Subject, events
 from support.trials import Source, create_job, expect_guarantees, expect_remote_guarantees
-from support.verdicts import committed, state_of
+from support.verdicts import state_of
 from support.victims import LIMIT_S, Kill, fork_server
 
 from penstock.processors.shard.checkpoints import Gap, Step, Steps, steps_of
@@ -229,7 +230,7 @@ def outputs_of(subject: Subject, before: Step, prefix: str, kafka: str, kafka_bu
     job = create_job(subject, EVENTS, prefix, kafka_bus, folder)
     assert job.run(Kill(Gap(before))) == -signal.SIGKILL
     assert job.run() == 0
-    return [output["number"] for output in committed(kafka, f"{prefix}.out")]
+    return [output["number"] for output in values(kafka, f"{prefix}.out")]
 
 
 def test_at_least_once_really_repeats(kafka: str, kafka_bus: KafkaBus, tmp_path: Path, prefix: str) -> None:

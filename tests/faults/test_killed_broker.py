@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 from support.kinds import Event
+from support.plain import values
 from support.statuses import report
-from support.verdicts import committed
 
 import penstock as ps
 from penstock.ops.dev_services import LocalServices
@@ -163,7 +163,7 @@ def test_transactions_left_open_by_a_killed_broker_neither_count_nor_block(
         swept(bus, reader, f"back{kills}")
         # The broker answers before it has written the markers.
         wait_until(lambda: not is_blocked(bus))
-        assert Counter(event["text"] for event in committed(bus.settings.bootstrap, "out")) == {
+        assert Counter(event["text"] for event in values(bus.settings.bootstrap, "out")) == {
             "before": 4 * kills,
             "after": 2 * kills,
         }

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from confluent_kafka import Producer
 from support.cli import Cli
-from support.verdicts import committed
+from support.plain import values
 
 from penstock.transport.kafka import KafkaBus
 from penstock.transport.tables.upstream_watermarks import WatermarkStatement, watermarks_on
@@ -111,12 +111,12 @@ def test_nothing_is_late_after_all_workers_were_paused(
     time.sleep(STILL_S)
     held = [one.held_by for (name, _), one in published().items() if name == f"{prefix}.join"]
     _signal({"BigPayments": workers["BigPayments"]}, signal.SIGCONT)
-    wait_until(lambda: len(committed(kafka, f"{prefix}.paid")) >= 20 * len(KEYS))
+    wait_until(lambda: len(values(kafka, f"{prefix}.paid")) >= 20 * len(KEYS))
     wait_until(is_idle)
     late = [_stopped(worker)["late"] for worker in workers.values()]
 
     assert late == [0, 0, 0]
-    assert [one["euros"] for one in committed(kafka, f"{prefix}.paid")] == [1] * 20 * len(KEYS)
+    assert [one["euros"] for one in values(kafka, f"{prefix}.paid")] == [1] * 20 * len(KEYS)
     assert all(f"{prefix}.payments/" in by and "has not been heard from since it stopped" in by for by in held), held
 
 

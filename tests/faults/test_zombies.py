@@ -13,9 +13,9 @@ from typing import Any
 import psutil
 import pytest
 from support.databases import Postgres, Redis
+from support.plain import values
 from support.subjects import EXACT, MOST, Subject, events
 from support.trials import create_job, expect_guarantees, expect_remote_guarantees
-from support.verdicts import committed
 from support.victims import Kill
 
 import penstock as ps
@@ -88,14 +88,14 @@ def test_a_zombie_writes_nothing(
     wait_until(lambda: is_paused(zombie))
     successor = replace(job, folder=tmp_path / disk)
     assert successor.run() == 0
-    written = sorted(committed(job.kafka, f"{prefix}.out"), key=str)
+    written = sorted(values(job.kafka, f"{prefix}.out"), key=str)
 
     os.kill(zombie.pid or 0, signal.SIGCONT)
     zombie.join(150)
 
     assert zombie.exitcode == 0
     if subject.output is EXACT:  # at-most-once outputs are sent after the checkpoint, and no other worker sends them
-        assert sorted(committed(job.kafka, f"{prefix}.out"), key=str) == written
+        assert sorted(values(job.kafka, f"{prefix}.out"), key=str) == written
     expect_guarantees(successor, EVENTS)
 
 
@@ -124,11 +124,11 @@ def test_a_zombie_changes_nothing_in_its_store(
     zombie = job.start(Kill(Gap(before), by=signal.SIGSTOP))
     wait_until(lambda: is_paused(zombie))
     assert job.run() == 0
-    written = sorted(committed(job.kafka, f"{prefix}.out"), key=str)
+    written = sorted(values(job.kafka, f"{prefix}.out"), key=str)
 
     os.kill(zombie.pid or 0, signal.SIGCONT)
     zombie.join(150)
 
     assert zombie.exitcode == 0
-    assert sorted(committed(job.kafka, f"{prefix}.out"), key=str) == written
+    assert sorted(values(job.kafka, f"{prefix}.out"), key=str) == written
     expect_remote_guarantees(job, EVENTS)

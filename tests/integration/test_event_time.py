@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 from support.cli import Cli
-from support.verdicts import committed
+from support.plain import values
 
 from penstock.processors.declare.partitioner import bucket_of
 
@@ -83,7 +83,7 @@ def send(cli: Cli, prefix: str, meters: list[str], minutes: range) -> Counter[tu
 
 def hours(kafka: str, prefix: str) -> dict[tuple[str, int], int]:
     """Return the litres per meter and hour that were written, each once."""
-    found = committed(kafka, f"{prefix}.hours")
+    found = values(kafka, f"{prefix}.hours")
     assert len({(hour["meter"], hour["at"]) for hour in found}) == len(found)
     return {(hour["meter"], hour["at"]): hour["litres"] for hour in found}
 

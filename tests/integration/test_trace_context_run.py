@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 from support.cli import Cli
+from support.plain import read
 
 APP = """
 import penstock as ps
@@ -57,14 +58,4 @@ def test_a_trace_goes_through_two_workers(cli: Cli, kafka: str, prefix: str) -> 
 
 def headers_in(kafka: str, category: str) -> list[list[tuple[Any, ...]]]:
     """Return the headers of all committed messages of a category with one bucket, in order."""
-    consumer = Consumer({"bootstrap.servers": kafka, "group.id": "plain", "enable.partition.eof": True})
-    consumer.assign([TopicPartition(category, 0, 0)])
-    found = []
-    while True:
-        message = consumer.poll(30.0)
-        assert message is not None
-        if message.error():
-            break
-        found.append([tuple(header) for header in message.headers() or []])
-    consumer.close()
-    return found
+    return [[tuple(header) for header in message.headers() or []] for message in read(kafka, category)]

@@ -26,9 +26,10 @@ from typing import Any
 
 import psutil
 import pytest
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Producer
 from soak import shop_app as shop
 from support.databases import Postgres
+from support.plain import values
 
 import penstock as ps
 from penstock.ops.dev_services import LocalServices
@@ -277,30 +278,6 @@ class Killer:
                 place.process.wait()
 
 
-def read_committed(kafka: str, category: str) -> list[dict[str, Any]]:
-    """Return the committed records of a category, read without Penstock."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": kafka,
-            "group.id": "truth",
-            "enable.partition.eof": True,
-            "enable.auto.commit": False,
-            "isolation.level": "read_committed",
-        }
-    )
-    consumer.assign([TopicPartition(category, number, 0) for number in range(4)])
-    found, ended = [], 0
-    while ended < 4:
-        for message in consumer.consume(1_000, 1.0):
-            error = message.error()
-            if error is None:
-                found.append(json.loads(message.value() or b""))
-            elif error.code() == KafkaError._PARTITION_EOF:
-                ended += 1
-    consumer.close()
-    return found
-
-
 Rows = Counter[tuple[Any, ...]]
 
 
@@ -344,7 +321,7 @@ def found_in(kafka: str, before_ms: int) -> dict[str, Rows]:
     return {
         name: Counter(
             tuple(row[column] for column in columns)
-            for row in read_committed(kafka, name)
+            for row in values(kafka, name)
             if row.get("number") != -1 and row["at"] < before_ms and row.get("region") != "nowhere"
         )
         for name, columns in FIELDS.items()
@@ -450,7 +427,7 @@ def other_differences(load: Load, kafka: str, store: str) -> dict[str, str]:
         problems["ledger"] = str(
             {name: (ledger[name], figure) for name, figure in wanted.items() if ledger[name] != figure}
         )
-    rows = [row for row in read_committed(kafka, "balances") if row["number"] != -1]
+    rows = [row for row in values(kafka, "balances") if row["number"] != -1]
     missing = {order.number for order in load.orders} - {row["number"] for row in rows}
     counts, totals = Counter(order.order for order in load.orders), Counter[str]()
     for order in load.orders:

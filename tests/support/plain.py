@@ -3,26 +3,47 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from typing import Any
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Message, TopicPartition
+
+
+def read(kafka: str, category: str) -> list[Message]:
+    """Return the committed messages of a category, in order for each partition.
+
+    Waits for open transactions at the ends; the broker aborts those of dead workers after their timeouts.
+    """
+    ends = _ends(kafka, category)
+    found: list[Message] = []
+    settings = {"enable.partition.eof": True, "fetch.wait.max.ms": 20, "isolation.level": "read_committed"}
+    with closing(_consumer(kafka, settings)) as consumer:
+        consumer.assign([TopicPartition(category, number, 0) for number in ends])
+        while ends:
+            message = consumer.poll(30.0)
+            assert message is not None, f"{category} cannot be read to its end: a transaction is still open"
+            if not message.error():
+                found.append(message)
+            elif int(message.offset() or 0) >= ends.get(int(message.partition() or 0), 0):
+                # A partition's end is reported again after each transaction that finishes there.
+                ends.pop(int(message.partition() or 0), None)
+    return found
+
+
+def _ends(kafka: str, category: str) -> dict[int, int]:
+    """Return the end offset of each partition, after open transactions as well."""
+    with closing(_consumer(kafka, {"isolation.level": "read_uncommitted"})) as consumer:
+        numbers = consumer.list_topics(category, 30).topics[category].partitions
+        return {n: consumer.get_watermark_offsets(TopicPartition(category, n), timeout=30.0)[1] for n in numbers}
+
+
+def _consumer(kafka: str, settings: dict[str, Any]) -> Consumer:
+    return Consumer({"bootstrap.servers": kafka, "group.id": "plain", "enable.auto.commit": False, **settings})
 
 
 def messages(kafka: str, category: str) -> list[tuple[int, bytes | None, bytes | None]]:
     """Return the partition, key and value of all committed messages, in order for each partition."""
-    consumer = Consumer({"bootstrap.servers": kafka, "group.id": "plain", "enable.partition.eof": True})
-    numbers = consumer.list_topics(category, 30).topics[category].partitions
-    consumer.assign([TopicPartition(category, number, 0) for number in numbers])
-    found, ended = [], 0
-    while ended < len(numbers):
-        message = consumer.poll(30.0)
-        assert message is not None
-        if message.error():
-            ended += 1
-        else:
-            found.append((int(message.partition() or 0), message.key(), message.value()))
-    consumer.close()
-    return found
+    return [(int(message.partition() or 0), message.key(), message.value()) for message in read(kafka, category)]
 
 
 def values(kafka: str, category: str) -> list[dict[str, Any]]:

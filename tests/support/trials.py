@@ -14,10 +14,10 @@ from penstock.transport.kafka import KafkaBus
 from .by_event import BY_EVENT
 from .by_time import expect_event_time_guarantees, watermarks
 from .kinds import KINDS, Event
+from .plain import values
 from .subjects import Subject, complete_ms
 from .verdicts import (
     by_hour,
-    committed,
     expect_counts,
     expect_updates,
     send,
@@ -75,7 +75,7 @@ def expect_remote_guarantees(job: Job, events: Sequence[Event]) -> None:
     """Compare outputs and remote state of an aggregator with its events."""
     subject, made = job.subject, job.subject.make(job.prefix)
     if made.outputs():
-        expect_updates(committed(job.kafka, f"{job.prefix}.out"), events, subject.state, subject.output)
+        expect_updates(values(job.kafka, f"{job.prefix}.out"), events, subject.state, subject.output)
     assert issubclass(made, ps.Aggregator)
     with ps.read_results(job.store or "", made) as results:
         found = {(key, window.start): tuple(value) for key, window, value in results.scan(len(events))}
@@ -85,7 +85,7 @@ def expect_remote_guarantees(job: Job, events: Sequence[Event]) -> None:
 def expect_guarantees(job: Job, events: Sequence[Event]) -> None:
     """Compare a subject's outputs and local state with its events."""
     subject, kind = job.subject, KINDS[job.subject.kind]
-    outputs = committed(job.kafka, f"{job.prefix}.{kind.writes}")
+    outputs = values(job.kafka, f"{job.prefix}.{kind.writes}")
     state = state_of(job.folder, f"{job.prefix}.{kind.name}")
     if subject.kind in BY_EVENT:
         BY_EVENT[subject.kind](subject, outputs, state, events)

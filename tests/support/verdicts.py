@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 
 import penstock as ps
 
+from . import plain
 from .kinds import HOUR_MS, Event
-from .subjects import BUCKETS, EXACT, LEAST, MOST
+from .subjects import EXACT, LEAST, MOST
 
 Slot = tuple[str, int]
 """A key and an hour."""
@@ -28,46 +29,13 @@ def send(kafka: str, category: str, events: Sequence[Event]) -> None:
     producer.flush()
 
 
-def committed(kafka: str, category: str) -> list[dict[str, Any]]:
-    """Return the committed records of a category."""
-    return [event for _, event in _read(kafka, category)]
-
-
-def _read(kafka: str, category: str) -> list[tuple[int, dict[str, Any]]]:
-    """Read the committed records of a category with their buckets, by a plain consumer."""
-    partitions = [TopicPartition(category, number, 0) for number in range(BUCKETS)]
-    everything = Consumer({"bootstrap.servers": kafka, "group.id": "verdict", "isolation.level": "read_uncommitted"})
-    ends = {p.partition: everything.get_watermark_offsets(p, timeout=30.0)[1] for p in partitions}
-    everything.close()
-    consumer = Consumer(
-        {
-            "bootstrap.servers": kafka,
-            "group.id": "verdict",
-            "enable.partition.eof": True,
-            "fetch.wait.max.ms": 20,
-            "isolation.level": "read_committed",
-        }
-    )
-    consumer.assign(partitions)
-    found: list[tuple[int, dict[str, Any]]] = []
-    while ends:
-        message = consumer.poll(30.0)
-        assert message is not None, f"{category} cannot be read to its end: a transaction is still open"
-        if not message.error():
-            found.append((int(message.partition() or 0), json.loads(message.value() or b"")))
-        elif int(message.offset() or 0) >= ends[int(message.partition() or 0)]:
-            # An open transaction also causes an end of partition; the broker aborts a dead worker's transaction after its timeout.
-            del ends[int(message.partition() or 0)]
-    consumer.close()
-    return found
-
-
 def newest_beside(kafka: str, *categories: str) -> dict[str, int]:
     """Return the newest event time of each key's bucket, the minimum of several categories."""
     newest: dict[int, dict[str, int]] = defaultdict(lambda: dict.fromkeys(categories, 0))
     keys: dict[str, int] = {}
     for category in categories:
-        for bucket, event in _read(kafka, category):
+        for bucket, _, value in plain.messages(kafka, category):
+            event = json.loads(value or b"")
             newest[bucket][category] = max(newest[bucket][category], event["at"])
             keys[event["key"]] = bucket
     return {key: min(newest[bucket].values()) for key, bucket in keys.items()}
