@@ -16,6 +16,7 @@ import pyarrow as pa
 from ...processors.declare.stateful import Stateful
 from ...processors.keyed_state.changes import Changes
 from ...processors.operators import StatefulOperator
+from ...processors.runs import runs_of
 from ...processors.time.shard_time import UntrackedTime
 from ..errors import BackfillFailed
 from ..spark.batches import Batches, Transform
@@ -84,6 +85,5 @@ def _runs(times: Sequence[int], within: Days) -> Iterator[tuple[bool, int, int]]
     """Split a batch into runs of events inside or outside of the range: (inside, start, end)."""
     at = np.array(times, np.int64)
     inside = (within.start_ms <= at) & (at < within.end_ms)
-    ends = [*(np.flatnonzero(inside[1:] != inside[:-1]) + 1).tolist(), *([len(at)] if len(at) else [])]
-    for start, end in zip([0, *ends], ends, strict=False):
+    for start, end in runs_of(inside):
         yield bool(inside[start]), start, end

@@ -12,11 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import groupby, pairwise
+from itertools import groupby
 from operator import itemgetter
 from typing import Any, cast
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -24,6 +23,7 @@ from ...processors.declare.aggregator import Aggregator
 from ...processors.keyed_state.changes import EmptyState
 from ...processors.keyed_state.key_layout import decode_time, encode_window_key
 from ...processors.operators import AggregatorOperator
+from ...processors.runs import runs_of
 from ...processors.shard.position import Offsets
 from ...processors.time.shard_time import UntrackedTime
 from ...state.remote.errors import StoreFenced
@@ -133,12 +133,10 @@ def _counted(category: str, load: StoreLoad, batches: Batches) -> Batches:
     """Yield the events before the shards' positions, one bucket per batch."""
     for batch in batches:
         buckets = batch.column("_bucket").to_numpy()
-        edges = [0, *(np.flatnonzero(np.diff(buckets)) + 1).tolist(), batch.num_rows]
-        for start, end in pairwise(edges):
-            if start < end:
-                limit = load.positions.get(int(buckets[start]), {}).get(category, 0)
-                part = batch.slice(start, end - start)
-                yield part.filter(pc.less(part.column("_offset"), pa.scalar(limit, pa.int64())))
+        for start, end in runs_of(buckets):
+            limit = load.positions.get(int(buckets[start]), {}).get(category, 0)
+            part = batch.slice(start, end - start)
+            yield part.filter(pc.less(part.column("_offset"), pa.scalar(limit, pa.int64())))
 
 
 def _emitted(step: Step, load: StoreLoad, shards: Mapping[int, _Shard]) -> Batches:

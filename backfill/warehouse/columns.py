@@ -10,13 +10,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal
 from functools import cached_property
-from itertools import pairwise
 from operator import attrgetter
 from typing import Any, get_type_hints
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from msgspec import inspect as shapes
 
@@ -35,6 +33,7 @@ from ...processors.declare.records import (
 )
 from ...processors.errors import DeclarationError
 from ...processors.models.conversion import described, encode_model, is_model, model_from
+from ...processors.runs import runs_of
 from .layout import DAY_MS, day_of
 
 _MARKS: list[pa.Field[Any]] = [
@@ -282,18 +281,13 @@ def days_of(times: pa.Array[Any]) -> pa.Array[Any]:
 def by_day(rows: pa.RecordBatch, column: str) -> Iterator[tuple[str, pa.RecordBatch]]:
     """Yield the rows of each UTC day of a column of times, in their order."""
     numbers = rows.column(column).to_numpy() // DAY_MS
-    begins = _begins(numbers)
-    if len(begins) > len(np.unique(numbers)):
+    runs = runs_of(numbers)
+    if len(runs) > len(np.unique(numbers)):
         order = np.argsort(numbers, kind="stable")
         rows, numbers = rows.take(order), numbers[order]
-        begins = _begins(numbers)
-    for begin, end in pairwise([*begins, len(numbers)]):
+        runs = runs_of(numbers)
+    for begin, end in runs:
         yield day_of(int(numbers[begin]) * DAY_MS), rows.slice(begin, end - begin)
-
-
-def _begins(numbers: npt.NDArray[np.int64]) -> list[int]:
-    """Return the indices at which another number begins."""
-    return [0, *(np.flatnonzero(numbers[1:] != numbers[:-1]) + 1).tolist()] if len(numbers) else []
 
 
 def _column(record: type, name: str, field: shapes.Field, around: tuple[type, ...]) -> pa.Field[Any]:

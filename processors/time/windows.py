@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import DeclarationError
+from ..runs import runs_of
 from ..wording import as_code
 
 GLOBAL_WINDOW_START_MS = -(2**63)
@@ -50,8 +51,7 @@ class WindowAssignment(NamedTuple):
         starts = self.starts
         if starts and starts.count(starts[0]) == len(starts):  # about every batch of a live stream
             return [Run(0, len(starts), starts[0])]
-        begins = [0, *(np.flatnonzero(np.diff(np.asarray(starts, np.int64))) + 1).tolist()] if starts else []
-        return [Run(begin, end, starts[begin]) for begin, end in zip(begins, [*begins[1:], len(starts)], strict=False)]
+        return [Run(begin, end, starts[begin]) for begin, end in runs_of(np.asarray(starts, np.int64))]
 
 
 class WindowAssigner(Protocol):
