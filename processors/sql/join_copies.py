@@ -1,6 +1,6 @@
 """Copies of tables under the key of a join.
 
-A join reads a category as it is if the category has the key. Its inputs have one number of buckets, and both or neither have watermarks.
+A join reads a category as it is if the category has the key. Its inputs have one number of buckets.
 """
 
 from __future__ import annotations
@@ -64,7 +64,6 @@ class JoinInput:
         return (
             self.has_key
             and other.has_key
-            and mine.has_watermarks == theirs.has_watermarks
             and mine.category.partitioning == theirs.category.partitioning
             and mine.category.record is not theirs.category.record
         )
@@ -84,7 +83,7 @@ def copied_inputs(
     if left.fits(right):
         return left.relation, right.relation, []
     inputs = (left, right)
-    kept = next((one for one in inputs if one.has_key and one.relation.has_watermarks), None)
+    kept = next((one for one in inputs if one.has_key), None)
     buckets = query.statement.settings.get("buckets") if kept is None else None
     if buckets is None:
         buckets = Setting((kept or left).relation.category.buckets, query.statement.position)

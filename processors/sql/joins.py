@@ -156,20 +156,22 @@ class _Parts:
         return _Parts(query, columns, condition, optional, place)
 
     def over(
-        self, step: RowStep, variables: tuple[str, str], before: Sequence[type[Processor]], *, watermarks: bool
+        self, step: RowStep, variables: tuple[str, str], inputs: Sequence[Relation], before: Sequence[type[Processor]]
     ) -> Query:
         """Return the query over the joined rows.
 
         Args:
             step: the join.
             variables: the variables with the left and the right row.
+            inputs: the tables that the join reads.
             before: the processors before the join.
-            watermarks: whether the inputs of the join have watermarks.
         """
         left = self.query.source
         types = self.columns.types(optional=self.optional)
         scope = self.columns.scope(*variables, optional=self.optional)
-        relation = JoinedRelation(left.name, left.category, types, {}, left.time, watermarks, scope.codes, step)
+        watermarks = {table.category: self.query.watermark_of(table) for table in inputs}
+        step = replace(step, members={**step.members, "watermark": watermarks})
+        relation = JoinedRelation(left.name, left.category, types, {}, left.time, codes=scope.codes, join=step)
         return replace(self.query, source=relation, before=tuple(before))
 
     def matches(self, method: str, variables: tuple[str, str], rest: Sequence[exp.Expr]) -> Any:
@@ -217,7 +219,7 @@ def _lookup_join(query: Query, clause: exp.Join, table: LookupTable, *, optional
     members, lines = parts.optional_row(rest)
     members |= {"reads": query.source.category, "key_of": key_of, **table.members}
     step = RowStep(LookupJoin, members, "join", "self, event, row", lines)
-    return parts.over(step, ("event", "row"), (), watermarks=query.source.has_watermarks)
+    return parts.over(step, ("event", "row"), [query.source], [])
 
 
 def _split_keys(parts: _Parts, key: str | None) -> tuple[exp.Expr, list[exp.Expr]]:
@@ -269,7 +271,7 @@ def _stream_join(parts: _Parts, right: Relation, number: int) -> Query:
     if rest:
         members["matches"] = parts.matches("matches", ("left", "right"), rest)
     step = RowStep(Join, members, "join", "self, left, right, context")
-    return parts.over(step, ("left", "right"), copiers, watermarks=first.has_watermarks)
+    return parts.over(step, ("left", "right"), [first, second], copiers)
 
 
 def _common_key(parts: _Parts, right: Relation) -> tuple[Sequence[tuple[exp.Expr, exp.Expr]], list[exp.Expr]]:
@@ -317,7 +319,7 @@ def _table_join(parts: _Parts, right: Relation, number: int, *, ordered: bool) -
     members, lines = parts.optional_row(rest)
     members |= {"stream": stream.category, "table": table.category, "ordered": ordered}
     step = RowStep(TableJoin, members, "join", "self, event, row, context", lines)
-    return parts.over(step, ("event", "row"), copiers, watermarks=stream.has_watermarks)
+    return parts.over(step, ("event", "row"), [stream, table], copiers)
 
 
 def _unique_column(parts: _Parts, name: str) -> exp.Column:

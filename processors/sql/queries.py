@@ -11,7 +11,7 @@ from sqlglot import exp
 from ..declare.processor import Processor
 from ..declare.semantics import Semantics
 from ..declare.stateless import Stateless
-from ..time.watermarks import BoundedOutOfOrderness, UpstreamWatermark
+from ..time.watermarks import BoundedOutOfOrderness, Confidence, UpstreamWatermark, Watermark
 from ..validation import did_you_mean
 from .aggregates import is_aggregate
 from .columns import ARROW_TYPES, computed_table, filtered, unless_no_value
@@ -244,18 +244,20 @@ class Query:
             "sql_query": self.statement.words,
             "name": output.name,
             "writes": output.category,
+            "watermark": self.watermark_of(source),
             **members,
         }
-        settings = self.statement.settings
-        if source.has_watermarks:
-            declared["watermark"] = UpstreamWatermark()
-        elif "out_of_orderness" in settings:
-            bound = duration(self.text, settings["out_of_orderness"])
-            declared["watermark"] = BoundedOutOfOrderness(bound)
-        if "semantics" in settings:
-            declared["output_semantics"] = self._semantics(settings["semantics"])
+        if "semantics" in self.statement.settings:
+            declared["output_semantics"] = self._semantics(self.statement.settings["semantics"])
         made: type[Processor] = type(output.name, (kind,), declared)
         return made
+
+    def watermark_of(self, source: Relation) -> Watermark:
+        """Return the watermark of a table that the query reads."""
+        if source.has_watermarks:
+            return UpstreamWatermark()
+        bound = self.statement.settings.get("out_of_orderness")
+        return Confidence() if bound is None else BoundedOutOfOrderness(duration(self.text, bound))
 
     def _semantics(self, setting: Setting) -> Semantics:
         for each in Semantics:

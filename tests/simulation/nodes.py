@@ -330,7 +330,7 @@ class Node:
             upstream = ps.watermarks.UpstreamWatermark()
             each = {category: IN_TIME if category.name in self.estimated else upstream for category in inputs}
             declared["watermark"] = each if self.estimated else upstream
-        elif self.kind in {*PASS_THROUGH, "asynchronous", "pipe", "retrying", "looping"}:
+        elif self.kind in {*PASS_THROUGH, "asynchronous", "pipe", "retrying", "looping", "sql join"}:
             declared["watermark"] = IN_TIME
         if issubclass(kind.base, ps.Aggregator) and not all(isinstance(one.key, str) for one in inputs):
             declared["observe_columns"] = ps.Aggregator.observe_columns  # columns need a key that is one field

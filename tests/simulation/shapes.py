@@ -169,7 +169,8 @@ def sql_windows(rng: random.Random, choice: Choice) -> tuple[Node, ...]:
 
 def sql_join(rng: random.Random, choice: Choice) -> tuple[Node, ...]:
     """Return a query that joins two categories."""
-    return (_last(rng, choice, ("sql join",), "left", "right", uses_upstream_watermarks=rng.random() < 0.3),)
+    last = _last(rng, choice, ("sql join",), "left", "right", uses_upstream_watermarks=rng.random() < 0.6)
+    return (replace(last, estimated=rng.choice(((), ("right",))) if last.uses_upstream_watermarks else ()),)
 
 
 def sql_two_phases(rng: random.Random, choice: Choice) -> tuple[Node, ...]:
