@@ -86,7 +86,7 @@ def list_snapshots(
         note(f"There are no snapshots at {store.store.location}. `penstock snapshot take APP` takes one.")
         return
     print_table(
-        ["app", "snapshot", "taken", "processors", "shards", "in flight", "outputs waited"],
+        ["app", "snapshot", "taken", "processors", "shards", "in flight", "outputs waited", "scheduled"],
         [
             [
                 each.app,
@@ -96,6 +96,7 @@ def list_snapshots(
                 _shards(each),
                 _in_flight(each),
                 f"{each.waited_s:.2f} s",
+                "yes" if each.is_scheduled else "",
             ]
             for each in snapshots
         ],
@@ -159,11 +160,13 @@ def schedule(
     target: Target,
     every: Annotated[str, typer.Option("--every", metavar="DURATION", help="The time between two snapshots.")],
     *,
-    keep: Annotated[int, typer.Option(help="The number of snapshots to keep; older ones are deleted.", min=1)] = 24,
+    keep: Annotated[
+        int, typer.Option(help="The number of scheduled snapshots to keep; older ones are deleted.", min=1)
+    ] = 24,
     backups: BackupLocation,
     connection: Connection,
 ) -> None:
-    """Take snapshots until you stop the command. A failed one is reported, and the next one follows in time.
+    """Take snapshots until you stop the command. A failed one is reported, and the next one follows in time. Those of `snapshot take` are kept.
 
     Example: penstock snapshot schedule examples/flights/app.py --every 1h --keep 24 --backup backups
     """
@@ -182,12 +185,13 @@ def schedule(
 
 
 def _take_one(loaded: App, bus: Bus, store: FileStore, keep: int) -> None:
-    taken = take_snapshot(loaded.name, loaded.processors, bus, store)
+    taken = take_snapshot(loaded.name, loaded.processors, bus, store, is_scheduled=True)
     note(f"Snapshot {taken.id}: outputs waited {taken.waited_s:.2f} s; stored in {taken.took_s:.1f} s.")
     snapshots = SnapshotStore(store)
-    for old in snapshots.ids(loaded.name)[:-keep]:
+    scheduled = [each.id for each in snapshots.readable(loaded.name, print_error) if each.is_scheduled]
+    for old in scheduled[:-keep]:
         snapshots.delete(loaded.name, old)
-        note(f"Snapshot {old} is deleted: the newest {keep} are kept.")
+        note(f"Snapshot {old} is deleted (--keep {keep}).")
 
 
 @app.command()
@@ -342,6 +346,7 @@ def _described(snapshot: Snapshot) -> dict[str, Any]:
         "app": snapshot.app,
         "id": snapshot.id,
         "taken_ms": snapshot.taken_ms,
+        "is_scheduled": snapshot.is_scheduled,
         "waited_s": round(snapshot.waited_s, 3),
         "took_s": round(snapshot.took_s, 3),
         "in_flight": _in_flight(snapshot),

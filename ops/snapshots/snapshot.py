@@ -92,6 +92,7 @@ class Snapshot(msgspec.Struct, frozen=True):
         took_s: the time until everything was stored.
         processors: by name.
         ends: by output category and bucket, the first offset after the cut.
+        is_scheduled: whether a schedule has taken it, and may delete it.
     """
 
     format: int
@@ -102,6 +103,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     took_s: float
     processors: dict[str, ProcessorCut]
     ends: dict[str, dict[int, int]]
+    is_scheduled: bool = False
 
     @property
     def taken(self) -> str:

@@ -53,7 +53,13 @@ class _AttemptFailed(Exception):
 
 
 def take_snapshot(
-    app: str, processors: Sequence[type[Processor]], bus: Bus, store: FileStore, report: Report = lambda _: None
+    app: str,
+    processors: Sequence[type[Processor]],
+    bus: Bus,
+    store: FileStore,
+    report: Report = lambda _: None,
+    *,
+    is_scheduled: bool = False,
 ) -> Snapshot:
     """Take a snapshot of a running app, and return it when everything is stored. The app continues.
 
@@ -63,6 +69,7 @@ def take_snapshot(
         bus: the bus of the app.
         store: the backup store.
         report: receives the progress.
+        is_scheduled: whether a schedule takes it, and may delete it later.
 
     Raises:
         SnapshotError: there is no snapshot; the app is unaffected.
@@ -76,7 +83,7 @@ def take_snapshot(
         while True:
             attempt = _Attempt(app, processors, bus, store=SnapshotStore(store), channel=channel, report=report)
             try:
-                return attempt.run()
+                return attempt.run(is_scheduled=is_scheduled)
             except _AttemptFailed as error:
                 if time.monotonic() > deadline_s:
                     raise SnapshotError(
@@ -129,7 +136,7 @@ class _Attempt:
         self._answers: dict[tuple[str, str], SnapshotAnswer] = {}
         self._heard_s: dict[tuple[str, str], float] = {}
 
-    def run(self) -> Snapshot:
+    def run(self, *, is_scheduled: bool) -> Snapshot:
         """Take the snapshot; after a failure, workers continue and nothing remains."""
         self._await_ready()
         began_s = time.monotonic()
@@ -144,8 +151,9 @@ class _Attempt:
             waited_s = time.monotonic() - began_s
             self._report(f"The cut is taken; outputs waited for at most {waited_s:.2f} s. Storing the states …")
             self._await_stored()
+            took_s = time.monotonic() - began_s
             snapshot = Snapshot(
-                FORMAT, self._app, self.id, taken_ms, waited_s, time.monotonic() - began_s, self._cuts(), ends
+                FORMAT, self._app, self.id, taken_ms, waited_s, took_s, self._cuts(), ends, is_scheduled
             )
             self._store.write(snapshot)
         except BaseException:

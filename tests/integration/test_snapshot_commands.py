@@ -260,6 +260,32 @@ def test_snapshots_are_listed_described_and_deleted(cli: Cli, make_app: Callable
     assert not any("Traceback" in done.stderr for done in (nothing, without_store, running, unknown, changed))
 
 
+def test_a_schedule_deletes_only_its_own_snapshots(
+    cli: Cli, make_app: Callable[[str], Path], prefix: str, wait_until: Callable[[Callable[[], bool]], None]
+) -> None:
+    """It keeps its newest ones, and those that a person took before."""
+    app = make_app("EXACTLY_ONCE")
+    for name in ("Split", "Users", "Items"):
+        cli.start("run", "--backup", "place", f"{app}:{name}")
+    by_hand = json.loads(cli.ok("snapshot", "take", str(app), "--backup", "place", "--json"))
+    store = SnapshotStore(LocalFileStore(cli.folder / "place"))
+    schedule = cli.start("snapshot", "schedule", str(app), "--every", "1s", "--keep", "2", "--backup", "place")
+    seen: set[str] = set()
+
+    def has_deleted_two() -> bool:
+        ids = store.ids("shop")
+        seen.update(ids)
+        return len(seen) >= 5 and len(ids) == 3
+
+    wait_until(has_deleted_two)
+    schedule.send_signal(signal.SIGINT)
+    _, said = schedule.communicate(timeout=60)
+
+    assert store.ids("shop")[0] == by_hand["id"]
+    assert "is deleted (--keep 2)" in said
+    assert "Earlier snapshots remain" in said
+
+
 def test_a_clone_made_under_load_reaches_the_results_of_the_original(
     cli: Cli, make_app: Callable[[str], Path], prefix: str
 ) -> None:
