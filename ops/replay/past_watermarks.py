@@ -11,13 +11,9 @@ from contextlib import closing, contextmanager
 from ...processors.declare.processor import Processor
 from ...processors.shard.position import Offsets
 from ...transport.bus import Bus
-from ...transport.errors import BusUnreachable
 from ...transport.messages import Bucket
 from ...transport.tables.upstream_watermarks import WATERMARKS
 from ..worker.watermark_subscriber import WatermarkSubscriber
-
-POLLS = 1_000
-"""The largest number of polls for watermarks."""
 
 
 class PastWatermarks:
@@ -55,10 +51,5 @@ def past_watermarks(processor: Processor, bus: Bus) -> Iterator[PastWatermarks]:
         yield PastWatermarks(None)
         return
     with closing(WatermarkSubscriber(bus)) as upstream:
-        for _ in range(POLLS):
-            upstream.read()
-            if upstream.is_read:
-                break
-        else:
-            raise BusUnreachable(f"Cannot read {WATERMARKS.name} to its end. Nothing was replayed. Try again.")
+        upstream.read_to_end()
         yield PastWatermarks(upstream, processor.upstream_inputs())

@@ -237,7 +237,19 @@ class WatermarkSubscriber:
 
     def read(self) -> Sequence[tuple[WatermarkOwner, WatermarkStatement | None]]:
         """Read new statements, and return them; None for a deleted one. Return at once."""
-        changes = self._table.read(0.0)
+        return self._record(self._table.read(0.0))
+
+    def read_to_end(self) -> None:
+        """Read all existing statements, and wait for them.
+
+        Raises:
+            BusUnreachable: the bus is silent for long.
+        """
+        self._record(self._table.read_to_end())
+
+    def _record(
+        self, changes: Sequence[tuple[WatermarkOwner, WatermarkStatement | None]]
+    ) -> Sequence[tuple[WatermarkOwner, WatermarkStatement | None]]:
         for owner, statement in changes:
             if statement is None:
                 self._statements.pop(owner, None)

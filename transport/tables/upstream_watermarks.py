@@ -128,10 +128,9 @@ class WatermarkTable:
         """Return the watermarks that were published since the last call, in order; None for a deleted one."""
         return [self._apply(change) for change in self._reader.read(timeout_s)]
 
-    def read_to_end(self) -> None:
-        """Read all published watermarks; see `TableReader.read_to_end`."""
-        for change in self._reader.read_to_end():
-            self._apply(change)
+    def read_to_end(self) -> Sequence[tuple[WatermarkOwner, WatermarkStatement | None]]:
+        """Return the same up to the end of the category, and wait for that; see `TableReader.read_to_end`."""
+        return [self._apply(change) for change in self._reader.read_to_end()]
 
     def _apply(
         self, change: Change[WatermarkOwner, WatermarkStatement]
