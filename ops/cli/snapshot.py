@@ -166,7 +166,7 @@ def schedule(
     backups: BackupLocation,
     connection: Connection,
 ) -> None:
-    """Take snapshots until you stop the command. A failed one is reported, and the next one follows in time. Those of `snapshot take` are kept.
+    """Take snapshots until you stop the command. A failed one is reported, and the next one follows in time. Snapshots of `snapshot take` are kept.
 
     Example: penstock snapshot schedule examples/flights/app.py --every 1h --keep 24 --backup backups
     """

@@ -19,7 +19,6 @@ from ...processors.apps.loops import Loop
 from ...processors.declare.categories import AnyCategory
 from ...processors.declare.processor import Processor
 from ...processors.declare.tombstones import Tombstone
-from ...processors.shard.position import Offsets
 from ...processors.time.idleness import IdleDetector, IdleTimeout
 from ...processors.time.shard_time import ShardTime
 from ...processors.time.watermarks import FOREVER_MS, NEVER_MS
@@ -235,9 +234,10 @@ class WatermarkTracker:
         if holder is None:
             return ""
         bucket = Bucket(holder.name, shard.number)
-        writer = None if shard.in_flight.events else self._held_by_writer(bucket, shard.position)
-        if writer is not None:
-            return writer
+        upstream = {} if shard.in_flight.events else self._upstream_watermarks(shard)
+        if holder.name in upstream:
+            held_by = upstream[holder.name].held_by
+            return f"{bucket}: {held_by}" if holder.name in self._feedback else held_by
         if holder.why:
             return f"{bucket}, which {holder.why}"
         if len(self._sources) == 1:
@@ -246,14 +246,6 @@ class WatermarkTracker:
             return f"{bucket}: the bus does not return its end offset, so it cannot count as idle"
         writer = self._pending_writer(shard, bucket) if self._is_silent(bucket) else None
         return str(bucket) if writer is None else f"{bucket}: it waits for {writer}"
-
-    def _held_by_writer(self, bucket: Bucket, position: Offsets) -> str | None:
-        """Describe what holds back the upstream watermark of an input; None for an input without one."""
-        if bucket.category in self._upstream_inputs:
-            return self._subscriber.at(bucket, position.get(bucket.category, 0)).held_by
-        if bucket.category in self._feedback and self._loop is not None:
-            return f"{bucket}: {self._loop.watermark.held_by}"
-        return None
 
     def checkpoint_begun(self, shards: Collection[OpenShard]) -> None:
         """Record that a checkpoint of these shards has begun; the other shards have nothing to save."""

@@ -263,7 +263,7 @@ def test_snapshots_are_listed_described_and_deleted(cli: Cli, make_app: Callable
 def test_a_schedule_deletes_only_its_own_snapshots(
     cli: Cli, make_app: Callable[[str], Path], prefix: str, wait_until: Callable[[Callable[[], bool]], None]
 ) -> None:
-    """It keeps its newest ones, and those that a person took before."""
+    """It keeps its newest snapshots, and every manual one."""
     app = make_app("EXACTLY_ONCE")
     for name in ("Split", "Users", "Items"):
         cli.start("run", "--backup", "place", f"{app}:{name}")

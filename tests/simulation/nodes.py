@@ -258,7 +258,7 @@ class Node:
         backups: whether its states are backed up; then its checkpoints are adaptive, too.
         writing: the write mode of its remote store; None for local states.
         sink: whether its outputs are rows of a sink.
-        estimated: those of its inputs whose own events determine their watermarks, beside inputs with upstream watermarks.
+        estimated: inputs whose own events determine their watermarks, beside inputs with upstream watermarks.
     """
 
     name: str
