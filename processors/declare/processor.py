@@ -15,20 +15,13 @@ from ..monoids.base import Monoid
 from ..time.watermarks import NEVER_MS, Confidence, UpstreamWatermark, Watermark
 from ..time.windows import MILLISECOND, GlobalWindow, Hopping, Session, Sliding, Tumbling
 from ..user_code import error_reason
-from ..validation import (
-    did_you_mean,
-    expect_types,
-    fits,
-    is_library_class,
-    suggestion,
-    type_in_words,
-    validate_declaration,
-)
+from ..validation import did_you_mean, expect_types, is_library_class, validate_declaration
 from ..wording import as_code, counted
 from .categories import MAX_NAME, AnyCategory, Category, is_legal_name
 from .dead_letter_limit import DeadLetterLimit
 from .emission import AtCheckpoint, AtWatermark, OnLate
 from .flat_records import flat_fields
+from .input_watermarks import by_input, expect_watermarks
 from .method_check import expect_synchronous_resources
 from .records import fields_of
 from .retries import Retry, RetryChain, expect_retryable
@@ -250,13 +243,8 @@ class Processor(ABC):
     @classmethod
     def input_watermarks(cls) -> Mapping[str, Watermark]:
         """Return the watermark of each source by its name. What circulates in a loop determines the watermark of a feedback input."""
-        names = [category.name for category in cls.sources()]
-        if isinstance(cls.watermark, Mapping):
-            declared = {category.name: watermark for category, watermark in cls.watermark.items()}
-            watermarks = {name: declared.get(name, Confidence()) for name in names}
-        else:
-            watermarks = dict.fromkeys(names, cls.watermark)
-        return watermarks | {category.name: UpstreamWatermark() for category in cls.feedback_inputs()}
+        feedback = {category.name: UpstreamWatermark() for category in cls.feedback_inputs()}
+        return by_input(cls.watermark, cls.sources()) | feedback
 
     @classmethod
     def upstream_inputs(cls) -> frozenset[str]:
@@ -406,7 +394,7 @@ class Processor(ABC):
         for category in cls.sources() + cls.outputs() + as_tuple(cls.feedback):
             expect_category(cls, category)
         _expect_feedback_is_read(cls)
-        _expect_watermarks(cls)
+        expect_watermarks(cls.__name__, cls.watermark, cls.sources())
         if isinstance(cls.on_error, Retry):
             expect_retryable(cls.__name__, cls.sources(), cls.on_error, has_sinks=bool(cls.sinks()))
             cls._expect_retries()
@@ -504,23 +492,6 @@ def _expect_feedback_is_read(cls: type[Processor]) -> None:
             f"Processor {cls.__name__} declares `feedback` with {unread}, which it does not read. Nothing was read. Add {unread} to its inputs, or remove it "
             "from `feedback`."
         )
-
-
-def _expect_watermarks(cls: type[Processor]) -> None:
-    """Raise DeclarationError for a watermark of a category that is no input, and for a value that is no watermark."""
-    read = {category.name for category in cls.sources()}
-    declared = cls.watermark if isinstance(cls.watermark, Mapping) else dict.fromkeys(cls.sources(), cls.watermark)
-    for category, watermark in declared.items():
-        if getattr(category, "name", None) not in read:
-            raise DeclarationError(
-                f"Processor {cls.__name__} declares a `watermark` for {as_code(category)}, which is none of its inputs. Nothing was read. The keys of "
-                f"the dict are categories that it reads: {', '.join(sorted(read))}."
-            )
-        if not fits(watermark, Watermark):
-            raise DeclarationError(
-                f"Processor {cls.__name__}: the watermark of {category.name} is {as_code(watermark)}. Nothing was read. Declare "
-                f"{type_in_words(Watermark)}.{suggestion(Watermark, watermark)}"
-            )
 
 
 def _expect_type_parameters(cls: type[Processor]) -> None:
