@@ -99,13 +99,18 @@ class CheckpointExecutor:
             self._transactional_id(worker), self._reader, self.timeout_s, self.written
         ).close()
 
+    @property
+    def is_open(self) -> bool:
+        """Whether outputs can be sent; the worker's earlier transaction has ended then."""
+        return self._writer is not None
+
     def is_ready(self) -> bool:
         """Return whether outputs can be sent; if not, continue opening a writer. Return at once, even if the bus does not answer.
 
         Raises:
             BusError: no writer can be opened.
         """
-        if self._writer is not None:
+        if self.is_open:
             return True
         if self._opening is None:
             self._opening = _Opening(self._member, self._threads.submit(self._open, self._member))

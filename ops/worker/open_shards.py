@@ -62,9 +62,10 @@ class OpenShards:
         """Begin to open the wanted shards, each once.
 
         Args:
-            is_ready: returns whether the worker's earlier transactions have ended, so that the committed positions are final.
+            is_ready: ends the worker's earlier transaction, and returns whether it has ended, so that the committed positions are final.
+                Called also if no shard is wanted, since readers of the outputs wait for that transaction.
         """
-        if self._wanted and self._clock.monotonic_s() >= self._open_at_s and is_ready():
+        if self._clock.monotonic_s() >= self._open_at_s and is_ready() and self._wanted:
             numbers, self._wanted, self.is_reopening = sorted(self._wanted), set(), False
             self._loader.begin(numbers)
 

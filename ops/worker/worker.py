@@ -416,8 +416,8 @@ class Worker:
 
     @property
     def owns_nothing(self) -> bool:
-        """Whether other workers own all buckets; False until the group has assigned them."""
-        return self._ownership.is_assigned and not self.owned
+        """Whether other workers own all buckets; False until the group has assigned them and the worker's earlier transaction has ended."""
+        return self._ownership.is_assigned and not self.owned and self._executor.is_open
 
     def has_reached(self, targets: Mapping[Bucket, int]) -> bool:
         """Return whether every owned bucket is read up to its target, and all upstream watermarks are read; False without buckets."""

@@ -20,6 +20,7 @@ from penstock.state.protocols import MemoryStateFolder
 from penstock.transport.errors import BusUnreachable
 from penstock.transport.memory import MemoryBus
 from penstock.transport.memory.network import REQUEST_LIMIT_S, Network
+from penstock.transport.messages import Outgoing
 from penstock.transport.tables.upstream_watermarks import watermarks_on
 from penstock.transport.watermark_writer import WatermarkWriter
 
@@ -151,6 +152,28 @@ class ExactMinutes(Minutes):
     """Writes its counts in transactions."""
 
     output_semantics = ps.Semantics.EXACTLY_ONCE
+
+
+class ExactLater(Later):
+    """Writes its reports in transactions."""
+
+    output_semantics = ps.Semantics.EXACTLY_ONCE
+
+
+def test_a_worker_without_buckets_ends_the_transaction_of_its_last_run() -> None:
+    """For which readers of the outputs would wait until its timeout."""
+    driver, states = begun(ExactLater)
+    others = [worker_of(ExactLater, driver, states, name) for name in ("two", "three")]
+    for other in others * 3:
+        other.run_once()
+    died = driver.bus.transactional_writer(f"{ExactLater.name}.four", None, 600.0, ["counts"])
+    died.send("counts", [Outgoing(b"a", b"{}")])
+    died.flush()
+    assert driver.bus.catalog.stable_ends("counts") != driver.bus.catalog.ends("counts")
+    run_to_end(worker_of(ExactLater, driver, states, "four"), ExactLater, driver)
+
+    assert sorted(other.owned for other in others) == [(0,), (1,)]
+    assert driver.bus.catalog.stable_ends("counts") == driver.bus.catalog.ends("counts")
 
 
 class LosesCommits(Network):
