@@ -20,7 +20,7 @@ from ..errors import BackfillRefused
 from ..spark.hadoop import Folders
 from ..warehouse.columns import DAY_COLUMN, OUTPUT_MARKS, Columns
 from ..warehouse.layout import DAY_MS, By, Days, StoredFile, folder_of
-from ..warehouse.listing import superseded_among
+from ..warehouse.listing import Listing, superseded_among
 from ..warehouse.notes import ARCHIVE, ArchiveSettings, decoded
 from ..warehouse.read_errors import type_mismatch_message
 from ..warehouse.schema_evolution import ColumnTypeMismatch, merged, relaxed, stored_as
@@ -89,10 +89,10 @@ class Source(NamedTuple):
         return reduce(DataFrame.unionAll, sides)
 
     def files(self, category: AnyCategory) -> Files | None:
-        """Return the files of a category for tasks to read directly; None unless the whole category comes from the archive."""
+        """Return the files of a category for tasks to read directly; None unless an archiver has written the whole category."""
         in_part = category.name in self.made or self.bus or category.name in self.ends
         terms = None if in_part else self._terms(category.name)
-        if terms is None:
+        if terms is None or Listing.of(self.archive, category.name).others:
             return None
         schema = archive_schema_of(category)
         self._expect_fit(category.name, schema, terms)

@@ -293,6 +293,15 @@ def test_an_unreadable_file_is_named(
     assert list((tmp_path / "output").iterdir()) == []
 
 
+def test_files_of_other_tools_are_read_beside_the_archivers(harmed: Path, tmp_path: Path) -> None:
+    """Although tasks read the files of an archiver directly."""
+    before = backfill(open_warehouse(tmp_path / "harmed"), "Pass", tmp_path / "before", None)
+    harmed.rename(harmed.with_name("part-00000.parquet"))
+    after = backfill(open_warehouse(tmp_path / "harmed"), "Pass", tmp_path / "after", None)
+
+    assert before.events_in == after.events_in == 20
+
+
 LOOKUP = """
 import penstock as ps
 
