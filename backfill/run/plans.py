@@ -201,10 +201,9 @@ def _mapped(processor: type[Processor], source: Source, days: Days, step_over: S
         step = step_over(category)
         if processor.sinks():  # a row may replace another one of its key
             return _by_key(source.events(category).where(wanted)).mapInArrow(mapper_step(step), rows)
-        files = source.files(category)
-        if files is None:
+        planned = source.planned(category, days)
+        if planned is None:
             return source.events(category).where(wanted).mapInArrow(mapper_step(step), rows)
-        planned = source.planned(files, days)
         return planned.frame(source.spark).mapInArrow(file_mapper_step(step, planned), rows)
 
     return Plan(reduce(DataFrame.unionAll, map(frame, processor.sources())), "")
@@ -274,11 +273,11 @@ def _aggregated(processor: type[Aggregator], source: Source, days: Days, step_ov
     wanted = in_days(str(overlapped.first), str(overlapped.last))
 
     def partial_frame(category: AnyCategory) -> DataFrame:
-        files, step = source.files(category), step_over(category)
-        if files is None or not processor.monoid.commutative:
+        step = step_over(category)
+        planned = source.planned(category, overlapped) if processor.monoid.commutative else None
+        if planned is None:
             events = in_bus_order(processor, source.events(category).where(wanted))
             return events.mapInArrow(partials_step(step), spark_schema(PARTIALS))
-        planned = source.planned(files, overlapped)
         return planned.frame(source.spark).mapInArrow(file_partials_step(step, planned), spark_schema(PARTIALS))
 
     slots = reduce(DataFrame.unionAll, map(partial_frame, processor.sources()))

@@ -39,19 +39,16 @@ class Files:
 
     Args:
         warehouse: the archive.
-        category: the category's name.
         schema: the columns of the current record type.
         by_event_time: whether the days of the files are days of event time instead of arrival.
     """
 
     warehouse: Warehouse
-    category: str
     schema: pa.Schema
     by_event_time: bool
 
-    def planned(self, days: Days, least: int) -> PlannedFiles:
-        """Assign files to at least `least` tasks, if there are enough files, for events of some days of event time."""
-        listing = Listing.of(self.warehouse, self.category)
+    def planned(self, listing: Listing, days: Days, least: int) -> PlannedFiles:
+        """Assign listed files to at least `least` tasks, if there are enough files, for events of some days of event time."""
         files = [file for file in listing.files if not self.by_event_time or days.has(file.day)]
         tasks = task_numbers([listing.sizes[file] for file in files], least)
         return PlannedFiles(

@@ -88,19 +88,18 @@ class Source(NamedTuple):
             return self.spark.createDataFrame([], spark_schema(schema).add(DAY_COLUMN, "string"))
         return reduce(DataFrame.unionAll, sides)
 
-    def files(self, category: AnyCategory) -> Files | None:
-        """Return the files of a category for tasks to read directly; None unless an archiver has written the whole category."""
+    def planned(self, category: AnyCategory, days: Days) -> PlannedFiles | None:
+        """Assign the files of a category to tasks that read them directly, for days of event time; None unless an archiver has written the whole category."""
         in_part = category.name in self.made or self.bus or category.name in self.ends
         terms = None if in_part else self._terms(category.name)
-        if terms is None or Listing.of(self.archive, category.name).others:
+        if terms is None:
             return None
-        schema = archive_schema_of(category)
+        listing, schema = Listing.of(self.archive, category.name), archive_schema_of(category)
+        if listing.others:
+            return None
         self._expect_fit(category.name, schema, terms)
-        return Files(self.archive, category.name, schema, terms.by is By.EVENT_TIME)
-
-    def planned(self, files: Files, days: Days) -> PlannedFiles:
-        """Assign the files of an archived category to tasks, for days of event time."""
-        return files.planned(days, self.spark.sparkContext.defaultParallelism * TASKS_PER_CORE)
+        files = Files(self.archive, schema, terms.by is By.EVENT_TIME)
+        return files.planned(listing, days, self.spark.sparkContext.defaultParallelism * TASKS_PER_CORE)
 
     def _terms(self, category: str) -> ArchiveSettings | None:
         """Return the archive settings of a category; None if no archiver has written them."""

@@ -28,6 +28,7 @@ from penstock.backfill.steps.stateless_mapper import file_mapper_step
 from penstock.backfill.steps.step import Step
 from penstock.backfill.warehouse.columns import Columns
 from penstock.backfill.warehouse.layout import DAY_MS, Days, StoredFile, day_of
+from penstock.backfill.warehouse.listing import Listing
 from penstock.backfill.warehouse.schema_evolution import content_of
 from penstock.backfill.warehouse.warehouse import open_warehouse
 from penstock.processors.apps.apps import AppName
@@ -233,7 +234,7 @@ def files(tmp_path: Path) -> Files:
         table = pa.table(dict(zip(names.names, arrays, strict=True))).cast(names)
         kept = table if day else table.drop_columns(["pieces"])
         warehouse.write(StoredFile("sales", day_of(times[0]), bucket, segment * 300), content_of(kept))
-    return Files(warehouse, "sales", archive_schema(columns), by_event_time=True)
+    return Files(warehouse, archive_schema(columns), by_event_time=True)
 
 
 def step_of(processor: type[ps.Processor]) -> Step:
@@ -254,7 +255,7 @@ def outputs(transform: Transform, batches: Iterable[pa.RecordBatch]) -> list[dic
 def mapped(processor: type[ps.Processor], files: Files) -> tuple[list[dict[str, Any]], tuple[int, ...]]:
     """Return what a stateless processor gives of the first two days, and what was counted."""
     step = step_of(processor)
-    planned = files.planned(DAYS, 3)
+    planned = files.planned(Listing.of(files.warehouse, "sales"), DAYS, 3)
     rows = outputs(file_mapper_step(step, planned), tasks_of(planned))
     return rows, (step.counters.events_in.value, step.counters.events_out.value)
 
@@ -262,7 +263,7 @@ def mapped(processor: type[ps.Processor], files: Files) -> tuple[list[dict[str, 
 def merged(processor: type[ps.Processor], files: Files) -> list[dict[str, Any]]:
     """Return what an aggregator gives of the first two days."""
     step = step_of(processor)
-    planned = files.planned(DAYS, 3)
+    planned = files.planned(Listing.of(files.warehouse, "sales"), DAYS, 3)
     partials = [part for task in tasks_of(planned) for part in file_partials_step(step, planned)(iter([task]))]
     ordered = pa.Table.from_batches(partials).sort_by(
         [(name, "ascending") for name in ("key", "start", "bucket", "offset")]
