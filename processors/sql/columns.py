@@ -129,20 +129,30 @@ def computed_table(events: pa.RecordBatch, columns: Mapping[str, Columns]) -> pa
     return table
 
 
-def observed(events: pa.RecordBatch, condition: Columns | None, columns: Sequence[Columns]) -> pa.Array[Any]:
-    """Return a tuple of results for each row, and null for the rows for which a condition does not hold."""
+def tuples_of(columns: Sequence[Columns]) -> Columns:
+    """Return the tuples of the results of some columns."""
+    names = [str(number) for number in range(len(columns))]
+
+    def of_arrays(batch: pa.RecordBatch) -> pa.Array[Any]:
+        tuples: pa.Array[Any] = _arrow().StructArray.from_arrays(
+            [as_array(column(batch), batch.num_rows) for column in columns], names
+        )
+        return tuples
+
+    return of_arrays
+
+
+def observed(events: pa.RecordBatch, condition: Columns | None, observation: Columns) -> pa.Array[Any]:
+    """Return the observation of each row, and null for the rows for which a condition does not hold."""
     rows, mask = events, None
     if condition is not None:
         mask = _called("coalesce", as_array(condition(events), events.num_rows), False)
         rows = events.filter(mask)
-    names = [str(number) for number in range(len(columns))]
-    tuples: pa.Array[Any] = _arrow().StructArray.from_arrays(
-        [as_array(column(rows), rows.num_rows) for column in columns], names
-    )
+    observations = as_array(observation(rows), rows.num_rows)
     if mask is None or rows.num_rows == events.num_rows:
-        return tuples
+        return observations
     holds = mask.to_numpy(zero_copy_only=False)
-    scattered: pa.Array[Any] = tuples.take(_arrow().array(holds.cumsum() - 1, mask=~holds))
+    scattered: pa.Array[Any] = observations.take(_arrow().array(holds.cumsum() - 1, mask=~holds))
     return scattered
 
 

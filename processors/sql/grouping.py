@@ -18,10 +18,11 @@ from sqlglot import exp
 from ..declare.aggregator import Aggregator
 from ..declare.emission import AtCheckpoint, AtWatermark, OnLate
 from ..declare.processor import Processor
-from ..monoids import TupleOf
+from ..monoids import Monoid, TupleOf
+from ..monoids.nesting import OfValues
 from ..time.windows import GlobalWindow, Hopping, Session, Tumbling, WindowAssigner
 from .aggregates import Aggregate, FirstRows, Ranked, compile_aggregate, is_aggregate
-from .columns import key_column, observed, unless_no_value
+from .columns import key_column, observed, tuples_of, unless_no_value
 from .conversions import CANONICAL
 from .expression_compiler import Compiled, described, position_of
 from .expressions import Program, is_known_function
@@ -78,12 +79,28 @@ def grouped(query: Query) -> tuple[list[type[Processor]], Relation]:
         "reads": inputs.source.category,
         **inputs.members,
         "result": results.function("result", "self, key, window, value", [f"keys = {decode}(key)", body]),
-        "monoid": TupleOf(*(aggregate.monoid for aggregate in aggregates.found)),
+        "monoid": _monoid_of(aggregates.found),
         "window": group.window,
         **timing,
         **inputs.phases,
     }
     return [*query.before, *inputs.before, query.processor(Aggregator, inputs.source, output, members)], output
+
+
+def _monoid_of(aggregates: Sequence[Aggregate]) -> Monoid[Any]:
+    """Return the monoid of the observations of some aggregates together."""
+    if _is_bare(aggregates):
+        inner: Monoid[Any] = aggregates[0].monoid.inner  # type: ignore[attr-defined]  # it is OfValues
+        return inner
+    return TupleOf(*(aggregate.monoid for aggregate in aggregates))
+
+
+def _is_bare(aggregates: Sequence[Aggregate]) -> bool:
+    """Return whether observations and partials are those of a single aggregate, which is faster than tuples of one.
+
+    None as an observation would mean an event without one, so the aggregate must observe each event.
+    """
+    return len(aggregates) == 1 and type(aggregates[0].monoid) is OfValues and not aggregates[0].observation.nullable
 
 
 def _expect_grouped(query: Query, results: _Results, node: exp.Expr) -> None:
@@ -310,7 +327,7 @@ class _Results:
         """Return the columns of the results of a query."""
         codes = {f"$key{index}": Compiled(f"keys[{index}]", key.type, key.nullable) for index, key in enumerate(keys)}
         for index, found in enumerate(aggregates):
-            code = found.result.replace("{0}", f"value[{index}]")
+            code = found.result.replace("{0}", "value" if _is_bare(aggregates) else f"value[{index}]")
             codes[f"$value{index}"] = Compiled(f"({code})", found.type, found.nullable)
         if not isinstance(group.window, GlobalWindow):
             kind = query.source.columns[query.source.time].type
@@ -439,7 +456,8 @@ def _observing(
         where: the condition for rows; None for all.
         obstacle: why the observations have no columns; None if they have them.
     """
-    values = f"({''.join(f'{each.code}, ' for each in observations)})"
+    is_bare = _is_bare([each for _, each in aggregates])
+    values = observations[0].code if is_bare else f"({''.join(f'{each.code}, ' for each in observations)})"
     # Two statements: Python would fold an expression whose condition is constant, and then the method would seem to return nothing ever.
     body = [f"values = {values}" if where is None else f"values = {values} if {where.code} else None", "return values"]
     members = {"observe": program.function("observe", "self, event", body)}
@@ -453,9 +471,10 @@ def _observing(
         return {**members, "sql_by_event": reasons[0]}
     condition = None if where is None else where.columns
     columns = [each.columns for each in observations if each.columns is not None]
+    observation = columns[0] if is_bare else tuples_of(columns)
 
     def observe_columns(_: Processor, events: pa.RecordBatch) -> pa.Array[Any] | None:
-        return unless_no_value(lambda: observed(events, condition, columns))
+        return unless_no_value(lambda: observed(events, condition, observation))
 
     return {**members, "observe_columns": observe_columns}
 
@@ -494,7 +513,8 @@ def _regrouped(
         **{name: statement.settings[name] for name in ("buckets",) if name in statement.settings},
     }
     types = {
-        name: ColumnType(each.type, nullable=name not in (GROUP_KEY, _TIME_COLUMN)) for name, each in values.items()
+        name: ColumnType(each.type, each.nullable and name not in (GROUP_KEY, _TIME_COLUMN))
+        for name, each in values.items()
     }
     declared = TableDeclaration(f"{statement.name}_grouped", types, _TIME_COLUMN, settings, statement.position)
     internal = replace(Relation.of(query.text, declared), has_watermarks=True)
