@@ -188,9 +188,9 @@ class Aggregator(KeyedProcessor, Generic[Event, Value, Output]):
             f"{window}, {value!r}. Define it, or declare `writes = ()`."
         )
 
-    def group_keys(self, category: AnyCategory, events: Sequence[Event]) -> list[str]:
+    def group_keys(self, category: AnyCategory, events: Sequence[Event]) -> Sequence[str]:
         """Return the key of the group of each event: the key of the category."""
-        return category.keys_of(events)
+        return category.keys_of_rows(events)
 
     def windows_of(self, event_times: Sequence[int]) -> WindowAssignment:
         """Return the windows of each event time (milliseconds since 1970, UTC)."""

@@ -19,7 +19,7 @@ from ..user_code import error_in_words
 from ..validation import did_you_mean, is_function_of, similar_member, suggestion
 from ..wording import as_code
 from .codecs import CodecSpec, Payload, SplittingCodec, accepts_unions, is_codec_spec
-from .column_events import ColumnEvents
+from .column_events import ColumnEvents, RowKeys
 from .composite_keys import KeyPart, composite_key, content_of_key, joined
 from .event_batch import EventBatch
 from .event_times import EventTimes, EventTimeSource, expect_source
@@ -268,6 +268,16 @@ class Category(Generic[R]):
         if isinstance(events, EVENT_BATCHES) and events.is_of(self):
             return events.keys
         return self.computed_keys_of(events)
+
+    def keys_of_rows(self, events: Sequence[R]) -> Sequence[str]:
+        """Return the same; of columns, each key is looked up when it is asked for.
+
+        Raises:
+            DeclarationError: as above.
+        """
+        if isinstance(events, ColumnEvents) and events.is_of(self) and events.has_keys:
+            return RowKeys(events.key_groups)
+        return self.keys_of(events)
 
     def distinct_keys_of(self, events: Sequence[R]) -> Sequence[str]:
         """Return each key at least once, in the order of its first event.

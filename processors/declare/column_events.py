@@ -31,6 +31,31 @@ class KeyGroups(NamedTuple):
     groups: npt.NDArray[np.int64]
 
 
+class RowKeys(Sequence[str]):
+    """The key of each event, which is looked up when it is asked for: a group of many events needs no list of them.
+
+    Args:
+        distinct: the distinct keys.
+    """
+
+    def __init__(self, distinct: KeyGroups) -> None:
+        self._distinct = distinct
+
+    def __len__(self) -> int:
+        return len(self._distinct.groups)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> RowKeys: ...
+    def __getitem__(self, index: int | slice) -> Any:
+        names, groups = self._distinct
+        return RowKeys(KeyGroups(names, groups[index])) if isinstance(index, slice) else names[groups[index]]
+
+    def __iter__(self) -> Iterator[str]:
+        return map(self._distinct.names.__getitem__, self._distinct.groups.tolist())
+
+
 class ColumnEvents(Sequence[Any]):
     """Events of one category, in order, as Arrow columns. Their records are decoded when something asks for one.
 
@@ -112,8 +137,7 @@ class ColumnEvents(Sequence[Any]):
         """The key of each event."""
         if not self.has_keys:
             return self._category.computed_keys_of(self._records)
-        names, groups = self.key_groups
-        return [names[group] for group in groups.tolist()]
+        return list(RowKeys(self.key_groups))
 
     @cached_property
     def times(self) -> list[int]:

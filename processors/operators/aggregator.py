@@ -115,7 +115,7 @@ class PartialFolder:
         *,
         stop_at_error: bool,
     ) -> list[Rejected]:
-        monoid, panes = self._processor.monoid, self.panes
+        monoid, panes, keys = self._processor.monoid, self.panes, list(keys)
         lift, fold = monoid.lift, monoid.fold
         rejected: list[Rejected] = []
         observed, observation = -1, None
@@ -298,7 +298,7 @@ class ReadModifyWriteOperator(RemoteAggregatorOperator):
     """Reads a saved value at its first event after a checkpoint, and folds observations into it."""
 
     def _prepare(self, keys: Sequence[str], assignment: WindowAssignment) -> None:
-        panes, decode = self._folding.panes, self._processor.monoid.decode
+        panes, decode, keys = self._folding.panes, self._processor.monoid.decode, list(keys)
         slots = dict.fromkeys((keys[row], start) for row, start in zip(*assignment, strict=True))
         new = [(key, start) for key, start in slots if key not in panes.get(start, ())]
         for (key, start), saved in zip(new, self._saved.fetch(encode_window_keys(new)), strict=True):
