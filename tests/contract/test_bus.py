@@ -37,7 +37,7 @@ from penstock.transport.memory import MemoryBus
 from penstock.transport.messages import Bucket, Outgoing, Position, RawBatch
 from penstock.transport.offset_range import OffsetRange, read_offset_range
 
-LIMIT_S = 30.0
+LIMIT_S = 90.0
 
 
 class Row(ps.Record, frozen=True):

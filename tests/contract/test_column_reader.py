@@ -21,7 +21,7 @@ from penstock.transport.kafka.column_queue import load_library
 from penstock.transport.message_columns import ColumnBatch, MessageColumns
 from penstock.transport.messages import Bucket, Outgoing, Position, RawBatch
 
-LIMIT_S = 30.0
+LIMIT_S = 90.0
 BUCKETS = 3
 
 

@@ -23,7 +23,7 @@ from penstock.transport.messages import Bucket
 from penstock.transport.offset_range import OffsetRange, read_offset_range
 from penstock.transport.producer import KAFKA_VARIABLE
 
-LIMIT_S = 30.0
+LIMIT_S = 90.0
 
 
 class Order(ps.Record, frozen=True):

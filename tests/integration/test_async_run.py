@@ -41,7 +41,7 @@ class Prices(ps.Stateless):
     async def process(self, event):
         reader, writer = await asyncio.open_connection("127.0.0.1", {port})
         writer.write(f"GET /{{event.meter}}/{{event.litres}} HTTP/1.0\\r\\n\\r\\n".encode())
-        answer = await asyncio.wait_for(reader.read(), timeout=10)
+        answer = await asyncio.wait_for(reader.read(), timeout=60)
         writer.close()
         yield Priced(event.meter, event.at, event.litres, int(answer.split()[-1]))
 """

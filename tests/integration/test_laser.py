@@ -208,7 +208,7 @@ def test_only_the_token_opens_the_table(laser: Laser, port: int, tmp_path: Path,
         ):
             stranger.get("UA")
     request = Request(f"https://127.0.0.1:{http}/v1/values?key=UA", headers={"Authorization": f"Bearer {TOKEN}"})
-    with urlopen(request, context=trusting(authority), timeout=20) as answer:  # noqa: S310 - https
+    with urlopen(request, context=trusting(authority), timeout=90) as answer:  # noqa: S310 - https
         assert json.load(answer) == {"values": {"UA": "LAX"}}
     process.terminate()
     printed = "".join(process.communicate(timeout=60))
@@ -359,7 +359,7 @@ def test_a_pipeline_and_bad_requests(laser: Laser, port: int, wait_until: WaitUn
 
 def exchanged(port: int, request: bytes) -> bytes:
     """Send bytes on a new connection, and return everything up to its end."""
-    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=90) as connection:
         received = b""
         try:
             connection.sendall(request)

@@ -25,7 +25,7 @@ from penstock.ops.dev_services import (
 from penstock.ops.dev_services.ports import LOOPBACK
 from penstock.ops.dev_services.service import Daemon
 
-LIMIT_S = 30.0
+LIMIT_S = 90.0
 
 
 def say(line: str) -> None:

@@ -107,7 +107,7 @@ def test_events_are_explored_soon_after_they_arrive(cli: Cli, prefix: str, wait_
     )
 
     process.terminate()
-    assert process.wait(timeout=20) == 0
+    assert process.wait(timeout=90) == 0
     gone = cli("explore")
     assert (gone.returncode, "penstock scuba serve" in gone.stderr) == (1, True)
 
@@ -123,7 +123,7 @@ def test_a_killed_server_continues_and_duplicates_no_row(
         process = site.serve(*options, PENSTOCK_SCUBA_TOKEN=TOKEN)
         wait_until(lambda: site.rows() > 0)
         process.kill()
-        process.wait(timeout=20)
+        process.wait(timeout=90)
     site.serve(*options, PENSTOCK_SCUBA_TOKEN=TOKEN)
     site.wait_for(4_000)
     counted = f'SELECT count(*), count(DISTINCT _bucket * 1000000 + _offset) FROM "{site.table}"'

@@ -19,7 +19,7 @@ import pytest
 
 from penstock.ops.dev_services.ports import free_port
 
-START_LIMIT_S = 30.0
+START_LIMIT_S = 90.0
 ANSWER_LIMIT_S = 60.0
 # The browser connects only to the page.
 _ARGUMENTS = (

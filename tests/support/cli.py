@@ -59,7 +59,7 @@ class Cli:
             if process.poll() is None:
                 process.terminate()
             try:
-                process.communicate(timeout=30)
+                process.communicate(timeout=90)
             except subprocess.TimeoutExpired:
                 process.kill()
                 raise

@@ -24,7 +24,7 @@ import redis
 from penstock.ops.dev_services.ports import free_port
 
 PASSWORD = "s3cret-of-the-tests"  # noqa: S105 - of a temporary database
-START_LIMIT_S = 30.0
+START_LIMIT_S = 90.0
 STOP_LIMIT_S = 20.0
 BUS_OF_CLUSTER = 10_000
 

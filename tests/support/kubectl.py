@@ -69,7 +69,7 @@ def pod_command(manifests: Sequence[Any], elsewhere: Mapping[str, str]) -> list[
 def is_ready(health: int) -> bool:
     """Return whether a health endpoint on this machine answers as the readiness probe of a pod expects it."""
     try:
-        with urlopen(f"http://127.0.0.1:{health}/ready", timeout=20) as answer:
+        with urlopen(f"http://127.0.0.1:{health}/ready", timeout=90) as answer:
             return bool(answer.status == 200)
     except OSError:
         return False

@@ -26,7 +26,7 @@ from penstock.transport.category_spec import CategorySpec
 from penstock.transport.memory import MemoryBus
 from penstock.transport.messages import Outgoing
 
-LIMIT_S = 30.0
+LIMIT_S = 90.0
 DEFAULT_LIMITS = Limits()
 
 

@@ -105,7 +105,7 @@ class Server:
     def send(self, method: str, path: str, body: str | None = None, token: str | None = None) -> tuple[int, Any]:
         """Return the status and the answer to a request."""
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        with closing(HTTPConnection(urlsplit(self.url).netloc, timeout=10)) as connection:
+        with closing(HTTPConnection(urlsplit(self.url).netloc, timeout=60)) as connection:
             connection.request(method, path, body, headers)
             response = connection.getresponse()
             return response.status, json.loads(response.read())
