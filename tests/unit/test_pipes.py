@@ -396,7 +396,11 @@ def test_a_program_that_never_acknowledges_halts_after_one_line(make: MakePipe, 
 def test_a_program_gets_all_lines_after_its_first_acknowledgement(make: MakePipe, tmp_path: Path) -> None:
     """Also within the first batch."""
     copy = tmp_path / "copy"
-    assert written(make("tee", str(copy)), [b"x"] * 4) == [b"x"] * 4
+    copying = (  # each line before it is answered; `tee` would answer first
+        f"import sys\nwith open({str(copy)!r}, 'ab', buffering=0) as copy:\n    for line in sys.stdin.buffer:\n        copy.write(line)\n"
+        "        sys.stdout.buffer.write(line)\n        sys.stdout.buffer.flush()\n"
+    )
+    assert written(make(sys.executable, "-c", copying), [b"x"] * 4) == [b"x"] * 4
 
     assert copy.read_bytes() == b"x\n\x1echeckpoint 1\nx\nx\nx\n\x1echeckpoint 2\n"
 
