@@ -19,7 +19,7 @@ from ..user_code import error_in_words
 from ..validation import did_you_mean, is_function_of, similar_member, suggestion
 from ..wording import as_code
 from .codecs import CodecSpec, Payload, SplittingCodec, accepts_unions, is_codec_spec
-from .column_events import ColumnEvents, RowKeys
+from .column_events import ColumnEvents, KeyGroups, RowKeys
 from .composite_keys import KeyPart, composite_key, content_of_key, joined
 from .event_batch import EventBatch
 from .event_times import EventTimes, EventTimeSource, expect_source
@@ -275,9 +275,8 @@ class Category(Generic[R]):
         Raises:
             DeclarationError: as above.
         """
-        if isinstance(events, ColumnEvents) and events.is_of(self) and events.has_keys:
-            return RowKeys(events.key_groups)
-        return self.keys_of(events)
+        groups = self._key_groups(events)
+        return self.keys_of(events) if groups is None else RowKeys(groups)
 
     def distinct_keys_of(self, events: Sequence[R]) -> Sequence[str]:
         """Return each key at least once, in the order of its first event.
@@ -285,9 +284,14 @@ class Category(Generic[R]):
         Raises:
             DeclarationError: as above.
         """
+        groups = self._key_groups(events)
+        return self.keys_of(events) if groups is None else groups.names
+
+    def _key_groups(self, events: Sequence[R]) -> KeyGroups | None:
+        """Return the keys of columns in groups; None where each key must be computed."""
         if isinstance(events, ColumnEvents) and events.is_of(self) and events.has_keys:
-            return events.key_groups.names
-        return self.keys_of(events)
+            return events.key_groups
+        return None
 
     def computed_keys_of(self, events: Sequence[R]) -> list[str]:
         """Return the same, computed in any case."""

@@ -89,18 +89,19 @@ def grouped(query: Query) -> tuple[list[type[Processor]], Relation]:
 
 def _monoid_of(aggregates: Sequence[Aggregate]) -> Monoid[Any]:
     """Return the monoid of the observations of some aggregates together."""
-    if _is_bare(aggregates):
-        inner: Monoid[Any] = aggregates[0].monoid.inner  # type: ignore[attr-defined]  # it is OfValues
-        return inner
-    return TupleOf(*(aggregate.monoid for aggregate in aggregates))
+    single = _single(aggregates)
+    return TupleOf(*(aggregate.monoid for aggregate in aggregates)) if single is None else single
 
 
-def _is_bare(aggregates: Sequence[Aggregate]) -> bool:
-    """Return whether observations and partials are those of a single aggregate, which is faster than tuples of one.
+def _single(aggregates: Sequence[Aggregate]) -> Monoid[Any] | None:
+    """Return the monoid of a single aggregate, whose observations and partials are faster without a tuple; None if they need one.
 
     None as an observation would mean an event without one, so the aggregate must observe each event.
     """
-    return len(aggregates) == 1 and type(aggregates[0].monoid) is OfValues and not aggregates[0].observation.nullable
+    if len(aggregates) != 1 or aggregates[0].observation.nullable:
+        return None
+    monoid = aggregates[0].monoid
+    return monoid.inner if type(monoid) is OfValues else None
 
 
 def _expect_grouped(query: Query, results: _Results, node: exp.Expr) -> None:
@@ -327,7 +328,7 @@ class _Results:
         """Return the columns of the results of a query."""
         codes = {f"$key{index}": Compiled(f"keys[{index}]", key.type, key.nullable) for index, key in enumerate(keys)}
         for index, found in enumerate(aggregates):
-            code = found.result.replace("{0}", "value" if _is_bare(aggregates) else f"value[{index}]")
+            code = found.result.replace("{0}", f"value[{index}]" if _single(aggregates) is None else "value")
             codes[f"$value{index}"] = Compiled(f"({code})", found.type, found.nullable)
         if not isinstance(group.window, GlobalWindow):
             kind = query.source.columns[query.source.time].type
@@ -456,8 +457,8 @@ def _observing(
         where: the condition for rows; None for all.
         obstacle: why the observations have no columns; None if they have them.
     """
-    is_bare = _is_bare([each for _, each in aggregates])
-    values = observations[0].code if is_bare else f"({''.join(f'{each.code}, ' for each in observations)})"
+    is_single = _single([each for _, each in aggregates]) is not None
+    values = observations[0].code if is_single else f"({''.join(f'{each.code}, ' for each in observations)})"
     # Two statements: Python would fold an expression whose condition is constant, and then the method would seem to return nothing ever.
     body = [f"values = {values}" if where is None else f"values = {values} if {where.code} else None", "return values"]
     members = {"observe": program.function("observe", "self, event", body)}
@@ -471,7 +472,7 @@ def _observing(
         return {**members, "sql_by_event": reasons[0]}
     condition = None if where is None else where.columns
     columns = [each.columns for each in observations if each.columns is not None]
-    observation = columns[0] if is_bare else tuples_of(columns)
+    observation = columns[0] if is_single else tuples_of(columns)
 
     def observe_columns(_: Processor, events: pa.RecordBatch) -> pa.Array[Any] | None:
         return unless_no_value(lambda: observed(events, condition, observation))
