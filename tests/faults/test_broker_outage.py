@@ -151,7 +151,7 @@ def test_a_worker_that_is_stopped_during_an_outage_ends_in_time(
     away.cut_off()
     time.sleep(2)
     worker.send_signal(signal.SIGTERM)
-    worker.communicate(timeout=90)
+    worker.communicate(timeout=30)
     away.let_through()
 
     assert worker.returncode in {0, 75}  # everything may have been saved before

@@ -37,7 +37,7 @@ def serve(cli: Cli, *options: str, **environment: str) -> tuple[subprocess.Popen
 def stop(process: subprocess.Popen[str]) -> int:
     """Terminate a dashboard; return its exit code."""
     process.terminate()
-    return process.wait(timeout=90)
+    return process.wait(timeout=20)
 
 
 def test_the_dashboard_shows_a_running_app(

@@ -107,7 +107,7 @@ def test_events_are_explored_soon_after_they_arrive(cli: Cli, prefix: str, wait_
     )
 
     process.terminate()
-    assert process.wait(timeout=90) == 0
+    assert process.wait(timeout=20) == 0
     gone = cli("explore")
     assert (gone.returncode, "penstock scuba serve" in gone.stderr) == (1, True)
 

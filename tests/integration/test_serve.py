@@ -100,7 +100,7 @@ def test_a_killed_worker_makes_answers_old_but_not_wrong(site: Site, wait_until:
         wait_until(lambda: counts(ask(client, site)) == after)
         wait_until(lambda: ask(client, site).as_of.lag_events == 0)
     server.process.terminate()
-    server.process.communicate(timeout=90)
+    server.process.communicate(timeout=30)
 
     assert server.process.returncode == 0
     with QueryClient(server.url, site.serve("Counts").url) as client:
