@@ -67,7 +67,7 @@ def works(warehouse: Warehouse, folder: Path) -> dict[str, Callable[[], object]]
 
     def backfill(processor: str) -> Callable[[], object]:
         return lambda: run_backfill(
-            AppName(APP, processor), warehouse, first=day, last=day, output=str(folder / processor)
+            AppName(APP, processor), warehouse, first=day, last=day, output=open_warehouse(folder / processor)
         )
 
     def build() -> object:

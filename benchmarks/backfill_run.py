@@ -79,7 +79,7 @@ def way_of(job: Job, events: DataFrame) -> Callable[[], object]:
             open_warehouse(job.warehouse),
             first=date.fromisoformat(job.first),
             last=date.fromisoformat(job.last),
-            output=job.place,
+            output=open_warehouse(job.place),
             overwrite=True,
         )
     ways = {"sql": SPARK_SQL, "naive": NAIVE}[job.way]

@@ -23,10 +23,14 @@ import psutil
 from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame
 
+from ...processors.declare.processor import Processor
+from ...state.files.file_store import FileStore
 from ..errors import BackfillRefused
 from ..spark.hadoop import Folders
 from ..warehouse.columns import DAY_COLUMN
 from ..warehouse.layout import Days, folder_of
+from ..warehouse.notes import SUCCESS
+from .output_blocks import OutputBlocks
 
 _LOG = logging.getLogger("penstock.backfill")
 
@@ -36,15 +40,18 @@ class OutputFolder:
 
     Args:
         folders: the category folders of the output.
+        files: the store of the output, for tasks.
         overwrite: replace existing categories.
         writer: the writing process; None for this one.
     """
 
-    def __init__(self, folders: Folders, *, overwrite: bool, writer: RunOwner | None = None) -> None:
+    def __init__(self, folders: Folders, files: FileStore, *, overwrite: bool, writer: RunOwner | None = None) -> None:
         self._folders = folders
+        self._files = files
         self._overwrite = overwrite
         self._writer = writer or RunOwner.this()
-        self._aside = f"{folders.root}/{TEMPORARY}{uuid4().hex}"
+        self._name = f"{TEMPORARY}{uuid4().hex}"
+        self._aside = f"{folders.root}/{self._name}"
         self.published: set[str] = set()
 
     def begin(self, categories: Iterable[str]) -> None:
@@ -66,12 +73,12 @@ class OutputFolder:
                 "changed. Choose another output folder, or pass `--overwrite`."
             )
 
-    def add(self, frame: DataFrame, category: str) -> None:
-        """Compute rows and append them to the temporary folder of a category, by day.
-
-        One task writes a day to one file: on local disk Hadoop starts a process for each file.
-        """
-        frame.repartition(DAY_COLUMN).write.mode("append").partitionBy(DAY_COLUMN).parquet(self.aside(category))
+    def add(self, processor: type[Processor], blocks: DataFrame) -> None:
+        """Compute the outputs of a processor, and append them to the temporary folders of its categories and sinks, by day."""
+        outputs = OutputBlocks.of(processor)
+        for name in outputs.names:  # a category without outputs has a folder, too
+            self._folders.write(f"{self.aside(name)}/{SUCCESS}", b"")
+        outputs.write(blocks, self._files, self._name)
 
     def aside(self, category: str) -> str:
         """Return the temporary folder of a category."""

@@ -60,7 +60,7 @@ class StoredBatch:
 
     @property
     def digest(self) -> str:
-        """The identity of this batch: Spark gives every file a unique name."""
+        """The identity of this batch: each run gives its files a new name."""
         files = "\n".join(f"{file.path} {self.stored.listing.sizes[file]}" for file in self.counts)
         return hashlib.sha256(files.encode()).hexdigest()
 

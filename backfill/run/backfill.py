@@ -12,10 +12,6 @@ from datetime import date
 from enum import Enum
 from types import MappingProxyType
 
-from pyspark import StorageLevel
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation calls it
-
 from ...processors.apps.apps import App, AppName
 from ...processors.declare.aggregator import Aggregator
 from ...processors.declare.categories import AnyCategory
@@ -35,11 +31,11 @@ from ..spark.progress import Progress, no_progress, reported_progress
 from ..spark.session import spark_session, wait_for_tasks
 from ..spark.shipped_app import ShippedApp
 from ..spark.shipping import ship
-from ..steps.outputs import name_in_batch, slot_of, times_in_batch
+from ..steps.outputs import name_in_batch, times_in_batch
 from ..steps.step import Step
-from ..warehouse.columns import DAY_COLUMN, OUTPUT_MARKS, Columns
+from ..warehouse.columns import Columns
 from ..warehouse.layout import Days, folder_of
-from ..warehouse.warehouse import Warehouse, open_warehouse
+from ..warehouse.warehouse import Warehouse
 from .plans import Order, days_read, expect_no_loop, order_of, plan
 
 Orders = Mapping[type[Processor], "Order | None"]
@@ -86,7 +82,7 @@ def run_backfill(
     *,
     first: date,
     last: date,
-    output: str,
+    output: Warehouse,
     master: str = "local[*]",
     written: Written = Written.CATEGORIES,
     order: Order | None = None,
@@ -104,7 +100,7 @@ def run_backfill(
         warehouse: the archive.
         first: the first UTC day.
         last: the last UTC day.
-        output: a folder or an ``hdfs://`` location for the output categories, in the layout of the warehouse.
+        output: the location for the output categories, in the layout of the warehouse.
         master: the Spark master.
         written: the outputs to compute. The rows of a sink get a folder of their own; see `name_in_batch`.
         order: the order of events for processors whose result depends on it; None for the default of each.
@@ -139,12 +135,11 @@ def run_backfill(
     if until_now is None:
         for processor in running:
             expect_archived(processor, _archived_inputs(processor, chain), warehouse, _OF_AN_APP)
-    target = open_warehouse(output).location
     with spark_session(master) as spark:
         with translated_errors("Sending the app to Spark"):
             shipped = ship(spark.sparkContext, app_name, app.processors)
         with translated_errors("Opening the warehouse and the output"):
-            folder = OutputFolder(Folders(spark, target), overwrite=overwrite)
+            folder = OutputFolder(Folders(spark, output.location), output.files, overwrite=overwrite)
             made = {name: folder.aside(name) for name in chain.made}
             made |= {name: f"{place.location}/{folder_of(name)}" for name, place in elsewhere.items()}
             archived = [category for category in _read(running) if category.name not in made]
@@ -317,8 +312,8 @@ class _Run:
             translated_errors(processor.__name__),
             reported_progress(context, processor.__name__, lambda: total_events_in(steps), progress),
         ):
-            frame, note = plan(processor, self.source, self._computed, order, step_over)
-            self._write(frame, processor)
+            blocks, note = plan(processor, self.source, self._computed, order, step_over)
+            self.folder.add(processor, blocks)
         notes = [joined_notes(self.input_notes, processor.sources(), note), *(bus.notes(origins) if bus else ())]
         return NodeResult(
             processor.__name__,
@@ -346,19 +341,6 @@ class _Run:
                 if self.chain.made:
                     self.folder.keep(name, self.days)
                 self.folder.publish(name)
-
-    def _write(self, frame: DataFrame, processor: type[Processor]) -> None:
-        """Compute the rows once, and write those of each category and sink."""
-        destinations = self.written.of(processor)
-        if len(destinations) > 1:
-            frame.persist(StorageLevel.DISK_ONLY)
-        for number, destination in enumerate(processor.destinations()):
-            slot = slot_of(number)
-            if destination in destinations:
-                rows = frame.where(F.col(slot).isNotNull()).select(f"{slot}.*", *OUTPUT_MARKS.names, DAY_COLUMN)
-                self.folder.add(rows, name_in_batch(destination))
-        if len(destinations) > 1:
-            frame.unpersist()
 
 
 def _kind_of(processor: type[Processor]) -> str:

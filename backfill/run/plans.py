@@ -2,7 +2,7 @@
 
 stateless     the requested days                      -> mapped
 aggregator    the days that its windows overlap       -> partials -> by key and window -> merged
-stateful      from the beginning, by key in bus order -> reduced; outputs from the first day on
+stateful      from the beginning, in blocks           -> by part of the keys, in bus order -> reduced; outputs from the first day on
 by time       the whole archive, in one of two orders; outputs of the requested days:
   arrival     by bucket, in order of arrival          -> the shard's operator with its watermark and late events
   event time  by key, in order of event time          -> reduced; no event is late
@@ -16,6 +16,7 @@ from enum import Enum
 from functools import reduce
 from typing import NamedTuple
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation calls it
 from pyspark.sql.window import Window
@@ -28,19 +29,24 @@ from ...processors.declare.processor import Processor, as_tuple
 from ...processors.declare.sinks import Sink
 from ...processors.declare.stateful import Stateful
 from ...processors.time.windows import GlobalWindow
+from ..archive.archived_rows import archive_schema_of
 from ..errors import BackfillRefused
+from ..outputs.output_blocks import OutputBlocks, kept
 from ..sources.coverage import ALL_DAYS
 from ..sources.source import Source, in_days, spark_schema
 from ..steps.aggregation import PARTIALS, file_partials_step, merge_step, partials_step
 from ..steps.arrival_order import arrival_order_step
+from ..steps.event_blocks import EventBlocks
 from ..steps.event_time_order import event_time_step
 from ..steps.inputs import Inputs, bus_order, by_arrival, by_event_time, merged_inputs
 from ..steps.outputs import OutputRows, slot_of
-from ..steps.stateful_reducer import reducer_step
+from ..steps.stateful_reducer import file_packing_step, packing_step, reducer_step
 from ..steps.stateless_mapper import file_mapper_step, mapper_step
 from ..steps.step import Step
-from ..warehouse.layout import Days, day_of
+from ..warehouse.layout import DAY_MS, Days, day_of
 
+RANGE_OFFSETS = 65_536
+"""The offsets of a bucket whose events a task sorts in memory."""
 _NUMBER = "_number"
 _NEWEST = "_newest"
 
@@ -62,11 +68,11 @@ class Plan(NamedTuple):
     """The Spark plan of a processor.
 
     Args:
-        frame: its output rows in the schema of `OutputRows`, not yet computed.
+        blocks: its outputs as of `OutputBlocks`, not yet computed.
         note: a remark for the reader of the result.
     """
 
-    frame: DataFrame
+    blocks: DataFrame
     note: str
 
 
@@ -194,30 +200,32 @@ def days_read(processor: type[Processor], order: Order | None, days: Days) -> Da
 
 
 def _mapped(processor: type[Processor], source: Source, days: Days, step_over: StepOver) -> Plan:
-    rows = spark_schema(OutputRows(processor).schema)
+    outputs = OutputBlocks.of(processor)
     wanted = in_days(str(days.first), str(days.last))
 
     def frame(category: AnyCategory) -> DataFrame:
         step = step_over(category)
         if processor.sinks():  # a row may replace another one of its key
-            return _by_key(source.events(category).where(wanted)).mapInArrow(mapper_step(step), rows)
+            return outputs.packed(_by_key(source.events(category).where(wanted)), mapper_step(step))
         planned = source.planned(category, days)
         if planned is None:
-            return source.events(category).where(wanted).mapInArrow(mapper_step(step), rows)
-        return planned.frame(source.spark).mapInArrow(file_mapper_step(step, planned), rows)
+            return outputs.packed(source.events(category).where(wanted), mapper_step(step))
+        return outputs.packed(planned.frame(source.spark), file_mapper_step(step, planned))
 
     return Plan(reduce(DataFrame.unionAll, map(frame, processor.sources())), "")
 
 
 def _arrived(processor: type[Processor], source: Source, days: Days, step_over: StepOver) -> Plan:
     rows = by_arrival(merged_inputs(processor, source), processor.sources()[0].buckets)
-    step = arrival_order_step(_inputs(processor, step_over), days)
-    frame = rows.mapInArrow(step, spark_schema(OutputRows(processor).schema))
+    step, outputs = arrival_order_step(_inputs(processor, step_over), days), OutputBlocks.of(processor)
     if issubclass(processor, Aggregator):
+        updates = rows.mapInArrow(step, spark_schema(OutputRows(processor).schema))
         results = [number for number, each in enumerate(as_tuple(processor.writes)) if not isinstance(each, Sink)]
-        frame = reduce(_last_updates, map(slot_of, results), frame)
+        blocks = outputs.packed(reduce(_last_updates, map(slot_of, results), updates), kept)
+    else:
+        blocks = outputs.packed(rows, step)
     return Plan(
-        frame,
+        blocks,
         "reads the whole archive in order of arrival, bucket by bucket, including late events; outputs whose event time is in the days",
     )
 
@@ -235,7 +243,7 @@ def _timed(processor: type[Processor], source: Source, days: Days, step_over: St
     [(newest,)] = rows.agg(F.max("_event_time")).collect()
     step = event_time_step(_inputs(processor, step_over), days, newest or 0)
     return Plan(
-        by_event_time(rows).mapInArrow(step, spark_schema(OutputRows(processor).schema)),
+        OutputBlocks.of(processor).packed(by_event_time(rows), step),
         "reads the whole archive in order of event time, without late events; outputs whose event time is in the days",
     )
 
@@ -246,11 +254,28 @@ def _inputs(processor: type[Processor], step_over: StepOver) -> Inputs:
 
 def _folded(processor: type[Stateful], source: Source, days: Days, step_over: StepOver) -> Plan:
     [category] = processor.sources()
+    step = step_over(category)
+    blocks, shuffled = _blocks_until(source, category, days, step)
+    return Plan(
+        OutputBlocks.of(processor).packed(shuffled, reducer_step(step, blocks, days)),
+        "reads the archive from its beginning, since its state depends on all earlier events of a key",
+    )
+
+
+def _blocks_until(source: Source, category: AnyCategory, days: Days, step: Step) -> tuple[EventBlocks, DataFrame]:
+    """Return the blocks of all events up to the last one of the days in each bucket, perhaps with later ones."""
+    schema, parts = archive_schema_of(category), int(source.spark.conf.get("spark.sql.shuffle.partitions") or 1)
+    planned = source.planned_until(category, days)
+    if planned is not None:
+        blocks = EventBlocks.of(schema, parts, RANGE_OFFSETS)
+        return blocks, blocks.shuffled(planned.frame(source.spark), file_packing_step(step, blocks, planned))
     events = source.events(category)
+    names = [name for name in schema.names if name in events.columns]
+    # The offsets of a batch run's outputs are their event times.
+    range_offsets = DAY_MS if category.name in source.made else RANGE_OFFSETS
+    blocks = EventBlocks.of(pa.schema([schema.field(name) for name in names]), parts, range_offsets)
     last = _last_offsets(events.where(in_days(str(days.first), str(days.last))))
-    step, rows = reducer_step(step_over(category), days), spark_schema(OutputRows(processor).schema)
-    frame = _by_key(events.where(_up_to(last))).mapInArrow(step, rows)
-    return Plan(frame, "reads the archive from its beginning, since its state depends on all earlier events of a key")
+    return blocks, blocks.shuffled(events.where(_up_to(last)).select(*names), packing_step(step, blocks))
 
 
 def _by_key(events: DataFrame) -> DataFrame:
@@ -283,12 +308,8 @@ def _aggregated(processor: type[Aggregator], source: Source, days: Days, step_ov
     slots = reduce(DataFrame.unionAll, map(partial_frame, processor.sources()))
     if not isinstance(processor.window, GlobalWindow):
         slots = slots.where((F.col("start") >= days.start_ms) & (F.col("start") < days.end_ms))
-    frame = (
-        slots.repartition("key", "start")
-        .sortWithinPartitions("key", "start", "bucket", "offset")
-        .mapInArrow(merge_step(step_over(processor.sources()[0])), spark_schema(OutputRows(processor).schema))
-    )
-    return Plan(frame, note)
+    by_slot = slots.repartition("key", "start").sortWithinPartitions("key", "start", "bucket", "offset")
+    return Plan(OutputBlocks.of(processor).packed(by_slot, merge_step(step_over(processor.sources()[0]))), note)
 
 
 def _days_of_windows(processor: type[Aggregator], days: Days) -> tuple[Days, str]:

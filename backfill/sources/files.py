@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import date
 from io import BytesIO
 from itertools import groupby
 from math import ceil
@@ -49,7 +50,24 @@ class Files:
 
     def planned(self, listing: Listing, days: Days, least: int) -> PlannedFiles:
         """Assign listed files to at least `least` tasks, if there are enough files, for events of some days of event time."""
-        files = [file for file in listing.files if not self.by_event_time or days.has(file.day)]
+        return self._assigned(self._with_days(listing, days), listing, days, least)
+
+    def planned_until(self, listing: Listing, days: Days, least: int) -> PlannedFiles:
+        """Assign listed files to tasks, for all events up to the last one, in each bucket, of some days of event time.
+
+        The events end with a segment, so later events may follow.
+        """
+        last: dict[int, int] = {}
+        for file in self._with_days(listing, days):
+            last[file.bucket] = max(file.last_segment, last.get(file.bucket, -1))
+        files = [file for file in listing.files if file.segment <= last.get(file.bucket, -1)]
+        return self._assigned(files, listing, Days(date.min, date.max), least)
+
+    def _with_days(self, listing: Listing, days: Days) -> list[StoredFile]:
+        """Return the files that may have events of some days."""
+        return [file for file in listing.files if not self.by_event_time or days.has(file.day)]
+
+    def _assigned(self, files: Sequence[StoredFile], listing: Listing, days: Days, least: int) -> PlannedFiles:
         tasks = task_numbers([listing.sizes[file] for file in files], least)
         return PlannedFiles(
             self, days, [[file for _, file in of] for _, of in groupby(zip(tasks, files, strict=True), itemgetter(0))]

@@ -90,6 +90,19 @@ class Source(NamedTuple):
 
     def planned(self, category: AnyCategory, days: Days) -> PlannedFiles | None:
         """Assign the files of a category to tasks that read them directly, for days of event time; None unless an archiver has written the whole category."""
+        found = self._files(category)
+        return None if found is None else found[0].planned(found[1], days, self._tasks)
+
+    def planned_until(self, category: AnyCategory, days: Days) -> PlannedFiles | None:
+        """Assign files like `planned`, for all events up to the last one of the days in each bucket; see `Files.planned_until`."""
+        found = self._files(category)
+        return None if found is None else found[0].planned_until(found[1], days, self._tasks)
+
+    @property
+    def _tasks(self) -> int:
+        return self.spark.sparkContext.defaultParallelism * TASKS_PER_CORE
+
+    def _files(self, category: AnyCategory) -> tuple[Files, Listing] | None:
         in_part = category.name in self.made or self.bus or category.name in self.ends
         terms = None if in_part else self._terms(category.name)
         if terms is None:
@@ -98,8 +111,7 @@ class Source(NamedTuple):
         if listing.others:
             return None
         self._expect_fit(category.name, schema, terms)
-        files = Files(self.archive, schema, terms.by is By.EVENT_TIME)
-        return files.planned(listing, days, self.spark.sparkContext.defaultParallelism * TASKS_PER_CORE)
+        return Files(self.archive, schema, terms.by is By.EVENT_TIME), listing
 
     def _terms(self, category: str) -> ArchiveSettings | None:
         """Return the archive settings of a category; None if no archiver has written them."""

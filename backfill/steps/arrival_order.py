@@ -7,32 +7,26 @@ bucket's keys need not fit in memory.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
 from datetime import timedelta
 from functools import partial
 from itertools import groupby
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
-from ...processors.declare.processor import CheckpointInterval, Processor
+from ...processors.declare.processor import CheckpointInterval
 from ...processors.shard.drive import Driven, Scratch, ShardDriver
 from ...processors.shard.idle_inputs import IdleInputs
 from ...processors.shard.shard import new_shard
 from ...processors.shard.source_events import SourceEvents
 from ...processors.shard.time_slices import TimeSlice
-from ...state.local.folder import RocksStateFolder
 from ...state.local.rocksdb import RocksShardState
-from ...state.protocols import ShardIdentity
 from ..spark.batches import Batches, Transform
 from ..spark.session import BATCH_EVENTS
 from ..warehouse.layout import Days
 from .event_time_order import outputs_within
 from .inputs import InputEvent, Inputs, chunks
+from .scratch_state import DRAINED_EVENTS, scratch_state
 from .step import guarded
 
-DRAINED_EVENTS = 100_000
-"""The number of events after which a shard's changes leave memory."""
 _NO_LIMIT = timedelta(days=36_500)
 
 
@@ -55,14 +49,6 @@ def _by_bucket(inputs: Inputs, within: Days, batches: Batches) -> Batches:
         with scratch_state(inputs.processor, bucket) as state:
             for outputs in outputs_of(inputs, bucket, state, events):
                 yield from inputs.steps[0].output_rows(outputs_within(inputs, outputs, within))
-
-
-@contextmanager
-def scratch_state(processor: Processor, bucket: int) -> Iterator[RocksShardState]:
-    """Open an empty state for a shard, and remove it after the block."""
-    identity = ShardIdentity(processor.name, bucket, processor.state_shape() or "")
-    with TemporaryDirectory() as folder, closing(RocksStateFolder(Path(folder)).open(identity)) as state:
-        yield state
 
 
 def outputs_of(

@@ -1,6 +1,6 @@
 """Outputs of a processor as rows in Spark.
 
-A row has the output's key, its event time and day, and one struct column for each category and sink that the processor writes. Only the
+A row has the output's key, its event time, and one struct column for each category and sink that the processor writes. Only the
 column of the output's own category or sink is not null.
 
 Rows of a sink have neither a key nor an event time. Their time is their number in the worker process, so that rows of one task keep their order.
@@ -29,7 +29,7 @@ from ...processors.errors import ProcessorFailed
 from ...processors.wording import counted
 from ..errors import BackfillRefused
 from ..spark.session import BATCH_EVENTS
-from ..warehouse.columns import CONVERSION_ERRORS, DAY_COLUMN, OUTPUT_MARKS, Columns, days_of
+from ..warehouse.columns import CONVERSION_ERRORS, OUTPUT_MARKS, Columns
 
 
 def slot_of(number: int) -> str:
@@ -131,7 +131,7 @@ class OutputRows:
         self._structs = dict(zip(self._written, structs, strict=True))
         slots = [(slot_of(number), struct) for number, struct in enumerate(self._structs.values())]
         marks = [(field.name, field.type) for field in OUTPUT_MARKS]
-        self.schema = pa.schema([*marks, (DAY_COLUMN, pa.string()), *slots])
+        self.schema = pa.schema([*marks, *slots])
 
     def batches(self, outputs: Sequence[Any]) -> Iterator[pa.RecordBatch]:
         """Yield outputs as rows.
@@ -211,7 +211,7 @@ class OutputRows:
         """Return rows with the marks of outputs, and nulls in the columns of other categories and sinks."""
         own = pa.StructArray.from_arrays(arrays, fields=list(self._written[name].columns.schema))
         slots = [own if other == name else pa.nulls(len(times), struct) for other, struct in self._structs.items()]
-        return pa.RecordBatch.from_arrays([keys, times, days_of(times), *slots], schema=self.schema)
+        return pa.RecordBatch.from_arrays([keys, times, *slots], schema=self.schema)
 
 
 def _as(column: pa.Array[Any], field: pa.Field[Any]) -> pa.Array[Any]:

@@ -21,8 +21,9 @@ from ...state.files.file_store import open_file_store
 from ...state.local.rocksdb import RocksShardState
 from ...state.protocols import ShardIdentity
 from ..spark.batches import Batches, Transform
-from .arrival_order import outputs_of, scratch_state
+from .arrival_order import outputs_of
 from .inputs import Inputs
+from .scratch_state import scratch_state
 from .step import guarded
 
 _BUILT: dict[str, pa.DataType] = {

@@ -1,7 +1,6 @@
-"""Stateful processor as a reducer: each key's events in bus order, without buffering them.
+"""Stateful processor as a reducer: the events of a part of the keys, bucket by bucket, in the order of the bus.
 
-The operator takes a checkpoint after each batch and drops the states of finished keys; only the last key's state continues into the next
-batch. Events before the range warm up the state without output.
+Its state is a temporary RocksDB, so that the keys of a part need not fit in memory. Events before the range warm up the state without output.
 """
 
 from __future__ import annotations
@@ -14,61 +13,71 @@ import numpy as np
 import pyarrow as pa
 
 from ...processors.declare.stateful import Stateful
-from ...processors.keyed_state.changes import Changes
 from ...processors.operators import StatefulOperator
 from ...processors.runs import runs_of
 from ...processors.time.shard_time import UntrackedTime
 from ..errors import BackfillFailed
+from ..sources.files import PlannedFiles
 from ..spark.batches import Batches, Transform
+from ..spark.session import BATCH_EVENTS
 from ..warehouse.layout import Days
+from .event_blocks import EventBlocks
+from .scratch_state import DRAINED_EVENTS, scratch_state
 from .step import Step, guarded
 
 
-class _LastKey:
-    """The saved state of the key whose events may continue in the next batch."""
-
-    def __init__(self) -> None:
-        self._key: bytes | None = None
-        self._state: bytes | None = None
-
-    def fetch(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Return the last key's state; every other key is new."""
-        return [self._state if key == self._key else None for key in keys]
-
-    def scan(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:  # noqa: ARG002 - the protocol's signature
-        """Return no entries."""
-        return []
-
-    def keep(self, key: bytes, changes: Changes) -> None:
-        """Keep the state of the last key of a batch."""
-        self._state = changes.get(key, self._state if key == self._key else None)
-        self._key = key
+def packing_step(step: Step, blocks: EventBlocks) -> Transform:
+    """Return the step for Spark before the shuffle, on events."""
+    return partial(_run_packing, step, blocks)
 
 
-def reducer_step(step: Step, within: Days) -> Transform:
-    """Return the step for Spark, on partitions of complete keys, sorted by key, bucket and offset."""
-    return partial(_run, step, within)
+def file_packing_step(step: Step, blocks: EventBlocks, planned: PlannedFiles) -> Transform:
+    """Return the step for Spark before the shuffle, on files that a task reads directly."""
+    return partial(_run_packing_files, step, blocks, planned)
 
 
-def _run(step: Step, within: Days, batches: Batches) -> Batches:
-    return guarded(step, _reduced(step, within, batches))
+def reducer_step(step: Step, blocks: EventBlocks, within: Days) -> Transform:
+    """Return the step for Spark after the shuffle, on the sorted blocks of a part of the keys."""
+    return partial(_run, step, blocks, within)
+
+
+def _run_packing(step: Step, blocks: EventBlocks, batches: Batches) -> Batches:
+    return guarded(step, blocks.packed(batches))
+
+
+def _run_packing_files(step: Step, blocks: EventBlocks, planned: PlannedFiles, tasks: Batches) -> Batches:
+    files = planned.files_of(tasks)
+    return guarded(step, blocks.packed(planned.read(files, blocks.schema.names, BATCH_EVENTS)))
+
+
+def _run(step: Step, blocks: EventBlocks, within: Days, rows: Batches) -> Batches:
+    return guarded(step, _reduced(step, within, _sliced(blocks.unpacked(rows))))
+
+
+def _sliced(batches: Batches) -> Batches:
+    for batch in batches:
+        for begin in range(0, batch.num_rows, BATCH_EVENTS):
+            yield batch.slice(begin, BATCH_EVENTS)
 
 
 def _reduced(step: Step, within: Days, batches: Batches) -> Batches:
-    saved = _LastKey()
-    # The events of some keys determine no watermark.
-    operator = StatefulOperator(cast("Stateful", step.opened.processor), saved, UntrackedTime())
-    for batch in step.accepted(batches):
-        events = step.columns.records(batch)
-        expect_keys(step, batch, events)
-        for inside, start, end in _runs(step.input.event_times_of(events), within):
-            result = step.feed(operator, events[start:end], batch, start)
-            if inside:
-                step.counters.events_in.add(end - start)
-                step.counters.rejected.add(len(result.rejected))
-                yield from step.output_rows(result.outputs)
-        if events:
-            saved.keep(step.input.keys_of(events[-1:])[0].encode(), operator.drain().changes)
+    processor, unsaved = cast("Stateful", step.opened.processor), 0
+    with scratch_state(processor, 0) as state:
+        # The events of some keys determine no watermark.
+        operator = StatefulOperator(processor, state, UntrackedTime())
+        for batch in step.accepted(batches):
+            events = step.columns.records(batch)
+            expect_keys(step, batch, events)
+            for inside, start, end in _runs(step.input.event_times_of(events), within):
+                result = step.feed(operator, events[start:end], batch, start)
+                if inside:
+                    step.counters.events_in.add(end - start)
+                    step.counters.rejected.add(len(result.rejected))
+                    yield from step.output_rows(result.outputs)
+            unsaved += len(events)
+            if unsaved >= DRAINED_EVENTS:
+                state.save(operator.drain().changes)
+                unsaved = 0
 
 
 def expect_keys(step: Step, batch: pa.RecordBatch, events: Sequence[Any]) -> None:

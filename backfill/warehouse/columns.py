@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 from msgspec import inspect as shapes
 
+from ...processors.declare.arrow_values import numbers_of
 from ...processors.declare.canonical import conversion_of, decimal_digits
 from ...processors.declare.records import (
     AnyRecord,
@@ -271,16 +272,9 @@ class _TypeColumns:
         return lambda: field.default
 
 
-def days_of(times: pa.Array[Any]) -> pa.Array[Any]:
-    """Return the UTC day of each event time. A batch has few distinct days."""
-    encoded = pa.array(times.to_numpy() // DAY_MS).dictionary_encode()
-    names = [day_of(number * DAY_MS) for number in encoded.dictionary.to_pylist()]
-    return pa.array(names, pa.string()).take(encoded.indices)
-
-
 def by_day(rows: pa.RecordBatch, column: str) -> Iterator[tuple[str, pa.RecordBatch]]:
     """Yield the rows of each UTC day of a column of times, in their order."""
-    numbers = rows.column(column).to_numpy() // DAY_MS
+    numbers = numbers_of(rows.column(column)) // DAY_MS
     runs = runs_of(numbers)
     if len(runs) > len(np.unique(numbers)):
         order = np.argsort(numbers, kind="stable")

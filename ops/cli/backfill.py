@@ -132,13 +132,14 @@ def backfill(
         allow_missing=allow_missing,
         inputs={name: open_warehouse(location, webhdfs) for name, location in map(parse_input, inputs or ())},
         until_now=connect(kafka, folder) if last == NOW else None,
+        webhdfs=webhdfs,
         json=json,
     )
     if output == STORE:
         request.into_store(connect(kafka, folder), store)
     elif output is not None and (place := output.partition(":"))[0] in {BUS, SINKS}:
         location = batch_output_location(place[2] or None, folder)
-        request.send(place[0], connect(kafka, folder), location, webhdfs)
+        request.send(place[0], connect(kafka, folder), location)
     else:
         location = batch_output_location(output, folder)
         _show_results(request.compute(location), location, json=json)
@@ -155,6 +156,7 @@ class _Options:
     allow_missing: bool
     inputs: Mapping[str, Archive]
     until_now: KafkaBus | None
+    webhdfs: str | None
     json: bool
 
 
@@ -187,7 +189,7 @@ class _BackfillRequest(_Options):
                 self.warehouse,
                 first=self.days[0],
                 last=self.days[1],
-                output=location,
+                output=open_warehouse(location, self.webhdfs),
                 master=self.master,
                 written=Written.ALL if sinks else Written.CATEGORIES,
                 order=None if self.order is Ordering.AUTO else Order(self.order.value),
@@ -199,14 +201,14 @@ class _BackfillRequest(_Options):
                 progress=show,
             )
 
-    def send(self, place: str, bus: KafkaBus, location: str, webhdfs: str | None) -> None:
+    def send(self, place: str, bus: KafkaBus, location: str) -> None:
         """Run the batch, and send its outputs to the processors' categories (`BUS`) or write the rows of its sinks (`SINKS`)."""
         if self.until_now:
             raise typer.BadParameter(
                 f"--to now and --output {place} exclude each other: sent days are recorded. Name the last day."
             )
         compute = partial(self._compute_and_show, location, sinks=place == SINKS)
-        stored = StoredBackfill(self.app, bus, location, webhdfs, self.days, compute, self.json)
+        stored = StoredBackfill(self.app, bus, location, self.webhdfs, self.days, compute, self.json)
         if place == SINKS:
             stored.into_sinks()
         else:

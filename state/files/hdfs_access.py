@@ -19,6 +19,8 @@ import requests
 from ..errors import FileStoreRefuses, FileStoreUnreachable
 from .hdfs_variables import CA, REFUSAL, TOKEN, TOKEN_FILE
 
+_USER_VARIABLES = ("HADOOP_USER_NAME", "SPARK_USER")
+"""The variables with the user of a cluster without security: as for Hadoop, and the driver's user in Spark's executors."""
 _IN_A_URL = re.compile(r"(delegation=)[^&\s'\")]+")
 
 
@@ -50,7 +52,8 @@ class HdfsAccess(NamedTuple):
             _hide_tokens_in_logs()
             session.params = {"delegation": self.token}
         else:
-            session.params = {"user.name": os.environ.get("HADOOP_USER_NAME") or getpass.getuser()}
+            names = (os.environ.get(variable) for variable in _USER_VARIABLES)
+            session.params = {"user.name": next(filter(None, names), None) or getpass.getuser()}
         return session
 
 

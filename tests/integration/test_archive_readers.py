@@ -211,7 +211,9 @@ def test_a_category_by_arrival_is_filtered_by_event_time(world: World, tmp_path:
     folders = [path.name for path in world.category("arrived").iterdir() if path.is_dir()]
     app = AppName.parse(f"{__file__}:Pass")
     day = date(1970, 1, 2)
-    [result] = run_backfill(app, world.warehouse, first=day, last=day, output=str(tmp_path), master="local[2]")
+    [result] = run_backfill(
+        app, world.warehouse, first=day, last=day, output=open_warehouse(tmp_path), master="local[2]"
+    )
     rows = pq.read_table(tmp_path / "category=passed").to_pylist()
 
     assert folders == ["ds=1972-09-27"]

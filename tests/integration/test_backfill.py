@@ -176,7 +176,7 @@ class World:
             self.warehouse,
             first=FIRST,
             last=LAST,
-            output=str(self.folder / output),
+            output=open_warehouse(self.folder / output),
             master=MASTER,
             progress=progress,
             **options,

@@ -193,7 +193,9 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warehouse]:
 def backfill(warehouse: Warehouse, processor: str, output: Path, order: Order | None = None) -> NodeResult:
     """Run one processor of this file."""
     app = AppName(Path(__file__), processor)
-    [result] = run_backfill(app, warehouse, first=DAY, last=DAY, output=str(output), master="local[2]", order=order)
+    [result] = run_backfill(
+        app, warehouse, first=DAY, last=DAY, output=open_warehouse(output), master="local[2]", order=order
+    )
     return result
 
 
@@ -336,7 +338,12 @@ def test_a_lookup_runs_where_events_are_processed(archive: Warehouse, tmp_path: 
     app = tmp_path / "placing.py"
     app.write_text(LOOKUP.format(url=postgres.url))
     [result] = run_backfill(
-        AppName(app, "Placed"), archive, first=DAY, last=DAY, output=str(tmp_path / "output"), master="local[2]"
+        AppName(app, "Placed"),
+        archive,
+        first=DAY,
+        last=DAY,
+        output=open_warehouse(tmp_path / "output"),
+        master="local[2]",
     )
     rows = pq.read_table(tmp_path / "output" / "category=placed").to_pylist()
 
@@ -380,5 +387,10 @@ def test_an_empty_range_of_days_is_refused(archive: Warehouse, tmp_path: Path) -
     """The first day is after the last one."""
     with pytest.raises(BackfillRefused, match="is later than the last day"):
         run_backfill(
-            AppName(Path(__file__)), archive, first=date(1970, 1, 2), last=DAY, output=str(tmp_path), master="local[2]"
+            AppName(Path(__file__)),
+            archive,
+            first=date(1970, 1, 2),
+            last=DAY,
+            output=open_warehouse(tmp_path),
+            master="local[2]",
         )

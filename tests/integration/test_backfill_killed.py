@@ -90,7 +90,11 @@ def alone(site: Path) -> Iterator[Cli]:
 def backfill(site: Path) -> list[int]:
     """Run the app in this process and return its outputs."""
     run_backfill(
-        AppName(site / "app.py"), open_warehouse(site / "warehouse"), first=DAY, last=DAY, output=str(site / "out")
+        AppName(site / "app.py"),
+        open_warehouse(site / "warehouse"),
+        first=DAY,
+        last=DAY,
+        output=open_warehouse(site / "out"),
     )
     return sorted(row["at"] for row in pq.read_table(site / "out" / "category=passed").to_pylist())
 

@@ -41,7 +41,7 @@ class World:
             self.warehouse,
             first=FIRST,
             last=LAST,
-            output=str(self.output(order)),
+            output=open_warehouse(self.output(order)),
             master=MASTER,
             order=order,
         )

@@ -184,7 +184,7 @@ def test_what_a_backfill_cannot_write_is_refused_before_it_starts(archive: Path,
             open_warehouse(archive / "warehouse"),
             first=FIRST,
             last=LAST,
-            output=str(tmp_path),
+            output=open_warehouse(tmp_path),
             master=MASTER,
             **how,
         )

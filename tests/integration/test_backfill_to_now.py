@@ -201,7 +201,7 @@ class World:
             self.warehouse,
             first=FIRST,
             last=date.max,
-            output=str(self.folder / output),
+            output=open_warehouse(self.folder / output),
             master=MASTER,
             until_now=self.bus,
         )

@@ -164,7 +164,7 @@ def test_batch_and_stream_write_the_same_records(
     """To the last microsecond and digit."""
     app = AppName(Path(__file__), processor.__name__)
     order = Order.EVENT_TIME if processor is CopyInOrder else None
-    run_backfill(app, archive, first=DAY, last=DAY, output=str(tmp_path), master="local[2]", order=order)
+    run_backfill(app, archive, first=DAY, last=DAY, output=open_warehouse(tmp_path), master="local[2]", order=order)
     columns = Columns(output.record)
     tables = pq.read_table(tmp_path / f"category={output.name}").select(columns.schema.names)
     batch = {record for part in tables.to_batches() for record in map(in_json, columns.records(part))}

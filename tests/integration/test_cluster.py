@@ -136,7 +136,7 @@ class World:
             self.warehouse,
             first=DAY,
             last=DAY,
-            output=str(self.folder / output),
+            output=open_warehouse(self.folder / output),
             master=self.cluster.master,
             overwrite=True,
         )

@@ -72,7 +72,15 @@ def test_a_backfill_keeps_the_state_of_each_key(tmp_path: Path) -> None:
     day, folder = date(2024, 2, 1), tmp_path / "output"
     with spark_session("local[2]"):
         app = AppName(Path(__file__), Totals.__name__)
-        run_backfill(app, warehouse, first=day, last=day, output=str(folder), master="local[2]", order=Order.EVENT_TIME)
+        run_backfill(
+            app,
+            warehouse,
+            first=day,
+            last=day,
+            output=open_warehouse(folder),
+            master="local[2]",
+            order=Order.EVENT_TIME,
+        )
     columns = Columns(Total)
     table = pq.read_table(folder / "category=totals").select(columns.schema.names)
     batch = {record for part in table.to_batches() for record in columns.records(part)}

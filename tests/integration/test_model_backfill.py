@@ -102,7 +102,15 @@ def test_a_backfill_over_models_equals_the_stream(tmp_path: Path) -> None:
     day, folder = date(2024, 2, 1), tmp_path / "turnovers"
     with spark_session("local[2]"):
         app = AppName(Path(__file__), Turnovers.__name__)
-        run_backfill(app, warehouse, first=day, last=day, output=str(folder), master="local[2]", order=Order.EVENT_TIME)
+        run_backfill(
+            app,
+            warehouse,
+            first=day,
+            last=day,
+            output=open_warehouse(folder),
+            master="local[2]",
+            order=Order.EVENT_TIME,
+        )
     columns = Columns(Turnover)
     table = pq.read_table(folder / f"category={turnovers.name}").select(columns.schema.names)
     batch = [record for part in table.to_batches() for record in columns.records(part)]

@@ -100,7 +100,9 @@ def test_a_backfill_equals_the_stream(tmp_path: Path) -> None:
         for processor, output, order in ((Prices, prices, Order.EVENT_TIME), (Large, falls, None)):
             folder = tmp_path / output.name
             app = AppName(Path(__file__), processor.__name__)
-            run_backfill(app, warehouse, first=day, last=day, output=str(folder), master="local[2]", order=order)
+            run_backfill(
+                app, warehouse, first=day, last=day, output=open_warehouse(folder), master="local[2]", order=order
+            )
             columns = Columns(output.record)
             table = pq.read_table(folder / f"category={output.name}").select(columns.schema.names)
             batch[output.name] = [record for part in table.to_batches() for record in columns.records(part)]

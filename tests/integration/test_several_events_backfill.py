@@ -120,7 +120,7 @@ def test_a_backfill_and_an_archived_replay_equal_the_stream(tmp_path: Path) -> N
     with spark_session("local[2]"):
         for processor, output in ((Paths, paths), (WholePaths, whole_paths)):
             folder, app = tmp_path / output.name, AppName(Path(__file__), processor.__name__)
-            run_backfill(app, warehouse, first=days[0], last=days[1], output=str(folder), master="local[2]")
+            run_backfill(app, warehouse, first=days[0], last=days[1], output=open_warehouse(folder), master="local[2]")
             columns = Columns(output.record)
             table = pq.read_table(folder / f"category={output.name}").select(columns.schema.names)
             batch[output.name] = [record for part in table.to_batches() for record in columns.records(part)]

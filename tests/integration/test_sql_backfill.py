@@ -107,7 +107,7 @@ def batch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Batch]:
     Archiver(driver.bus, list(categories.values()), warehouse, segment_events=500).run(lambda it: it.has_reached(ends))
     with spark_session(MASTER):
         output = str(folder / "batch")
-        results = run_backfill(app, warehouse, first=FIRST, last=LAST, output=output, master=MASTER)
+        results = run_backfill(app, warehouse, first=FIRST, last=LAST, output=open_warehouse(output), master=MASTER)
         compared = compare(app, warehouse, output, FIRST, LAST, master=MASTER)
         yield Batch(
             folder, visits, sales, {one.processor: one for one in results}, {one.category: one for one in compared}

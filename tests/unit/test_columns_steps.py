@@ -277,7 +277,7 @@ def test_a_stateless_processor_has_the_same_outputs_in_columns(files: Files) -> 
 
     assert at_once == one_by_one == mapped(Partly, files)
     assert one_by_one[1][0] == 2400
-    assert {row["ds"] for row in one_by_one[0]} == set(DAYS.names())
+    assert {day_of(row["_event_time"]) for row in one_by_one[0]} == set(DAYS.names())
 
 
 @pytest.mark.parametrize(

@@ -185,9 +185,11 @@ def test_tokens_are_in_no_error_and_no_log(caplog: pytest.LogCaptureFixture, mon
     assert unreachable.value.__suppress_context__
 
 
-def test_without_a_token_the_user_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As before; a secured cluster refuses it."""
-    monkeypatch.setenv("HADOOP_USER_NAME", "ann")
+@pytest.mark.parametrize("variables", [{"SPARK_USER": "ann"}, {"HADOOP_USER_NAME": "ann", "SPARK_USER": "bob"}])
+def test_without_a_token_the_user_is_named(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
+    """In an executor that of the driver, who owns the folder of the output; a secured cluster refuses it."""
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
     with web_hdfs() as server, pytest.raises(FileStoreUnreachable, match="Authentication required"):
         HdfsFileStore("hdfs://127.0.0.1:8020/backups", server.address).write("a", [b"one"])
 

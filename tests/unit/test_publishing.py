@@ -16,6 +16,7 @@ from support.warehouses import Killed
 from penstock.backfill.errors import BackfillRefused
 from penstock.backfill.outputs.output_folder import OutputFolder, RunOwner
 from penstock.backfill.spark.hadoop import Folders
+from penstock.state.files.local_files import LocalFileStore
 
 NAMES = ("hours", "totals")
 
@@ -72,7 +73,7 @@ def dead() -> RunOwner:
 
 def publish(folders: Folders, content: str, writer: RunOwner) -> None:
     """Write both categories and publish them, as a run does."""
-    folder = OutputFolder(folders, overwrite=True, writer=writer)
+    folder = OutputFolder(folders, LocalFileStore(Path(folders.root)), overwrite=True, writer=writer)
     folder.begin(NAMES)
     for name in NAMES:
         folders.write(f"{folder.aside(name)}/ds=1970-01-01/part-0.parquet", content.encode())
@@ -97,7 +98,7 @@ def test_a_crash_leaves_complete_categories_and_the_next_run_recovers(
             publish(LocalFolders(root, changes), "after", dead)
         except Killed:
             assert set(published(root).values()) <= {"before", "after"}
-            begun = OutputFolder(LocalFolders(root), overwrite=True)
+            begun = OutputFolder(LocalFolders(root), LocalFileStore(root), overwrite=True)
             begun.begin(NAMES)
             assert published(root).keys() == set(NAMES)
             begun.discard()
@@ -116,9 +117,9 @@ def test_folders_of_running_writers_are_kept(tmp_path: Path, caplog: pytest.LogC
     """Folders of this process and of other machines are kept; those of other machines are logged."""
     writers = [RunOwner.this(), RunOwner("elsewhere", 1, 0.0)]
     for writer in writers:
-        OutputFolder(LocalFolders(tmp_path), overwrite=False, writer=writer).begin(NAMES)
+        OutputFolder(LocalFolders(tmp_path), LocalFileStore(tmp_path), overwrite=False, writer=writer).begin(NAMES)
     (tmp_path / "_aside-0").mkdir()
-    OutputFolder(LocalFolders(tmp_path), overwrite=False).begin(NAMES)
+    OutputFolder(LocalFolders(tmp_path), LocalFileStore(tmp_path), overwrite=False).begin(NAMES)
 
     assert len(list(tmp_path.glob("_aside-*/_writer.json"))) == 3
     assert "is the temporary folder of a run on elsewhere (process 1)" in caplog.text
@@ -137,7 +138,7 @@ def test_existing_categories_are_overwritten_only_on_request(tmp_path: Path) -> 
     """A refused run leaves no files."""
     publish(LocalFolders(tmp_path), "before", RunOwner.this())
     with pytest.raises(BackfillRefused, match="already has hours, totals"):
-        OutputFolder(LocalFolders(tmp_path), overwrite=False).begin(NAMES)
+        OutputFolder(LocalFolders(tmp_path), LocalFileStore(tmp_path), overwrite=False).begin(NAMES)
 
     assert published(tmp_path) == dict.fromkeys(NAMES, "before")
     assert list(tmp_path.glob("_aside-*")) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import date, timedelta
 from itertools import groupby
@@ -12,16 +13,18 @@ from typing import Any, ClassVar
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from support.step_counts import counters
 
 import penstock as ps
-from penstock.backfill.archive.archived_rows import archive_schema
+from penstock.backfill.archive.archived_rows import archive_schema, archive_schema_of
 from penstock.backfill.spark.batches import Transform
 from penstock.backfill.spark.failures import WorkerFailure
 from penstock.backfill.spark.shipped_app import ShippedApp
-from penstock.backfill.steps import aggregation, arrival_order
+from penstock.backfill.steps import aggregation, arrival_order, stateful_reducer
 from penstock.backfill.steps.arrival_order import arrival_order_step
+from penstock.backfill.steps.event_blocks import EventBlocks
 from penstock.backfill.steps.event_time_order import event_time_step
 from penstock.backfill.steps.inputs import Inputs
 from penstock.backfill.steps.stateful_reducer import reducer_step
@@ -299,16 +302,30 @@ def outputs(transform: Transform, batches: Iterable[pa.RecordBatch]) -> list[dic
     return [row["_output_0"] for batch in transform(iter(batches)) for row in batch.to_pylist()]
 
 
-@pytest.mark.parametrize("size", [1, 7, 1000])
-def test_a_reducer_carries_a_keys_state_from_batch_to_batch(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    """Although the operator drops saved states; words before the range count without output."""
+def shuffled(blocks: EventBlocks, batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """Return the sorted blocks of each part, which one task packs from batches in any order."""
+    packed = pa.Table.from_batches(blocks.packed(iter(batches))).sort_by(
+        [(name, "ascending") for name in ("part", "bucket", "range")]
+    )
+    return [packed.filter(pc.field("part") == part).combine_chunks().to_batches()[0] for part in range(blocks.parts)]
+
+
+@pytest.mark.parametrize(("size", "drained"), [(1, 1), (7, 50), (1000, 100_000)])
+def test_a_reducer_carries_a_keys_state_from_range_to_range(
+    monkeypatch: pytest.MonkeyPatch, size: int, drained: int
+) -> None:
+    """Although the operator drops saved states; words before the days count without output."""
     monkeypatch.setattr(stateful, "STATE_CACHE", StateCache(0))
+    monkeypatch.setattr(stateful_reducer, "DRAINED_EVENTS", drained)
     numbered: list[NumberedWord] = []
-    by_speaker = sorted(enumerate(said_words()), key=lambda sent: (sent[1].speaker, sent[0]))
-    for _, own in groupby(by_speaker, key=lambda sent: sent[1].speaker):
-        numbered += [NumberedWord(w.speaker, w.at, w.word, n) for n, (_, w) in enumerate(own, 1) if DAYS.contains(w.at)]
-    step = step_of("Number")
-    given = outputs(reducer_step(step, DAYS), stored(by_speaker, size))
+    said: Counter[str] = Counter()
+    for word in said_words():
+        said[word.speaker] += 1
+        if DAYS.contains(word.at):
+            numbered.append(NumberedWord(word.speaker, word.at, word.word, said[word.speaker]))
+    step, blocks = step_of("Number"), EventBlocks.of(archive_schema_of(words), 1, 50)
+    [part] = shuffled(blocks, stored(sorted(enumerate(said_words()), key=lambda sent: sent[1].speaker), size))
+    given = outputs(reducer_step(step, blocks, DAYS), [part])
 
     assert [NumberedWord(**record) for record in given] == numbered
     assert step.counters.events_in.value == step.counters.events_out.value == len(numbered)
@@ -415,9 +432,10 @@ def test_a_backfill_stops_at_a_tombstone(kind: str) -> None:
     step = step_of("Forget" if kind == "mapper" else "ForgetStateful")
     by_speaker = sorted(enumerate(said_words()), key=lambda sent: (sent[1].speaker, sent[0]))
     stored_words = stored(by_speaker, 64)
+    blocks = EventBlocks.of(archive_schema_of(words), 1, 50)
     transform, batches = {
         "mapper": (mapper_step(step), stored_words),
-        "reducer": (reducer_step(step, DAYS), stored_words),
+        "reducer": (reducer_step(step, blocks, DAYS), shuffled(blocks, stored_words)),
         "event time": (event_time_step(Inputs([step]), DAYS, FIRST_DAY_MS), as_input(stored_words)),
         "arrival order": (arrival_order_step(Inputs([step]), DAYS), as_input(stored_words)),
     }[kind]
