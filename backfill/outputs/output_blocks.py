@@ -24,7 +24,7 @@ from pyspark.sql import DataFrame
 from ...processors.declare.processor import Processor
 from ...state.files.file_store import FileStore
 from ..sources.source import spark_schema
-from ..spark.batches import Batches, Transform
+from ..spark.batches import Batches, Transform, from_block, to_block
 from ..spark.failures import marked_errors
 from ..steps.outputs import name_in_batch, slot_of
 from ..warehouse.columns import OUTPUT_MARKS, Columns, by_day
@@ -44,7 +44,7 @@ _FIELDS: list[pa.Field[Any]] = [
     pa.field("outputs", pa.binary(), nullable=False),
 ]
 _BLOCKS = pa.schema(_FIELDS)
-"""The rows of the shuffle. The outputs of a block are a record batch in Arrow's format, without its schema."""
+"""The rows of the shuffle."""
 _FILES = pa.schema([pa.field("path", pa.string(), nullable=False)])
 
 
@@ -164,7 +164,7 @@ class _Packing:
             [day for day, _ in days],
             [task.partitionId() if task else 0] * len(days),
             range(first, self._blocks),
-            [outputs.serialize().to_pybytes() for _, outputs in days],
+            [to_block(outputs) for _, outputs in days],
         ]
         arrays = [pa.array(column, field.type) for column, field in zip(columns, _BLOCKS, strict=True)]
         yield pa.RecordBatch.from_arrays(arrays, schema=_BLOCKS)
@@ -199,8 +199,8 @@ def _write_parquet(content: IO[bytes], schema: pa.Schema, blocks: Iterable[pa.Bu
     waiting_bytes = 0
     with pq.ParquetWriter(content, schema, compression="zstd") as writer:
         for block in blocks:
-            waiting.append(pa.ipc.read_record_batch(block, schema))
-            waiting_bytes += block.size
+            waiting.append(from_block(block, schema))
+            waiting_bytes += waiting[-1].nbytes
             if waiting_bytes >= ROW_GROUP_BYTES:
                 writer.write_table(pa.Table.from_batches(waiting))
                 waiting, waiting_bytes = [], 0

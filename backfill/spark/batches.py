@@ -1,8 +1,9 @@
-"""Types of a step in Spark's Python workers: Arrow record batches in and out."""
+"""Arrow record batches in Spark's Python workers: the types of a step, and blocks, in which the shuffle moves many events or outputs as one value."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import Final
 
 import pyarrow as pa
 
@@ -10,3 +11,18 @@ Batches = Iterator[pa.RecordBatch]
 
 
 Transform = Callable[[Iterable[pa.RecordBatch]], Batches]
+
+_CODEC: Final = "zstd"
+_SIZE_BYTES = 8
+
+
+def to_block(batch: pa.RecordBatch) -> bytes:
+    """Return a batch without its schema, compressed, after its size in bytes."""
+    serialized = batch.serialize()
+    return serialized.size.to_bytes(_SIZE_BYTES, "little") + pa.compress(serialized, _CODEC, asbytes=True)
+
+
+def from_block(block: pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:
+    """Return the batch of a block."""
+    size = int.from_bytes(block.slice(0, _SIZE_BYTES).to_pybytes(), "little")
+    return pa.ipc.read_record_batch(pa.decompress(block.slice(_SIZE_BYTES), size, _CODEC), schema)

@@ -23,7 +23,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentat
 from ...processors.declare.arrow_values import numbers_of
 from ...processors.runs import runs_of
 from ..sources.source import spark_schema
-from ..spark.batches import Batches, Transform
+from ..spark.batches import Batches, Transform, from_block, to_block
 from ..warehouse.columns import ELEMENT
 from ..warehouse.schema_evolution import relaxed
 
@@ -36,7 +36,7 @@ _FIELDS: list[pa.Field[Any]] = [
     pa.field("events", pa.binary(), nullable=False),
 ]
 _BLOCKS = pa.schema(_FIELDS)
-"""The rows of the shuffle. The events of a block are a record batch in Arrow's format, without its schema."""
+"""The rows of the shuffle."""
 
 
 class _Block(NamedTuple):
@@ -92,9 +92,7 @@ class EventBlocks:
         order = np.lexsort(places[::-1])
         begins, ends = _runs_of_all([place[order] for place in places])
         ordered = events.take(order)
-        blocks = [
-            ordered.slice(begin, end - begin).serialize().to_pybytes() for begin, end in zip(begins, ends, strict=True)
-        ]
+        blocks = [to_block(ordered.slice(begin, end - begin)) for begin, end in zip(begins, ends, strict=True)]
         columns: list[Any] = [*(place[order][begins] for place in places), blocks]
         arrays = [pa.array(column, field.type) for column, field in zip(columns, _BLOCKS, strict=True)]
         return pa.RecordBatch.from_arrays(arrays, schema=_BLOCKS)
@@ -102,7 +100,7 @@ class EventBlocks:
     def unpacked(self, rows: Batches) -> Batches:
         """Yield the events of a part's sorted blocks, bucket by bucket, in the order of their offsets."""
         for _, blocks in groupby(_blocks_in(rows), key=lambda block: (block.bucket, block.range)):
-            events = _joined([pa.ipc.read_record_batch(block.events, self.schema) for block in blocks])
+            events = _joined([from_block(block.events, self.schema) for block in blocks])
             yield events.take(np.lexsort(_in_bucket(events)))
 
 
