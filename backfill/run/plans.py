@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import date
 from enum import Enum
-from functools import reduce
+from functools import partial, reduce
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -35,8 +35,8 @@ from ..outputs.output_blocks import OutputBlocks, kept
 from ..sources.coverage import ALL_DAYS
 from ..sources.source import Source, in_days, spark_schema
 from ..steps.aggregation import PARTIALS, file_partials_step, merge_step, partials_step
-from ..steps.arrival_order import arrival_order_step
-from ..steps.event_blocks import EventBlocks
+from ..steps.arrival_order import ReadEvents, arrival_order_step
+from ..steps.event_blocks import RANGE_OFFSETS, By, EventBlocks, Split
 from ..steps.event_time_order import event_time_step
 from ..steps.inputs import Inputs, bus_order, by_arrival, by_event_time, merged_inputs
 from ..steps.outputs import OutputRows, slot_of
@@ -45,8 +45,6 @@ from ..steps.stateless_mapper import file_mapper_step, mapper_step
 from ..steps.step import Step
 from ..warehouse.layout import DAY_MS, Days, day_of
 
-RANGE_OFFSETS = 65_536
-"""The offsets of a bucket whose events a task sorts in memory."""
 _NUMBER = "_number"
 _NEWEST = "_newest"
 
@@ -216,8 +214,8 @@ def _mapped(processor: type[Processor], source: Source, days: Days, step_over: S
 
 
 def _arrived(processor: type[Processor], source: Source, days: Days, step_over: StepOver) -> Plan:
-    rows = by_arrival(merged_inputs(processor, source), processor.sources()[0].buckets)
-    step, outputs = arrival_order_step(_inputs(processor, step_over), days), OutputBlocks.of(processor)
+    rows, read = _by_arrival(processor, source, inputs := _inputs(processor, step_over))
+    step, outputs = arrival_order_step(inputs, read, days), OutputBlocks.of(processor)
     if issubclass(processor, Aggregator):
         updates = rows.mapInArrow(step, spark_schema(OutputRows(processor).schema))
         results = [number for number, each in enumerate(as_tuple(processor.writes)) if not isinstance(each, Sink)]
@@ -228,6 +226,15 @@ def _arrived(processor: type[Processor], source: Source, days: Days, step_over: 
         blocks,
         "reads the whole archive in order of arrival, bucket by bucket, including late events; outputs whose event time is in the days",
     )
+
+
+def _by_arrival(processor: type[Processor], source: Source, inputs: Inputs) -> tuple[DataFrame, ReadEvents]:
+    """Return the events of complete buckets in order of arrival, and how a task reads them: those of one input as blocks."""
+    sources, buckets = processor.sources(), processor.sources()[0].buckets
+    if len(sources) > 1:
+        return by_arrival(merged_inputs(processor, source), buckets), inputs.events
+    blocks, shuffled = _blocks(source, sources[0], ALL_DAYS, inputs.steps[0], Split(By.BUCKET, buckets))
+    return shuffled, partial(inputs.events_in, blocks)
 
 
 def _last_updates(frame: DataFrame, results: str) -> DataFrame:
@@ -255,27 +262,30 @@ def _inputs(processor: type[Processor], step_over: StepOver) -> Inputs:
 def _folded(processor: type[Stateful], source: Source, days: Days, step_over: StepOver) -> Plan:
     [category] = processor.sources()
     step = step_over(category)
-    blocks, shuffled = _blocks_until(source, category, days, step)
+    parts = int(source.spark.conf.get("spark.sql.shuffle.partitions") or 1)
+    blocks, shuffled = _blocks(source, category, days, step, Split(By.KEY, parts))
     return Plan(
         OutputBlocks.of(processor).packed(shuffled, reducer_step(step, blocks, days)),
         "reads the archive from its beginning, since its state depends on all earlier events of a key",
     )
 
 
-def _blocks_until(source: Source, category: AnyCategory, days: Days, step: Step) -> tuple[EventBlocks, DataFrame]:
+def _blocks(
+    source: Source, category: AnyCategory, days: Days, step: Step, split: Split
+) -> tuple[EventBlocks, DataFrame]:
     """Return the blocks of all events up to the last one of the days in each bucket, perhaps with later ones."""
-    schema, parts = archive_schema_of(category), int(source.spark.conf.get("spark.sql.shuffle.partitions") or 1)
-    planned = source.planned_until(category, days)
+    schema, planned = archive_schema_of(category), source.planned_until(category, days)
     if planned is not None:
-        blocks = EventBlocks.of(schema, parts, RANGE_OFFSETS)
+        blocks = EventBlocks.of(schema, split)
         return blocks, blocks.shuffled(planned.frame(source.spark), file_packing_step(step, blocks, planned))
     events = source.events(category)
     names = [name for name in schema.names if name in events.columns]
     # The offsets of a batch run's outputs are their event times.
     range_offsets = DAY_MS if category.name in source.made else RANGE_OFFSETS
-    blocks = EventBlocks.of(pa.schema([schema.field(name) for name in names]), parts, range_offsets)
-    last = _last_offsets(events.where(in_days(str(days.first), str(days.last))))
-    return blocks, blocks.shuffled(events.where(_up_to(last)).select(*names), packing_step(step, blocks))
+    blocks = EventBlocks.of(pa.schema([schema.field(name) for name in names]), split, range_offsets)
+    if days != ALL_DAYS:
+        events = events.where(_up_to(_last_offsets(events.where(in_days(str(days.first), str(days.last))))))
+    return blocks, blocks.shuffled(events.select(*names), packing_step(step, blocks))
 
 
 def _by_key(events: DataFrame) -> DataFrame:

@@ -8,8 +8,9 @@ event. A task that knows its files reads only the needed columns, as columns.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from datetime import date
 from io import BytesIO
 from itertools import groupby
@@ -22,14 +23,18 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
+from ..errors import WarehouseFileMissing
+from ..warehouse.footers import footer_of, offsets_of
 from ..warehouse.layout import Days, StoredFile
-from ..warehouse.listing import Listing, read_events
+from ..warehouse.listing import Listing, OpenSegments, read_events
 from ..warehouse.read_errors import naming_file
 from ..warehouse.schema_evolution import fitted, is_same, merged
-from ..warehouse.warehouse import Warehouse
+from ..warehouse.warehouse import WRITERS, Warehouse
 
 TASK_BYTES = 32 * 2**20
 """The most bytes that one task reads, except for a single larger file."""
+ALL_OFFSETS = range(2**63)
+"""The offsets of a file whose footer does not say them."""
 TASKS_PER_CORE = 4
 """The least number of tasks per core, if there are enough files, so that the last tasks end at about the same time."""
 
@@ -61,7 +66,27 @@ class Files:
         for file in self._with_days(listing, days):
             last[file.bucket] = max(file.last_segment, last.get(file.bucket, -1))
         files = [file for file in listing.files if file.segment <= last.get(file.bucket, -1)]
-        return self._assigned(files, listing, Days(date.min, date.max), least)
+        return replace(
+            self._assigned(files, listing, Days(date.min, date.max), least), ends=self._open_ends(files, listing)
+        )
+
+    def _open_ends(self, files: Iterable[StoredFile], listing: Listing) -> dict[int, int]:
+        """Return the last offset, so far, of each bucket whose last segment is among some files: an archiver may add events to any of its days."""
+        open_segments = OpenSegments.last_of(listing.files)
+        growing = [file for file in files if open_segments.is_growing(file)]
+        with ThreadPoolExecutor(WRITERS) as threads:
+            offsets = list(threads.map(lambda file: self._offsets(file, listing.sizes[file]), growing))
+        ends: dict[int, int] = {}
+        for file, of_file in zip(growing, offsets, strict=True):
+            ends[file.bucket] = max(of_file[-1], ends.get(file.bucket, -1))
+        return ends
+
+    def _offsets(self, file: StoredFile, size_bytes: int) -> range:
+        try:
+            footer = footer_of(self.warehouse, file, size_bytes)
+        except WarehouseFileMissing:  # written again by a later owner of the bucket
+            footer = pq.read_metadata(BytesIO(read_events(self.warehouse, file)))
+        return offsets_of(footer) or ALL_OFFSETS
 
     def _with_days(self, listing: Listing, days: Days) -> list[StoredFile]:
         """Return the files that may have events of some days."""
@@ -111,11 +136,13 @@ class PlannedFiles:
         files: all files of the category.
         days: the days of event time to read.
         tasks: the files of each task.
+        ends: the last offset to read, for buckets whose files may grow before all tasks have read them.
     """
 
     files: Files
     days: Days
     tasks: Sequence[Sequence[StoredFile]]
+    ends: Mapping[int, int] = field(default_factory=dict)
 
     def frame(self, spark: SparkSession) -> DataFrame:
         """Return a frame with one row per task."""
@@ -127,7 +154,9 @@ class PlannedFiles:
 
     def read(self, files: Sequence[StoredFile], columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
         """Yield the events in files; see `Files.read`. Runs in a task."""
-        return self.files.read(files, self.days, columns, rows)
+        for file in files:
+            for batch in self.files.read([file], self.days, columns, rows):
+                yield batch if file.bucket not in self.ends else _until(batch, self.ends[file.bucket])
 
 
 def task_numbers(sizes: Sequence[int], least: int) -> Iterator[int]:
@@ -154,6 +183,10 @@ def _as_wanted(batch: pa.RecordBatch, wanted: pa.Schema, file: StoredFile) -> pa
     ]
     [*found] = fitted(pa.Table.from_batches([batch]), pa.schema(fields), file).to_batches() or [batch.slice(0, 0)]
     return found[0]
+
+
+def _until(batch: pa.RecordBatch, last: int) -> pa.RecordBatch:
+    return batch.filter(pc.less_equal(batch.column("_offset"), pa.scalar(last, pa.int64())))
 
 
 def _within(batch: pa.RecordBatch, days: Days) -> pa.RecordBatch:

@@ -6,8 +6,7 @@ reads such a file whole when it opens it. If another archiver has taken over the
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
 from functools import partial
 
 import pyarrow as pa
@@ -24,38 +23,6 @@ from ..warehouse.read_errors import naming_file
 from ..warehouse.schema_evolution import fitted, merged, table_of
 from ..warehouse.warehouse import Warehouse
 from .files import TASKS_PER_CORE
-
-
-@dataclass(frozen=True)
-class OpenSegments:
-    """The segments of a category that may still change.
-
-    Args:
-        segments: the first offset of the open segment, by bucket.
-    """
-
-    segments: Mapping[int, int]
-
-    @staticmethod
-    def last_of(files: Iterable[StoredFile]) -> OpenSegments:
-        """Return the last segment of each bucket, for a category without known positions."""
-        last: dict[int, int] = {}
-        for file in files:
-            last[file.bucket] = max(file.last_segment, last.get(file.bucket, 0))
-        return OpenSegments(last)
-
-    @staticmethod
-    def at(handoffs: Mapping[int, int], segment_events: int) -> OpenSegments:
-        """Return the segments that contain the archived positions of the buckets."""
-        return OpenSegments({number: offset - offset % segment_events for number, offset in handoffs.items()})
-
-    def is_growing(self, file: StoredFile) -> bool:
-        """Return whether a file belongs to an open segment."""
-        return not file.is_compacted and file.segment == self.segments.get(file.bucket)
-
-    def is_beyond(self, file: StoredFile) -> bool:
-        """Return whether a file starts after the open segment."""
-        return file.segment > self.segments.get(file.bucket, -1)
 
 
 def read_open_segments(

@@ -20,7 +20,7 @@ from ..errors import BackfillRefused
 from ..spark.hadoop import Folders
 from ..warehouse.columns import DAY_COLUMN, OUTPUT_MARKS, Columns
 from ..warehouse.layout import DAY_MS, By, Days, StoredFile, folder_of
-from ..warehouse.listing import Listing, superseded_among
+from ..warehouse.listing import Listing, OpenSegments, superseded_among
 from ..warehouse.notes import ARCHIVE, ArchiveSettings, decoded
 from ..warehouse.read_errors import type_mismatch_message
 from ..warehouse.schema_evolution import ColumnTypeMismatch, merged, relaxed, stored_as
@@ -28,7 +28,7 @@ from ..warehouse.warehouse import Warehouse
 from .bus_part import BusPart
 from .files import TASKS_PER_CORE, Files, PlannedFiles
 from .handoff_offsets import HandoffOffsets
-from .open_segments import OpenSegments, read_open_segments
+from .open_segments import read_open_segments
 
 
 class Source(NamedTuple):

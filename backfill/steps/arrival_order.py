@@ -6,7 +6,7 @@ bucket's keys need not fit in memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from functools import partial
 from itertools import groupby
@@ -30,22 +30,27 @@ from .step import guarded
 _NO_LIMIT = timedelta(days=36_500)
 
 
-def arrival_order_step(inputs: Inputs, within: Days) -> Transform:
+ReadEvents = Callable[[Batches], Iterator[InputEvent]]
+"""Returns the events of a partition, such as `Inputs.events`."""
+
+
+def arrival_order_step(inputs: Inputs, read: ReadEvents, within: Days) -> Transform:
     """Return the step for Spark, on partitions of complete buckets, sorted by bucket and arrival.
 
     Args:
         inputs: the processor's inputs.
+        read: returns the events of a partition.
         within: the days of the outputs, by their own event time.
     """
-    return partial(_run, inputs, within)
+    return partial(_run, inputs, read, within)
 
 
-def _run(inputs: Inputs, within: Days, batches: Batches) -> Batches:
-    return guarded(inputs.steps[0], _by_bucket(inputs, within, batches))
+def _run(inputs: Inputs, read: ReadEvents, within: Days, batches: Batches) -> Batches:
+    return guarded(inputs.steps[0], _by_bucket(inputs, read, within, batches))
 
 
-def _by_bucket(inputs: Inputs, within: Days, batches: Batches) -> Batches:
-    for bucket, events in groupby(inputs.events(batches), key=lambda event: event.bucket):
+def _by_bucket(inputs: Inputs, read: ReadEvents, within: Days, batches: Batches) -> Batches:
+    for bucket, events in groupby(read(batches), key=lambda event: event.bucket):
         with scratch_state(inputs.processor, bucket) as state:
             for outputs in outputs_of(inputs, bucket, state, events):
                 yield from inputs.steps[0].output_rows(outputs_within(inputs, outputs, within))

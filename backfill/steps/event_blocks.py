@@ -1,6 +1,6 @@
 """Events in blocks, so that Spark's shuffle moves and sorts a few large rows instead of each event.
 
-events --packed: by part of the keys, bucket and range of offsets--> blocks --shuffled by part, sorted by bucket and range-->
+events --packed: by part of the keys or buckets, bucket and range of offsets--> blocks --shuffled by part, sorted by bucket and range-->
 the blocks of a part --unpacked: those of a range are sorted together--> its events, in bus order
 
 A range limits what a task sorts in memory, also if the files of each day contain offsets of the whole archive.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from itertools import groupby
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -24,11 +25,14 @@ from ...processors.declare.arrow_values import numbers_of
 from ...processors.runs import runs_of
 from ..sources.source import spark_schema
 from ..spark.batches import Batches, Transform, from_block, to_block
+from ..spark.session import BATCH_EVENTS
 from ..warehouse.columns import ELEMENT
 from ..warehouse.schema_evolution import relaxed
 
 PACKED_BYTES = 4 * 2**20
 """The size of the events that a task packs at a time."""
+RANGE_OFFSETS = 65_536
+"""The offsets of a bucket whose events a task sorts in memory."""
 _FIELDS: list[pa.Field[Any]] = [
     pa.field("part", pa.int32(), nullable=False),
     pa.field("bucket", pa.int32(), nullable=False),
@@ -37,6 +41,33 @@ _FIELDS: list[pa.Field[Any]] = [
 ]
 _BLOCKS = pa.schema(_FIELDS)
 """The rows of the shuffle."""
+
+
+class By(Enum):
+    """What the events of a part have in common."""
+
+    KEY = "key"
+    """A part has all events of some keys."""
+    BUCKET = "bucket"
+    """A part has all events of some buckets."""
+
+
+class Split(NamedTuple):
+    """The split of events into parts, for a task each.
+
+    Args:
+        by: what determines the part of an event.
+        parts: the number of parts.
+    """
+
+    by: By
+    parts: int
+
+    def part_of(self, events: pa.RecordBatch) -> npt.NDArray[np.int64]:
+        """Return the part of each event."""
+        numbers = numbers_of(events.column("_bucket")) if self.by is By.BUCKET else _hashes(events.column("_key"))
+        part: npt.NDArray[np.int64] = numbers % self.parts
+        return part
 
 
 class _Block(NamedTuple):
@@ -51,23 +82,23 @@ class EventBlocks:
 
     Args:
         schema: the columns of the events, with their keys and their positions.
-        parts: the number of parts into which the keys are split.
+        split: how the events are split.
         range_offsets: the number of offsets of a range.
     """
 
     schema: pa.Schema
-    parts: int
-    range_offsets: int
+    split: Split
+    range_offsets: int = RANGE_OFFSETS
 
     @staticmethod
-    def of(schema: pa.Schema, parts: int, range_offsets: int) -> EventBlocks:
+    def of(schema: pa.Schema, split: Split, range_offsets: int = RANGE_OFFSETS) -> EventBlocks:
         """Return the form for some columns. Files of earlier record types may lack values of any of them."""
         fields = [field.with_type(relaxed(field.type)).with_nullable(True) for field in schema]
-        return EventBlocks(pa.schema(fields), parts, range_offsets)
+        return EventBlocks(pa.schema(fields), split, range_offsets)
 
     def shuffled(self, rows: DataFrame, pack: Transform) -> DataFrame:
         """Return the blocks of the events that a step packs, one task for each part."""
-        blocks = rows.mapInArrow(pack, spark_schema(_BLOCKS)).repartitionById(self.parts, F.col("part"))
+        blocks = rows.mapInArrow(pack, spark_schema(_BLOCKS)).repartitionById(self.split.parts, F.col("part"))
         return blocks.sortWithinPartitions("bucket", "range")
 
     def packed(self, batches: Batches) -> Batches:
@@ -85,7 +116,7 @@ class EventBlocks:
 
     def _blocks(self, events: pa.RecordBatch) -> pa.RecordBatch:
         places = [
-            _hashes(events.column("_key")) % self.parts,
+            self.split.part_of(events),
             numbers_of(events.column("_bucket")),
             numbers_of(events.column("_offset")) // self.range_offsets,
         ]
@@ -101,7 +132,8 @@ class EventBlocks:
         """Yield the events of a part's sorted blocks, bucket by bucket, in the order of their offsets."""
         for _, blocks in groupby(_blocks_in(rows), key=lambda block: (block.bucket, block.range)):
             events = _joined([from_block(block.events, self.schema) for block in blocks])
-            yield events.take(np.lexsort(_in_bucket(events)))
+            in_order = events.take(np.lexsort(_in_bucket(events)))
+            yield from (in_order.slice(begin, BATCH_EVENTS) for begin in range(0, in_order.num_rows, BATCH_EVENTS))
 
 
 def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:

@@ -27,6 +27,7 @@ from ...processors.operators import StepResult
 from ..sources.source import Source
 from ..spark.batches import Batches
 from ..warehouse.columns import DAY_COLUMN, ELEMENT, MARKS, ROW
+from .event_blocks import EventBlocks
 from .stateful_reducer import expect_keys
 from .step import Step
 
@@ -152,6 +153,11 @@ class Inputs:
             for _, arrived in placed:
                 yield arrived
 
+    def events_in(self, blocks: EventBlocks, batches: Batches) -> Iterator[InputEvent]:
+        """Yield the events of the sorted blocks of the only input, without events that a worker rejects."""
+        for accepted in self.steps[0].accepted(blocks.unpacked(batches)):
+            yield from self._events_of(0, accepted)
+
     def _of(self, number: int, rows: pa.RecordBatch) -> Iterator[tuple[int, InputEvent]]:
         """Yield the events of one input with their row numbers."""
         step = self.steps[number]
@@ -160,16 +166,16 @@ class Inputs:
         names = [*MARKS.names, ROW, *(field.name for field in struct.type)]
         columns = [*(own.column(name) for name in (*MARKS.names, ROW)), *struct.flatten()]
         for accepted in step.accepted(iter([pa.RecordBatch.from_arrays(columns, names=names)])):
-            events = step.columns.records(accepted)
-            expect_keys(step, accepted, events)
-            marks = (
-                accepted.column(name).to_pylist() for name in ("_key", "_event_time", "_bucket", "_offset", "_arrived")
-            )
-            yield from zip(
-                accepted.column(ROW).to_pylist(),
-                (InputEvent(number, *values) for values in zip(events, *marks, strict=True)),
-                strict=True,
-            )
+            yield from zip(accepted.column(ROW).to_pylist(), self._events_of(number, accepted), strict=True)
+
+    def _events_of(self, number: int, accepted: pa.RecordBatch) -> Iterator[InputEvent]:
+        step = self.steps[number]
+        events = step.columns.records(accepted)
+        expect_keys(step, accepted, events)
+        marks = (
+            accepted.column(name).to_pylist() for name in ("_key", "_event_time", "_bucket", "_offset", "_arrived")
+        )
+        return (InputEvent(number, *values) for values in zip(events, *marks, strict=True))
 
     def feed(self, operator: EventOperator, events: Sequence[InputEvent]) -> list[Any]:
         """Process events, one call per run of events of the same input; return the outputs.

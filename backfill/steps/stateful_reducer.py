@@ -51,13 +51,7 @@ def _run_packing_files(step: Step, blocks: EventBlocks, planned: PlannedFiles, t
 
 
 def _run(step: Step, blocks: EventBlocks, within: Days, rows: Batches) -> Batches:
-    return guarded(step, _reduced(step, within, _sliced(blocks.unpacked(rows))))
-
-
-def _sliced(batches: Batches) -> Batches:
-    for batch in batches:
-        for begin in range(0, batch.num_rows, BATCH_EVENTS):
-            yield batch.slice(begin, BATCH_EVENTS)
+    return guarded(step, _reduced(step, within, blocks.unpacked(rows)))
 
 
 def _reduced(step: Step, within: Days, batches: Batches) -> Batches:

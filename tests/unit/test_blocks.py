@@ -19,7 +19,7 @@ import penstock as ps
 from penstock.backfill.outputs import output_blocks
 from penstock.backfill.outputs.output_blocks import OutputBlocks
 from penstock.backfill.steps import event_blocks
-from penstock.backfill.steps.event_blocks import EventBlocks
+from penstock.backfill.steps.event_blocks import By, EventBlocks, Split
 from penstock.backfill.steps.outputs import OutputRows
 from penstock.backfill.warehouse.columns import ELEMENT, MARKS
 from penstock.backfill.warehouse.layout import DAY_MS, day_of
@@ -48,9 +48,9 @@ EVENTS = st.lists(
 )
 
 
-@given(EVENTS, st.integers(1, 3), st.integers(1, 60), st.randoms(use_true_random=False))
-def test_each_part_has_the_events_of_its_keys_in_bus_order(
-    events: list[tuple[int, int, str | None]], parts: int, range_offsets: int, dice: random.Random
+@given(EVENTS, st.sampled_from(By), st.integers(1, 3), st.integers(1, 60), st.randoms(use_true_random=False))
+def test_each_part_has_the_events_of_its_keys_or_buckets_in_bus_order(
+    events: list[tuple[int, int, str | None]], by: By, parts: int, range_offsets: int, dice: random.Random
 ) -> None:
     """However tasks read and pack them, including messages with several events, and offsets with gaps."""
     schema = pa.schema([MARKS.field("_bucket"), MARKS.field("_offset"), ELEMENT, MARKS.field("_key")])
@@ -66,7 +66,7 @@ def test_each_part_has_the_events_of_its_keys_in_bus_order(
         else [pa.array([], field.type) for field in schema],
         schema=schema,
     )
-    blocks = EventBlocks.of(schema, parts, range_offsets)
+    blocks = EventBlocks.of(schema, Split(by, parts), range_offsets)
     half = dice.randrange(rows.num_rows + 1)
     packed = [
         batch
@@ -85,9 +85,12 @@ def test_each_part_has_the_events_of_its_keys_in_bus_order(
         batches = sorted_blocks.to_batches() if sorted_blocks else []
         unpacked.append([tuple(row.values()) for batch in blocks.unpacked(iter(batches)) for row in batch.to_pylist()])
 
-    keys_by_part = [{row[3] or "" for row in part} for part in unpacked]
-    assert sum(map(len, keys_by_part)) == len({row[3] or "" for row in sent})
-    assert [sorted(row for row in sent if (row[3] or "") in keys) for keys in keys_by_part] == unpacked
+    def common(event: tuple[int, int, int, str | None]) -> object:
+        return event[0] if by is By.BUCKET else event[3] or ""
+
+    wholes = [{common(event) for event in part} for part in unpacked]
+    assert sum(map(len, wholes)) == len(set(map(common, sent)))
+    assert [sorted(event for event in sent if common(event) in whole) for whole in wholes] == unpacked
 
 
 class Click(ps.Record, frozen=True):

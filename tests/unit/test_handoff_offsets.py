@@ -20,8 +20,8 @@ from penstock.backfill.sources.handoff_offsets import (
     handoff_offset,
     handoff_offsets,
 )
-from penstock.backfill.sources.open_segments import OpenSegments
 from penstock.backfill.warehouse.layout import Note, StoredFile
+from penstock.backfill.warehouse.listing import OpenSegments
 from penstock.backfill.warehouse.notes import ARCHIVE
 from penstock.backfill.warehouse.warehouse import Warehouse, open_warehouse
 from penstock.transport.category_spec import CategorySpec, CategoryState

@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import date, timedelta
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -24,7 +25,7 @@ from penstock.backfill.spark.failures import WorkerFailure
 from penstock.backfill.spark.shipped_app import ShippedApp
 from penstock.backfill.steps import aggregation, arrival_order, stateful_reducer
 from penstock.backfill.steps.arrival_order import arrival_order_step
-from penstock.backfill.steps.event_blocks import EventBlocks
+from penstock.backfill.steps.event_blocks import By, EventBlocks, Split
 from penstock.backfill.steps.event_time_order import event_time_step
 from penstock.backfill.steps.inputs import Inputs
 from penstock.backfill.steps.stateful_reducer import reducer_step
@@ -307,7 +308,9 @@ def shuffled(blocks: EventBlocks, batches: Sequence[pa.RecordBatch]) -> list[pa.
     packed = pa.Table.from_batches(blocks.packed(iter(batches))).sort_by(
         [(name, "ascending") for name in ("part", "bucket", "range")]
     )
-    return [packed.filter(pc.field("part") == part).combine_chunks().to_batches()[0] for part in range(blocks.parts)]
+    return [
+        packed.filter(pc.field("part") == part).combine_chunks().to_batches()[0] for part in range(blocks.split.parts)
+    ]
 
 
 @pytest.mark.parametrize(("size", "drained"), [(1, 1), (7, 50), (1000, 100_000)])
@@ -323,7 +326,7 @@ def test_a_reducer_carries_a_keys_state_from_range_to_range(
         said[word.speaker] += 1
         if DAYS.contains(word.at):
             numbered.append(NumberedWord(word.speaker, word.at, word.word, said[word.speaker]))
-    step, blocks = step_of("Number"), EventBlocks.of(archive_schema_of(words), 1, 50)
+    step, blocks = step_of("Number"), EventBlocks.of(archive_schema_of(words), Split(By.KEY, 1), 50)
     [part] = shuffled(blocks, stored(sorted(enumerate(said_words()), key=lambda sent: sent[1].speaker), size))
     given = outputs(reducer_step(step, blocks, DAYS), [part])
 
@@ -412,17 +415,22 @@ def test_ordered_events_are_reduced_in_delivery_order(size: int) -> None:
 def test_a_bucket_in_order_of_arrival_has_its_shards_outputs(
     monkeypatch: pytest.MonkeyPatch, processor: str, size: int, drained: int
 ) -> None:
-    """Late events are late again, and checkpoints do not change the result."""
+    """As rows and as blocks; late events are late again, and checkpoints do not change the result."""
     monkeypatch.setattr(arrival_order, "DRAINED_EVENTS", drained)
     sent = nearly_in_order()
     shard = open_operator(globals()[processor](), MemoryShardState())
     fed = shard.feed(words, sent, stop_at_error=True)
-    given = outputs(
-        arrival_order_step(Inputs([step_of(processor)]), DAYS), as_input(stored(list(enumerate(sent)), size))
+    batches, blocks = (
+        stored(list(enumerate(sent)), size),
+        EventBlocks.of(archive_schema_of(words), Split(By.BUCKET, 1), 50),
     )
+    inputs, inputs_in_blocks = Inputs([step_of(processor)]), Inputs([step_of(processor)])
+    read = partial(inputs_in_blocks.events_in, blocks)
+    given = outputs(arrival_order_step(inputs, inputs.events, DAYS), as_input(batches))
 
     assert fed.late
     assert given
+    assert given == outputs(arrival_order_step(inputs_in_blocks, read, DAYS), shuffled(blocks, batches[::-1]))
     assert given == [msgspec.structs.asdict(one) for one in fed.outputs if DAYS.contains(one.at)]
 
 
@@ -432,12 +440,13 @@ def test_a_backfill_stops_at_a_tombstone(kind: str) -> None:
     step = step_of("Forget" if kind == "mapper" else "ForgetStateful")
     by_speaker = sorted(enumerate(said_words()), key=lambda sent: (sent[1].speaker, sent[0]))
     stored_words = stored(by_speaker, 64)
-    blocks = EventBlocks.of(archive_schema_of(words), 1, 50)
+    blocks = EventBlocks.of(archive_schema_of(words), Split(By.KEY, 1), 50)
+    inputs = Inputs([step])
     transform, batches = {
         "mapper": (mapper_step(step), stored_words),
         "reducer": (reducer_step(step, blocks, DAYS), shuffled(blocks, stored_words)),
-        "event time": (event_time_step(Inputs([step]), DAYS, FIRST_DAY_MS), as_input(stored_words)),
-        "arrival order": (arrival_order_step(Inputs([step]), DAYS), as_input(stored_words)),
+        "event time": (event_time_step(inputs, DAYS, FIRST_DAY_MS), as_input(stored_words)),
+        "arrival order": (arrival_order_step(inputs, inputs.events, DAYS), as_input(stored_words)),
     }[kind]
 
     with pytest.raises(
