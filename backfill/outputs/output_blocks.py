@@ -47,13 +47,12 @@ _BLOCKS = pa.schema(_FIELDS)
 """The rows of the shuffle."""
 _FILES = pa.schema([pa.field("path", pa.string(), nullable=False)])
 
-
 Place = Callable[[str, str], str]
 """Returns the path of a file, for the name of a category or sink and a day."""
 
 
 def kept(rows: Iterable[pa.RecordBatch]) -> Batches:
-    """Return rows as they are, for `OutputBlocks.packing`."""
+    """Return rows as they are: the step of `OutputBlocks.packed` for rows that are outputs already."""
     return iter(rows)
 
 

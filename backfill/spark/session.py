@@ -44,6 +44,7 @@ _SQL = {
     "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
     "spark.sql.execution.arrow.maxRecordsPerBatch": str(BATCH_EVENTS),
+    # A row of the shuffle may be a block of several MiB.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(8 * 2**20),
     # Adaptive execution would merge partitions, and the reducers rely on the order within a partition.
     "spark.sql.adaptive.enabled": "false",
