@@ -24,12 +24,12 @@ from pyspark.sql import DataFrame
 from ...processors.declare.processor import Processor
 from ...state.files.file_store import FileStore
 from ..sources.source import spark_schema
-from ..spark.batches import Batches, Transform, from_block, to_block
+from ..spark.batches import Batches, Transform, from_block, joined, to_block
 from ..spark.failures import marked_errors
 from ..steps.outputs import name_in_batch, slot_of
 from ..warehouse.columns import OUTPUT_MARKS, Columns, by_day
 from ..warehouse.layout import day_folder
-from ..warehouse.schema_evolution import relaxed
+from ..warehouse.schema_evolution import relaxed_schema
 
 PACKED_BYTES = 4 * 2**20
 """The size of the outputs of one category or sink that a task packs at a time."""
@@ -81,7 +81,7 @@ class OutputBlocks:
         return OutputBlocks(
             processor.__name__,
             [name_in_batch(each) for each in destinations],
-            [_schema_of(Columns(each.record)) for each in destinations],
+            [relaxed_schema(pa.schema([*Columns(each.record).schema, *OUTPUT_MARKS])) for each in destinations],
         )
 
     def packed(self, frame: DataFrame, step: Transform) -> DataFrame:
@@ -153,9 +153,8 @@ class _Packing:
         """Yield the blocks of the outputs that wait."""
         if not self._waiting:
             return
-        [joined] = pa.Table.from_batches(self._waiting).combine_chunks().to_batches()
+        days = list(by_day(joined(self._waiting), "_event_time"))
         self._waiting, self._waiting_bytes = [], 0
-        days = list(by_day(joined, "_event_time"))
         task, first = TaskContext.get(), self._blocks
         self._blocks += len(days)
         columns: list[Sequence[Any]] = [
@@ -167,12 +166,6 @@ class _Packing:
         ]
         arrays = [pa.array(column, field.type) for column, field in zip(columns, _BLOCKS, strict=True)]
         yield pa.RecordBatch.from_arrays(arrays, schema=_BLOCKS)
-
-
-def _schema_of(columns: Columns) -> pa.Schema:
-    return pa.schema(
-        [field.with_type(relaxed(field.type)).with_nullable(True) for field in (*columns.schema, *OUTPUT_MARKS)]
-    )
 
 
 def _own(rows: pa.RecordBatch, number: int, schema: pa.Schema) -> pa.RecordBatch:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -14,6 +14,12 @@ Transform = Callable[[Iterable[pa.RecordBatch]], Batches]
 
 _CODEC: Final = "zstd"
 _SIZE_BYTES = 8
+
+
+def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """Return at least one batch as a single one."""
+    [whole] = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return whole
 
 
 def to_block(batch: pa.RecordBatch) -> bytes:

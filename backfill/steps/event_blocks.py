@@ -24,10 +24,10 @@ from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentat
 from ...processors.declare.arrow_values import numbers_of
 from ...processors.runs import runs_of
 from ..sources.source import spark_schema
-from ..spark.batches import Batches, Transform, from_block, to_block
+from ..spark.batches import Batches, Transform, from_block, joined, to_block
 from ..spark.session import BATCH_EVENTS
 from ..warehouse.columns import ELEMENT
-from ..warehouse.schema_evolution import relaxed
+from ..warehouse.schema_evolution import relaxed_schema
 
 PACKED_BYTES = 4 * 2**20
 """The size of the events that a task packs at a time."""
@@ -93,8 +93,7 @@ class EventBlocks:
     @staticmethod
     def of(schema: pa.Schema, split: Split, range_offsets: int = RANGE_OFFSETS) -> EventBlocks:
         """Return the form for some columns. Files of earlier record types may lack values of any of them."""
-        fields = [field.with_type(relaxed(field.type)).with_nullable(True) for field in schema]
-        return EventBlocks(pa.schema(fields), split, range_offsets)
+        return EventBlocks(relaxed_schema(schema), split, range_offsets)
 
     def shuffled(self, rows: DataFrame, pack: Transform) -> DataFrame:
         """Return the blocks of the events that a step packs, one task for each part."""
@@ -109,10 +108,10 @@ class EventBlocks:
             waiting.append(batch.select(self.schema.names).cast(self.schema))
             waiting_bytes += batch.nbytes
             if waiting_bytes >= PACKED_BYTES:
-                yield self._blocks(_joined(waiting))
+                yield self._blocks(joined(waiting))
                 waiting, waiting_bytes = [], 0
         if waiting:
-            yield self._blocks(_joined(waiting))
+            yield self._blocks(joined(waiting))
 
     def _blocks(self, events: pa.RecordBatch) -> pa.RecordBatch:
         places = [
@@ -131,14 +130,9 @@ class EventBlocks:
     def unpacked(self, rows: Batches) -> Batches:
         """Yield the events of a part's sorted blocks, bucket by bucket, in the order of their offsets."""
         for _, blocks in groupby(_blocks_in(rows), key=lambda block: (block.bucket, block.range)):
-            events = _joined([from_block(block.events, self.schema) for block in blocks])
+            events = joined([from_block(block.events, self.schema) for block in blocks])
             in_order = events.take(np.lexsort(_in_bucket(events)))
             yield from (in_order.slice(begin, BATCH_EVENTS) for begin in range(0, in_order.num_rows, BATCH_EVENTS))
-
-
-def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    [joined] = pa.Table.from_batches(batches).combine_chunks().to_batches()
-    return joined
 
 
 def _hashes(keys: pa.Array[Any]) -> npt.NDArray[np.int64]:

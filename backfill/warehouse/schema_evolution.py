@@ -113,6 +113,11 @@ def relaxed(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
+def relaxed_schema(schema: pa.Schema) -> pa.Schema:
+    """Return columns of which every part is nullable; see `relaxed`."""
+    return pa.schema([field.with_type(relaxed(field.type)).with_nullable(True) for field in schema])
+
+
 def is_widened(stored: pa.Schema, wider: pa.Schema) -> bool:
     """Return whether files must be rewritten before they read as the wider columns."""
     return not all(is_same(field.type, wider.field(field.name).type) for field in stored if field.name in wider.names)

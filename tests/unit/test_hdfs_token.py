@@ -187,7 +187,7 @@ def test_tokens_are_in_no_error_and_no_log(caplog: pytest.LogCaptureFixture, mon
 
 @pytest.mark.parametrize("variables", [{"SPARK_USER": "ann"}, {"HADOOP_USER_NAME": "ann", "SPARK_USER": "bob"}])
 def test_without_a_token_the_user_is_named(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
-    """In an executor that of the driver, who owns the folder of the output; a secured cluster refuses it."""
+    """In an executor it is the driver's user, who owns the folder of the output; a secured cluster refuses it."""
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     with web_hdfs() as server, pytest.raises(FileStoreUnreachable, match="Authentication required"):
