@@ -328,7 +328,7 @@ class _Run:
     @property
     def _computed(self) -> Days:
         """The days to compute: all days of a chain, since later processors may depend on any."""
-        return Days(date.min, date.max) if self.chain.made else self.days
+        return ALL_DAYS if self.chain.made else self.days
 
     def _publish(self, app: App, processor: type[Processor]) -> None:
         """Publish the categories that no later processor reads or writes."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from datetime import date
 from io import BytesIO
 from itertools import groupby
 from math import ceil
@@ -30,6 +29,7 @@ from ..warehouse.listing import Listing, OpenSegments, read_events
 from ..warehouse.read_errors import naming_file
 from ..warehouse.schema_evolution import fitted, is_same, merged
 from ..warehouse.warehouse import WRITERS, Warehouse
+from .coverage import ALL_DAYS
 
 TASK_BYTES = 32 * 2**20
 """The most bytes that one task reads, except for a single larger file."""
@@ -66,9 +66,7 @@ class Files:
         for file in self._with_days(listing, days):
             last[file.bucket] = max(file.last_segment, last.get(file.bucket, -1))
         files = [file for file in listing.files if file.segment <= last.get(file.bucket, -1)]
-        return replace(
-            self._assigned(files, listing, Days(date.min, date.max), least), ends=self._open_ends(files, listing)
-        )
+        return replace(self._assigned(files, listing, ALL_DAYS, least), ends=self._open_ends(files, listing))
 
     def _open_ends(self, files: Iterable[StoredFile], listing: Listing) -> dict[int, int]:
         """Return the last offset, so far, of each bucket whose last segment is among some files: an archiver may add events to any of its days."""
