@@ -27,13 +27,16 @@ from penstock.backfill.run.bootstrap import BootstrapTarget, bootstrap
 from penstock.backfill.spark.session import spark_session
 from penstock.backfill.warehouse.columns import Columns
 from penstock.backfill.warehouse.layout import By, Note, StoredFile, day_of
-from penstock.backfill.warehouse.notes import ARCHIVE, ArchiveSettings, write_note
+from penstock.backfill.warehouse.notes import ARCHIVE, ArchiveSettings, BucketNote, Mark, bucket_note, write_note
+from penstock.backfill.warehouse.owners import bucket_notes
 from penstock.backfill.warehouse.schema_evolution import content_of
 from penstock.backfill.warehouse.warehouse import Warehouse, open_warehouse
 from penstock.processors.apps.apps import AppName
+from penstock.processors.time.watermarks import BucketProgress
 from penstock.state.files.file_store import open_file_store
 from penstock.transport.category_spec import CategorySpec
 from penstock.transport.memory import MemoryBus
+from penstock.transport.messages import Bucket
 
 SEGMENT = 250_000
 START_MS = 1_700_006_400_000
@@ -71,13 +74,23 @@ def works(warehouse: Warehouse, folder: Path) -> dict[str, Callable[[], object]]
         )
 
     def build() -> object:
-        bus = MemoryBus()
-        bus.catalog.create(CategorySpec.of(ticks))
         return bootstrap(
-            AppName(APP, "Totals"), warehouse, BootstrapTarget(bus, open_file_store(str(folder / "backup"), None))
+            AppName(APP, "Totals"),
+            warehouse,
+            BootstrapTarget(expired_bus(warehouse), open_file_store(str(folder / "backup"), None)),
         )
 
     return {"stateful": backfill("Totals"), "aggregator": backfill("Hours"), "bootstrap, stateful": build}
+
+
+def expired_bus(warehouse: Warehouse) -> MemoryBus:
+    """Return the bus of an archive whose events have all expired there."""
+    bus = MemoryBus()
+    bus.catalog.create(CategorySpec.of(ticks))
+    for bucket, note in bucket_notes(warehouse, ticks.name).items():
+        log = bus.cluster.log(Bucket(ticks.name, bucket))
+        log.start = log.end = note.marks[-1].offset
+    return bus
 
 
 def fill(warehouse: Warehouse, count: int, keys: int) -> None:
@@ -93,6 +106,8 @@ def fill(warehouse: Warehouse, count: int, keys: int) -> None:
             marks = [np.full(len(offsets), bucket, np.int32), offsets, names, times, times]
             table = pa.table([names, times, offsets % 10, *marks], schema=schema)
             warehouse.write(StoredFile(ticks.name, day_of(START_MS), bucket, segment), content_of(table))
+        end = Mark(count // buckets, BucketProgress())
+        write_note(warehouse, bucket_note(ticks.name, bucket, epoch=1), BucketNote((end,), ()))
     print(f"{count:,} events of {keys:,} keys written in {time.monotonic() - began_s:.0f} s", flush=True)
 
 

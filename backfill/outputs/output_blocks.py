@@ -26,6 +26,7 @@ from ...state.files.file_store import FileStore
 from ..sources.source import spark_schema
 from ..spark.batches import Batches, Transform, from_block, joined, to_block
 from ..spark.failures import marked_errors
+from ..spark.task_memory import return_freed_memory
 from ..steps.outputs import name_in_batch, slot_of
 from ..warehouse.columns import OUTPUT_MARKS, Columns, by_day
 from ..warehouse.layout import day_folder
@@ -33,7 +34,7 @@ from ..warehouse.schema_evolution import relaxed_schema
 
 PACKED_BYTES = 4 * 2**20
 """The size of the outputs of one category or sink that a task packs at a time."""
-ROW_GROUP_BYTES = 32 * 2**20
+ROW_GROUP_BYTES = 16 * 2**20
 """The size in memory of the outputs in a row group of a file."""
 _CHUNK_BYTES = 2**20
 _FIELDS: list[pa.Field[Any]] = [
@@ -210,6 +211,7 @@ def _packed(form: OutputBlocks, step: Transform, rows: Iterable[pa.RecordBatch])
 
 
 def _written(form: OutputBlocks, files: FileStore, place: Place, blocks: Iterable[pa.RecordBatch]) -> Batches:
+    return_freed_memory()
     with marked_errors(form.processor):
         for path in form.files_of(blocks, files, place):
             yield pa.RecordBatch.from_arrays([pa.array([path], pa.string())], schema=_FILES)

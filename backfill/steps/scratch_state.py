@@ -8,17 +8,26 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from ...processors.declare.processor import Processor
+from ...processors.keyed_state.state_cache import STATE_CACHE
 from ...state.local.folder import RocksStateFolder
 from ...state.local.rocksdb import RocksShardState
 from ...state.protocols import ShardIdentity
 
-DRAINED_EVENTS = 100_000
+DRAINED_EVENTS = 50_000
 """The number of events after which changes leave memory."""
+DATABASE_BYTES = 64 * 2**20
+"""The memory of RocksDB in a task. Spark runs a task for each core, and gives all of their Python code less than half a GiB by default."""
+DECODED_BYTES = 16 * 2**20
+"""The memory of states that stay decoded."""
 
 
 @contextmanager
 def scratch_state(processor: Processor, number: int) -> Iterator[RocksShardState]:
     """Open an empty state for a shard or for a part of the keys, and remove it after the block."""
     identity = ShardIdentity(processor.name, number, processor.state_shape() or "")
-    with TemporaryDirectory() as folder, closing(RocksStateFolder(Path(folder)).open(identity)) as state:
+    STATE_CACHE.limit_bytes = DECODED_BYTES
+    with (
+        TemporaryDirectory() as folder,
+        closing(RocksStateFolder(Path(folder), DATABASE_BYTES).open(identity)) as state,
+    ):
         yield state

@@ -25,6 +25,7 @@ from ..spark.batches import Batches
 from ..spark.counts import Counters, OriginCounts
 from ..spark.failures import marked_errors
 from ..spark.shipped_app import ShippedApp
+from ..spark.task_memory import return_freed_memory
 from ..warehouse.columns import EVENT_MARKS, Columns
 from .outputs import OutputRows
 
@@ -166,5 +167,6 @@ def _opened(app: ShippedApp, name: str) -> Opened:
 
 def guarded(step: Step, batches: Batches) -> Batches:
     """Yield the batches of a step; mark its errors for the driver."""
+    return_freed_memory()
     with marked_errors(step.processor):
         yield from batches
