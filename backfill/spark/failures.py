@@ -53,10 +53,14 @@ def translated_errors(what: str) -> Iterator[None]:
 
     Raises:
         BackfillFailed: the block failed in Spark.
+        KeyboardInterrupt: it was interrupted; PySpark's own cleanup may then fail, and hide that.
     """
     try:
         yield
     except (PySparkException, Py4JError) as error:
+        interruption = _interruption_behind(error)
+        if interruption:
+            raise interruption from None
         marked = _MARKED.search(str(error))
         if marked:
             raise BackfillFailed(json.loads(marked[1])) from error
@@ -70,6 +74,14 @@ def translated_errors(what: str) -> Iterator[None]:
             f"{what} failed in Spark: {reason_of(error)}. None of its output was published. For details, see "
             "Spark's log on the machine where it ran."
         ) from error
+
+
+def _interruption_behind(error: BaseException) -> KeyboardInterrupt | None:
+    """Return the interruption during whose handling an error was raised; None without one."""
+    context = error.__context__
+    while context is not None and not isinstance(context, KeyboardInterrupt):
+        context = context.__context__
+    return context
 
 
 def _of_file(text: str) -> str | None:

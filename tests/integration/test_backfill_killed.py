@@ -124,7 +124,7 @@ def test_an_interrupted_run_publishes_nothing(
     assert [name.partition("-")[0] for name in left] == ["_aside"] * (how is signal.SIGKILL)
     assert started
     if how is signal.SIGINT:
-        assert run.returncode == 128 + signal.SIGINT
+        assert run.returncode == 128 + signal.SIGINT, errors
         assert "Interrupted." in errors
         assert "Traceback" not in errors
         assert "Exception" not in errors

@@ -1,8 +1,9 @@
-"""Missing requirements of executors, from Spark's error text."""
+"""Failures of Spark as messages: missing requirements of executors, and interruptions."""
 
 from __future__ import annotations
 
 import pytest
+from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PythonException
 
 from penstock.backfill.errors import BackfillFailed
@@ -34,3 +35,16 @@ def test_missing_requirements_of_an_executor_are_named(spark: str, ours: str) ->
     """With a remedy."""
     with pytest.raises(BackfillFailed, match=f"^Totals failed.*{ours}"), translated_errors("Totals"):
         raise PythonException(message=spark)
+
+
+def test_an_interruption_is_no_failure_of_spark() -> None:
+    """PySpark's cleanup after Ctrl-C calls Java over the interrupted connection, and fails."""
+
+    def interrupted() -> None:
+        try:
+            raise KeyboardInterrupt("Ctrl-C")
+        finally:
+            raise Py4JNetworkError("Answer from Java side is empty")
+
+    with pytest.raises(KeyboardInterrupt, match="Ctrl-C"), translated_errors("Totals"):
+        interrupted()
