@@ -103,8 +103,10 @@ def test_the_library_is_compiled() -> None:
 def odd_messages(count: int) -> Iterator[dict[str, Any]]:
     """Yield messages with all kinds of parts."""
     dice = random.Random(5)
-    values = [None, b"", b"\n", b'{"a": 1}', b"\0\xff", b"x" * 5_000]
-    headers = [None, [("a", b"1")], [("a", b""), ("a", None), ("\u00e9", b"\xff\0")]]
+    # The encoded size of a value takes one, two or three bytes.
+    sizes = [1, 63, 64, 65, 8_191, 8_192]
+    values = [None, b"", b"\n", b'{"a": 1}', b"\0\xff", *(fill * size for size in sizes for fill in (b"x", b"\0"))]
+    headers = [None, [("a", b"1")], [("a", b""), ("a", None), ("\u00e9", b"\xff\0")], [("many", b"")] * 64]
     for number in range(count):
         yield {
             "partition": dice.randrange(BUCKETS),
@@ -115,10 +117,11 @@ def odd_messages(count: int) -> Iterator[dict[str, Any]]:
         }
 
 
-def test_columns_equal_messages(kafka: str, kafka_bus: KafkaBus, category: str) -> None:
+@pytest.mark.parametrize("compression", ["none", "lz4", "gzip"])
+def test_columns_equal_messages(kafka: str, kafka_bus: KafkaBus, category: str, compression: str) -> None:
     """Keys, values, headers, timestamps and offsets, with nulls, newlines and empty parts; also of slices."""
     send_one_each(kafka_bus, category)
-    producer = Producer({"bootstrap.servers": kafka, "compression.type": "lz4"})
+    producer = Producer({"bootstrap.servers": kafka, "compression.type": compression})
     with closing(kafka_bus.scanner([Position(Bucket(category, number), 0) for number in range(BUCKETS)])) as scanner:
         found = Collected(scanner).until(BUCKETS)
         for message in odd_messages(3_000):
