@@ -23,7 +23,7 @@ DECODED_BYTES = 16 * 2**20
 
 @contextmanager
 def scratch_state(processor: Processor, number: int) -> Iterator[RocksShardState]:
-    """Open an empty state for a shard or for a part of the keys, and remove it after the block."""
+    """Open an empty state for a shard or for a part of the keys, and remove it after the block. Limits the decoded states of this process."""
     identity = ShardIdentity(processor.name, number, processor.state_shape() or "")
     STATE_CACHE.limit_bytes = DECODED_BYTES
     with (
