@@ -1,6 +1,6 @@
 """Backfill in Spark: each processor of an app over its archived input, upstream processors first.
 
-archive --plan--> rows of outputs --temporary folder, by category and day--> published, category by category
+archive --plan--> blocks of outputs --temporary folder, by category and day--> published, category by category
 """
 
 from __future__ import annotations
