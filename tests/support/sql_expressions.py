@@ -80,6 +80,9 @@ def _quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
+_REFUSED_FORMAT = re.compile(r"SSSS|IDDD|(?<![IY])(?:YYYY)+Y(?!Y)|IYYY(?:YYYY)+Y(?!Y)")
+"""Patterns that Penstock refuses, if others make one together: YYY and YY are YYYY and Y."""
+
 TIME_FORMATS = (
     st.lists(
         st.builds(
@@ -131,7 +134,7 @@ TIME_FORMATS = (
         max_size=5,
     )
     .map(lambda parts: _quoted("".join(parts)))
-    .filter(lambda quoted: re.search("SSSS|IDDD", quoted) is None)
+    .filter(lambda quoted: _REFUSED_FORMAT.search(quoted) is None)
 )
 NUMBER_FORMATS = st.builds(
     "{}{}{}{}".format,
