@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import MutableSequence
 from typing import NamedTuple
 
 import pytest
@@ -65,18 +65,25 @@ class PlayedClient:
             library.gather.penstock_release(job.runs[0].memory)
             library.gather.penstock_release(ctypes.cast(job.runs, pointer))
 
-    def _consume(self, queue: int, timeout_ms: int, messages: Sequence[int], limit: int) -> int:
-        messages[0] = ctypes.addressof(self._message)  # type: ignore[index]  # an array of pointers
+    def _consume(self, queue: int, timeout_ms: int, messages: MutableSequence[int], limit: int) -> int:
+        messages[0] = ctypes.addressof(self._message)
         return 1
 
     def _headers(self, message: int, headers: int) -> int:
         self.asked += 1
         return 0 if self._has_header else NO_HEADERS
 
-    def _header(self, headers: int, at: int, name: Sequence[bytes], value: Sequence[int], size: Sequence[int]) -> int:
+    def _header(
+        self,
+        headers: int,
+        at: int,
+        name: MutableSequence[bytes],
+        value: MutableSequence[int],
+        size: MutableSequence[int],
+    ) -> int:
         if at:
             return NO_HEADERS
-        name[0], value[0], size[0] = b"a", ctypes.addressof(self._memory), 1  # type: ignore[index]  # pointers
+        name[0], value[0], size[0] = b"a", ctypes.addressof(self._memory), 1
         return 0
 
 
