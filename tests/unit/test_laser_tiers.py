@@ -37,6 +37,7 @@ from penstock.ops.serving.access import Access
 from penstock.processors.apps.apps import AppName
 from penstock.processors.lookups import LookupUnreachable
 from penstock.state.files.local_files import LocalFileStore
+from penstock.transport.memory import MemoryBus
 
 SENT = [Ranking("UA", 1_000, "SFO", 3), Ranking("DL", 1_000, "ATL", 5), Ranking("UA", 2_000, "EWR", 4)]
 
@@ -56,12 +57,13 @@ class TopFlights(ps.Record, frozen=True):
 
 def test_a_lookup_reads_from_each_server_that_lives(tmp_path: Path) -> None:
     """One that has ended, or answers LOADING, costs no row. Without any, the lookup is unreachable, and works again later."""
-    bus = bus_of_rankings()
-    send(bus, *SENT)
     tables = [LaserTable(f"rankings.{number}", rankings, ("carrier",), ("top", "flights")) for number in (1, 2)]
     expected = {"UA": TopFlights("EWR", 4), "DL": TopFlights("ATL", 5)}
     with ExitStack() as workers:
-        first, second = [workers.enter_context(tier(bus, tmp_path / str(at), table)) for at, table in enumerate(tables)]
+        # The workers run in threads at the same time, and one bus in memory is not for two threads.
+        first, second = [
+            workers.enter_context(tier(_sent(), tmp_path / str(at), table)) for at, table in enumerate(tables)
+        ]
         with ExitStack() as one, ExitStack() as two:
             ports = [one.enter_context(redis_server("1", first)), two.enter_context(redis_server("2", second))]
             addresses = ",".join(f"redis://127.0.0.1:{port}" for port in ports)
@@ -99,6 +101,12 @@ def test_the_client_in_the_documents_fails_over(tmp_path: Path) -> None:
         one.close()
         with pytest.raises(redis.ConnectionError, match="no server"):
             names["mget"]("UA")
+
+
+def _sent() -> MemoryBus:
+    bus = bus_of_rankings()
+    send(bus, *SENT)
+    return bus
 
 
 class _Starting:
