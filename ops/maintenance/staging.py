@@ -15,7 +15,6 @@ from ...state.local.folder import add_database, current
 from ...state.local.rocksdb import (
     DatabaseMemory,
     RocksShardState,
-    database_options,
     open_database,
     opened_read_only,
     translated_errors,
@@ -90,7 +89,7 @@ class Staging:
 
 def open_state(folder: Path) -> RocksShardState:
     """Open the state in a folder; create it if there is none."""
-    return RocksShardState(open_database(folder, database_options(DatabaseMemory(_MEMORY_BYTES))), folder)
+    return RocksShardState(open_database(folder, DatabaseMemory(_MEMORY_BYTES)), folder)
 
 
 def link_state(source: Path, target: Path) -> None:

@@ -22,7 +22,6 @@ from ..protocols import ShardIdentity
 from .rocksdb import (
     DatabaseMemory,
     RocksShardState,
-    database_options,
     drop_folder,
     open_database,
     opened_read_only,
@@ -71,7 +70,7 @@ class RocksStateFolder:
         deadline = time.monotonic() + LOCK_LIMIT_S
         while True:
             try:
-                return RocksShardState(open_database(folder, database_options(self._memory)), folder)
+                return RocksShardState(open_database(folder, self._memory), folder)
             except StateInUse:
                 if time.monotonic() > deadline:
                     raise
@@ -134,5 +133,5 @@ def _drop_older(shard: Path, kept: Path) -> None:
     for folder in _databases(shard):
         if folder < kept:
             with suppress(StateError):
-                open_database(folder, database_options(DatabaseMemory(2**20))).close()
+                open_database(folder, DatabaseMemory(2**20)).close()
                 drop_folder(folder)

@@ -42,6 +42,10 @@ _IDENTITY_KEY = b"identity"
 _DELTA_KEY = b"delta"
 _POSITION_KEY = b"position"
 _WRITE_BUFFER_BYTES = 32 * 2**20
+_SMALL_WRITE_BUFFER_BYTES = 4 * 2**20
+"""For families with a single value, of which the buffer keeps former versions."""
+_LOG_BYTES = 64 * 2**20
+"""The size of a log of writes after which its oldest families go to files. It is read again after a crash."""
 _ARENA_BLOCK_BYTES = 64 * 2**10
 _BRIEF_BYTES = 32 * 2**20
 _COPY_BATCH = 50_000
@@ -70,6 +74,8 @@ class RocksShardState:
     def __init__(self, database: Rdict, folder: Path) -> None:
         self._folder = folder
         self._database: Rdict | None = database
+        # Held as long as the database: the end of such an object flushes the family, which costs more than a checkpoint's other writes.
+        self._families = {name: database.get_column_family(name) for name in _FAMILIES}
         self._synced = WriteOptions()
         self._synced.sync = True
         self._unsynced = WriteOptions()
@@ -85,8 +91,7 @@ class RocksShardState:
         Raises:
             ForeignState: it has another format.
         """
-        with self._family(_IDENTITY) as family, translated_errors(self._folder):
-            stored = cast("bytes | None", family.get(_IDENTITY_KEY))
+        stored = self._get(_IDENTITY, _IDENTITY_KEY)
         if stored is None:
             return None
         fields = json.loads(stored)
@@ -101,8 +106,9 @@ class RocksShardState:
         """Check the identity of the state, or set the identity of a new state."""
         stored = self.identity()
         if stored is None:
-            with self._family(_IDENTITY) as family, translated_errors(self._folder):
-                family.put(_IDENTITY_KEY, _encode_identity(identity), self._synced)
+            batch = WriteBatch(raw_mode=True)
+            batch.put(_IDENTITY_KEY, _encode_identity(identity), self._handle(_IDENTITY))
+            self._write(batch, self._synced)
         elif stored != identity:
             raise ForeignState(
                 f"The state in {self._folder} belongs to another shard or type: it is {stored}, expected {identity}. Nothing was "
@@ -139,8 +145,7 @@ class RocksShardState:
 
     def position(self) -> StatePosition:
         """Return the saved position; empty before the first save."""
-        with self._family(_POSITION) as family, translated_errors(self._folder):
-            stored = cast("bytes | None", family.get(_POSITION_KEY))
+        stored = self._get(_POSITION, _POSITION_KEY)
         return StatePosition() if stored is None else decode_position(stored)
 
     def estimated_keys(self) -> int:
@@ -149,7 +154,7 @@ class RocksShardState:
             return self._opened.property_int_value("rocksdb.estimate-num-keys") or 0
 
     def size_bytes(self) -> int:
-        """Return the size of its sorted files, without a scan. Recent changes are in its log, which stays below some megabytes."""
+        """Return the size of its sorted files, without a scan. Recent changes are in its log, which stays below 64 MiB."""
         with translated_errors(self._folder):
             return self._opened.property_int_value("rocksdb.total-sst-files-size") or 0
 
@@ -181,8 +186,7 @@ class RocksShardState:
 
     def prepared(self) -> Delta | None:
         """Return the prepared delta that is not decided yet."""
-        with self._family(_PREPARED) as family, translated_errors(self._folder):
-            stored = cast("bytes | None", family.get(_DELTA_KEY))
+        stored = self._get(_PREPARED, _DELTA_KEY)
         return None if stored is None else _decode_delta(stored)
 
     def apply(self) -> None:
@@ -221,7 +225,7 @@ class RocksShardState:
 
     def copy_to(self, target: Path) -> None:
         """Write the state to a new folder, value by value."""
-        copy = open_database(target, database_options(DatabaseMemory(_BRIEF_BYTES)))
+        copy = open_database(target, DatabaseMemory(_BRIEF_BYTES))
         try:
             with translated_errors(target):
                 for name in (None, *_FAMILIES):
@@ -235,6 +239,7 @@ class RocksShardState:
         if self._database is not None:
             database, self._database = self._database, None
             with translated_errors(self._folder):
+                self._families.clear()  # an open family would keep the lock
                 database.close()
 
     def _write(self, batch: WriteBatch, options: WriteOptions) -> None:
@@ -253,18 +258,18 @@ class RocksShardState:
             raise StateError(f"The state in {self._folder} is closed already. Nothing was written. Open it again.")
         return self._database
 
-    @contextmanager
-    def _family(self, name: str) -> Iterator[Rdict]:
-        # Used only briefly: a live handle would keep the lock after `close`.
-        yield self._opened.get_column_family(name)
+    def _get(self, family: str, key: bytes) -> bytes | None:
+        self._opened  # noqa: B018 - raises after `close`
+        with translated_errors(self._folder):
+            return cast("bytes | None", self._families[family].get(key))
 
 
-def database_options(memory: DatabaseMemory) -> Options:
-    """Return the options of all databases that share some memory."""
+def _options(memory: DatabaseMemory, write_buffer_bytes: int, *, creates: bool) -> Options:
     options = Options(raw_mode=True)
-    options.create_if_missing(True)
-    options.create_missing_column_families(True)
-    options.set_write_buffer_size(_WRITE_BUFFER_BYTES)
+    options.create_if_missing(creates)
+    options.create_missing_column_families(creates)
+    options.set_write_buffer_size(write_buffer_bytes)
+    options.set_max_total_wal_size(_LOG_BYTES)
     # The default of 1 MiB would fill the memory of many shards with families that contain a single value.
     options.set_arena_block_size(_ARENA_BLOCK_BYTES)
     options.set_write_buffer_manager(memory.writes)
@@ -280,8 +285,13 @@ def database_options(memory: DatabaseMemory) -> Options:
     return options
 
 
-def open_database(folder: Path, options: Options, access: AccessType | None = None) -> Rdict:
-    """Open a database with its column families.
+def open_database(folder: Path, memory: DatabaseMemory, *, is_read_only: bool = False) -> Rdict:
+    """Open a database with its column families; create a missing one.
+
+    Args:
+        folder: its folder.
+        memory: the memory that it shares.
+        is_read_only: whether to open it for reading, without its lock. A missing one is an error then.
 
     Raises:
         StateInUse: another process has opened it.
@@ -290,17 +300,16 @@ def open_database(folder: Path, options: Options, access: AccessType | None = No
     """
     with translated_errors(folder):
         make_private_folder(folder)
-        families = dict.fromkeys(_FAMILIES, options)
-        return Rdict(str(folder), options, families, access_type=access or AccessType.read_write())
+        access = AccessType.read_only() if is_read_only else AccessType.read_write()
+        options = _options(memory, _WRITE_BUFFER_BYTES, creates=not is_read_only)
+        of_families = _options(memory, _SMALL_WRITE_BUFFER_BYTES, creates=not is_read_only)
+        return Rdict(str(folder), options, dict.fromkeys(_FAMILIES, of_families), access_type=access)
 
 
 @contextmanager
 def opened_read_only(folder: Path) -> Iterator[RocksShardState]:
     """Open a state read-only as of now. Its owner may have it open, and is not disturbed."""
-    options = database_options(DatabaseMemory(_BRIEF_BYTES))
-    options.create_if_missing(False)
-    options.create_missing_column_families(False)
-    state = RocksShardState(open_database(folder, options, AccessType.read_only()), folder)
+    state = RocksShardState(open_database(folder, DatabaseMemory(_BRIEF_BYTES), is_read_only=True), folder)
     try:
         yield state
     finally:

@@ -119,6 +119,30 @@ def test_writes_of_many_shards_share_one_memory(
         shard.close()
 
 
+def test_checkpoints_write_to_the_log_alone(tmp_path: Path) -> None:
+    """Small ones produce no files, each of which would cost several synchronizations of the disk."""
+    state = RocksStateFolder(tmp_path).open(ME)
+    for number in range(1, 20):
+        state.save_together({b"a": b"%d" % number}, StatePosition({"events": 2 * number}))
+        state.prepare(Delta({"events": 2 * number}, StatePosition({"events": 2 * number + 1}), {b"b": b"%d" % number}))
+        state.apply()
+
+    assert (state.fetch([b"a", b"b"]), state.position()) == ([b"19", b"19"], StatePosition({"events": 39}))
+    assert list(tmp_path.rglob("*.sst")) == []
+    state.close()
+
+
+def test_the_log_of_checkpoints_is_limited(tmp_path: Path, wait_until: Callable[[Callable[[], bool]], None]) -> None:
+    """A restart reads it, so families that rarely fill a file do not keep it."""
+    state = RocksStateFolder(tmp_path).open(ME)
+    for number in range(150):
+        state.save_together({b"a": bytes(2**20)}, StatePosition({"events": number}))
+
+    logs_of = state.folder.glob
+    wait_until(lambda: sum(log.stat().st_size for log in logs_of("*.log")) <= 65 * 2**20)
+    state.close()
+
+
 def test_a_different_state_layout_is_refused_and_the_state_kept(tmp_path: Path) -> None:
     """A changed state type, window or monoid is not given bytes that it would misread."""
     states = RocksStateFolder(tmp_path)
