@@ -157,6 +157,10 @@ class Catalog(Protocol):
         """Return the present state of a category; raise MissingCategory if it is missing."""
         ...
 
+    def describe_all(self, names: Collection[str]) -> dict[str, CategoryState]:
+        """Return the present states of categories, without missing ones. The number of requests does not depend on theirs."""
+        ...
+
     def topics(self, names: Collection[str]) -> dict[str, Topic]:
         """Return the ids and sizes of categories, without missing ones; cheap enough for every few seconds."""
         ...
@@ -204,6 +208,14 @@ class Catalog(Protocol):
         """Return a group's committed positions in a category, by bucket, without buckets that it has not committed.
 
         Waits for transactions that are being committed or aborted.
+        """
+        ...
+
+    def committed_of(self, readers: Collection[tuple[str, str]]) -> dict[tuple[str, str], dict[int, int]]:
+        """Return the committed positions of several groups at once, each in a category, by group and category.
+
+        Args:
+            readers: groups, each with a category.
         """
         ...
 

@@ -255,6 +255,10 @@ class _ClustersCatalog:
         with self._of(name) as catalog:
             return catalog.describe(name)
 
+    def describe_all(self, names: Collection[str]) -> dict[str, CategoryState]:
+        """Return the present states of categories, without missing ones."""
+        return self._merged(names, lambda name: name, lambda catalog, own: catalog.describe_all(own))
+
     def topics(self, names: Collection[str]) -> dict[str, Topic]:
         """Return the ids and sizes of categories, without missing ones."""
         return self._merged(names, lambda name: name, lambda catalog, own: catalog.topics(own))
@@ -297,6 +301,10 @@ class _ClustersCatalog:
     def committed(self, group: str, name: str) -> dict[int, int]:
         """Return a group's committed positions in a category, by bucket."""
         return self._home.committed(group, name)
+
+    def committed_of(self, readers: Collection[tuple[str, str]]) -> dict[tuple[str, str], dict[int, int]]:
+        """Return the committed positions of several groups, each in a category."""
+        return self._home.committed_of(readers)
 
     def positions(self, group: str, name: str) -> list[Position]:
         """Return a group's committed positions, each with the checkpoint that committed it."""

@@ -111,7 +111,7 @@ def list_(cluster: Cluster = None, kafka: Kafka = None, folder: Folder = DEFAULT
     Example: penstock category list
     """
     catalog = connect_to(cluster, kafka, folder).catalog
-    states = [catalog.describe(name) for name in catalog.names()]
+    states = list(catalog.describe_all(catalog.names()).values())
     if json:
         print_json([_summary(state) for state in states])
         return

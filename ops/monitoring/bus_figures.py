@@ -133,8 +133,18 @@ class BusFigureReader:
     def _categories(
         self, nodes: Sequence[Node], existing: frozenset[str], queries: _Queries
     ) -> dict[str, CategoryState]:
+        names = sorted(existing.intersection(name for node in nodes for name in (*node.inputs, node.dead_letters)))
+        try:
+            return self._bus.catalog.describe_all(names)
+        except BusError:
+            return self._categories_one_by_one(nodes, names, queries)
+
+    def _categories_one_by_one(
+        self, nodes: Sequence[Node], names: Iterable[str], queries: _Queries
+    ) -> dict[str, CategoryState]:
+        """Find the categories that fail."""
         categories: dict[str, CategoryState] = {}
-        for name in sorted(existing.intersection(name for node in nodes for name in (*node.inputs, node.dead_letters))):
+        for name in names:
             readers = [node.name for node in nodes if name in (*node.inputs, node.dead_letters)]
             # A category may be deleted after the list of names was read.
             with queries.isolated(f"category {name}", readers, category=name), suppress(MissingCategory):
@@ -144,11 +154,14 @@ class BusFigureReader:
     def _committed(
         self, nodes: Sequence[Node], categories: Mapping[str, CategoryState], queries: _Queries
     ) -> dict[tuple[str, str], Mapping[int, int]]:
+        readers = [(node.name, name) for node in nodes for name in sorted(categories.keys() & set(node.inputs))]
         committed: dict[tuple[str, str], Mapping[int, int]] = {}
-        for node in nodes:
-            for name in categories.keys() & set(node.inputs):
-                with queries.isolated(f"its committed offsets in {name}", [node.name]):
-                    committed[node.name, name] = self._bus.catalog.committed(node.name, name)
+        try:
+            committed.update(self._bus.catalog.committed_of(readers))
+        except BusError:  # find the groups that fail
+            for group, name in readers:
+                with queries.isolated(f"its committed offsets in {name}", [group]):
+                    committed[group, name] = self._bus.catalog.committed(group, name)
         return committed
 
     def _pending_letters(

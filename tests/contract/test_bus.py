@@ -157,6 +157,39 @@ def test_a_category_that_is_created_again_has_a_new_topic_id(bus: Bus, unique: s
     assert second.buckets == 2
 
 
+def test_several_categories_are_described_together(bus: Bus, unique: str) -> None:
+    """Each as alone, without missing ones."""
+    specs = [CategorySpec(f"{unique}.{name}", buckets) for name, buckets in (("a", 2), ("b", 1), ("c", 3))]
+    for spec in specs:
+        bus.catalog.create(spec)
+    send(bus, specs[0].name, [(b"k", b"v"), (b"l", b"w")])
+    names = [spec.name for spec in specs]
+    found = bus.catalog.describe_all([*names, "missing." + unique])
+    bus.catalog.delete(names[2])
+
+    assert found == {name: bus.catalog.describe(name) for name in names[:2]} | {names[2]: found[names[2]]}
+    assert [found[spec.name].spec for spec in specs] == specs
+    assert found[names[0]].events == len("kl")
+    assert bus.catalog.describe_all(names).keys() == set(names[:2])
+    assert bus.catalog.describe_all([]) == {}
+
+
+def test_positions_of_several_groups_are_read_together(bus: Bus, unique: str) -> None:
+    """Each as alone, also of groups that have committed nothing."""
+    for name, buckets in (("a", 2), ("b", 1)):
+        bus.catalog.create(CategorySpec(f"{unique}.{name}", buckets))
+    first, second = f"{unique}.a", f"{unique}.b"
+    for number in range(20):
+        bus.catalog.set_committed(f"{unique}.{number}", [Position(Bucket(first, number % 2), number)])
+    readers = [(f"{unique}.{number}", first) for number in range(21)] + [(f"{unique}.3", second)]
+    found = bus.catalog.committed_of(readers)
+
+    assert found == {(f"{unique}.{n}", first): {n % 2: n} for n in range(20)} | {reader: {} for reader in readers[20:]}
+    assert bus.catalog.committed_of([]) == {}
+    with pytest.raises(MissingCategory):
+        bus.catalog.committed_of([(f"{unique}.3", first), (f"{unique}.3", "missing." + unique)])
+
+
 def test_tombstones_are_retained_as_configured(bus: Bus, unique: str) -> None:
     """A compacted category keeps deletions for the configured time."""
     spec = CategorySpec(unique, 1, compacted=True, delete_retention=timedelta(days=30))

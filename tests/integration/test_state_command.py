@@ -516,9 +516,8 @@ def test_errors_say_what_to_do(arguments: list[str], expected: str, command: Cli
 def test_a_state_in_another_format_is_named(command: Cli, root: Path) -> None:
     """The error contains the unsupported format."""
     totals = declared(command.folder, "Totals")
-    with opened(root, totals, 0) as state, state._family("identity") as family:
-        family[b"identity"] = json.dumps({"format": 99}).encode()
-        del family  # an open handle keeps the lock
+    with opened(root, totals, 0) as state:
+        state._families["identity"][b"identity"] = json.dumps({"format": 99}).encode()
     done = command("state", "inspect", "app.py:Totals")
 
     assert done.returncode == 1

@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -106,6 +106,9 @@ def test_backlog_and_lag_follow_from_committed_offsets() -> None:
 OTHER = msgspec.structs.replace(NODE, name="other")
 
 
+_QUERIES = {"names", "describe", "describe_all", "committed", "committed_of", "waiting_since"}
+
+
 class FailingCatalog:
     """A bus whose catalog fails for some queries: `fails` decides by the method's name and its first argument."""
 
@@ -119,11 +122,17 @@ class FailingCatalog:
             return self
 
         def query(*arguments: object) -> object:
-            if self._fails(name, arguments[0] if arguments else None):
+            first = arguments[0] if arguments else None
+            asked = [(name, first)]
+            if name == "describe_all":
+                asked = [("describe", each) for each in cast("list[str]", first)]
+            elif name == "committed_of":
+                asked = [("committed", group) for group, _ in cast("list[tuple[str, str]]", first)]
+            if any(self._fails(*each) for each in asked):
                 raise BusError(f"{name} failed.")
             return found(*arguments)
 
-        return query if name in {"names", "describe", "committed", "waiting_since"} else found
+        return query if name in _QUERIES else found
 
 
 def observe_two(world: World, fails: Callable[[str, object], bool]) -> ClusterStatus:

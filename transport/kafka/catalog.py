@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NoAnswer
 from contextlib import closing, contextmanager
 from datetime import datetime, timedelta
@@ -57,6 +57,7 @@ ASK_AGAIN_S = 1.0
 SETTLE_STEP_S = 0.02
 _SAFE_REPLICAS = 3
 _CLUSTER_DEFAULT = -1
+_CLIENTS_AT_ONCE = 8
 _SAFE = {"min.insync.replicas": "2", "unclean.leader.election.enable": "false"}
 _T = TypeVar("_T")
 _FRAME_BYTES = 100
@@ -164,43 +165,54 @@ class KafkaCatalog:
 
     def describe(self, name: str) -> CategoryState:
         """Return the present state of a topic."""
-        buckets, config = self._existing(name), self._config(name)
-        retention_ms = int(config["retention.ms"].value)
-        compacted = "compact" in config["cleanup.policy"].value
-        spec = CategorySpec(
-            name,
-            buckets,
-            None if retention_ms < 0 else timedelta(milliseconds=retention_ms),
-            compacted=compacted,
-            delete_retention=timedelta(milliseconds=int(config["delete.retention.ms"].value)) if compacted else None,
-        )
-        starts = self._offsets(name, buckets, OffsetSpec.earliest())
-        return CategoryState(spec, starts, self._offsets(name, buckets, OffsetSpec.latest()), self._topic(name).id)
-
-    def topics(self, names: Collection[str]) -> dict[str, Topic]:
-        """Return the ids and sizes of topics, without missing ones."""
-        found: dict[str, Topic] = {}
-        requests = self._admin.describe_topics(TopicCollection(list(names)), request_timeout=ANSWER_LIMIT_S)
-        for name, future in requests.items():
-            try:
-                described = _answer(future)
-            except KafkaException as error:
-                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    raise self._translate(error.args[0], f"Category {name} was not described") from error
-            else:
-                found[name] = Topic(str(described.topic_id), len(described.partitions))
-        return found
-
-    def _topic(self, name: str) -> Topic:
         try:
-            return self.topics([name])[name]
+            return self.describe_all([name])[name]
         except KeyError:
             raise self._missing(name) from None
 
+    def describe_all(self, names: Collection[str]) -> dict[str, CategoryState]:
+        """Return the present states of topics, without missing ones, with five requests."""
+        metadata = self._metadata()
+        configs = self._configs([name for name in names if _buckets(metadata, name)])
+        topics = self.topics(configs)
+        buckets = {name: topic.buckets for name, topic in topics.items()}
+        starts, ends = self._offsets_of(buckets, OffsetSpec.earliest()), self._offsets_of(buckets, OffsetSpec.latest())
+        return {
+            name: CategoryState(_spec(name, topic.buckets, configs[name]), starts[name], ends[name], topic.id)
+            for name, topic in topics.items()
+            if name in starts and name in ends  # others were deleted meanwhile
+        }
+
+    def topics(self, names: Collection[str]) -> dict[str, Topic]:
+        """Return the ids and sizes of topics, without missing ones."""
+        if not names:
+            return {}
+        requests = self._admin.describe_topics(TopicCollection(list(names)), request_timeout=ANSWER_LIMIT_S)
+        described = self._without_missing(requests)
+        return {name: Topic(str(topic.topic_id), len(topic.partitions)) for name, topic in described.items()}
+
     def _config(self, name: str) -> Any:
-        resource = ConfigResource(ResourceType.TOPIC, name)
-        with self._translated(f"Category {name} was not described"):
-            return _answer(self._admin.describe_configs([resource], request_timeout=ANSWER_LIMIT_S)[resource])
+        try:
+            return self._configs([name])[name]
+        except KeyError:
+            raise self._missing(name) from None
+
+    def _configs(self, names: Collection[str]) -> dict[str, Any]:
+        """Return the settings of topics, without missing ones."""
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
+        requests = self._admin.describe_configs(resources, request_timeout=ANSWER_LIMIT_S) if resources else {}
+        return self._without_missing({resource.name: future for resource, future in requests.items()})
+
+    def _without_missing(self, requests: Mapping[str, Future[_T]]) -> dict[str, _T]:
+        """Return the answers to requests about topics, without missing topics."""
+        found: dict[str, _T] = {}
+        for name, future in requests.items():
+            try:
+                found[name] = _answer(future)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise self._translate(error.args[0], f"Category {name} was not described") from error
+        return found
 
     def durability(self, name: str) -> Durability:
         """Return the replication and timestamp settings of a topic."""
@@ -271,6 +283,13 @@ class KafkaCatalog:
     def committed(self, group: str, name: str) -> dict[int, int]:
         """Return a group's committed positions in a topic, by bucket, once no transaction can change them."""
         return {position.bucket.number: position.offset or 0 for position in self.positions(group, name)}
+
+    def committed_of(self, readers: Collection[tuple[str, str]]) -> dict[tuple[str, str], dict[int, int]]:
+        """Return the committed positions of several groups, each in a topic. Several clients ask at once, since each waits for connections."""
+        if not readers:
+            return {}
+        with ThreadPoolExecutor(min(len(readers), _CLIENTS_AT_ONCE), "committed positions") as threads:
+            return dict(zip(readers, threads.map(lambda reader: self.committed(*reader), readers), strict=True))
 
     def positions(self, group: str, name: str) -> list[Position]:
         """Return a group's committed positions in a topic, each with the checkpoint that committed it."""
@@ -384,17 +403,36 @@ class KafkaCatalog:
         offset: OffsetSpec,
         isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     ) -> dict[int, int]:
-        request = {TopicPartition(name, bucket): offset for bucket in range(buckets)}
+        try:
+            return self._offsets_of({name: buckets}, offset, isolation)[name]
+        except KeyError:
+            raise self._missing(name) from None
+
+    def _offsets_of(
+        self,
+        buckets: Mapping[str, int],
+        offset: OffsetSpec,
+        isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    ) -> dict[str, dict[int, int]]:
+        """Return the offsets of topics with these numbers of buckets, without topics that were deleted meanwhile."""
         deadline = time.monotonic() + SETTLE_LIMIT_S
-        while True:
+        while buckets:
+            request = {TopicPartition(name, bucket): offset for name in buckets for bucket in range(buckets[name])}
             answer = self._admin.list_offsets(request, isolation_level=isolation, request_timeout=ANSWER_LIMIT_S)
+            found: dict[str, dict[int, int]] = {name: {} for name in buckets}
             try:
-                return {partition.partition: _offset(future) for partition, future in answer.items()}
+                for partition, future in answer.items():
+                    found[partition.topic][partition.partition] = _offset(future)
             except KafkaException as error:
                 if error.args[0].code() not in _LEADERLESS or time.monotonic() > deadline:
-                    raise self._translate(error.args[0], f"The offsets of category {name} were not read") from error
-            self._metadata()  # refreshes the client's cached leaders, unless no broker answers
+                    what = f"The offsets of category {partition.topic} were not read"
+                    raise self._translate(error.args[0], what) from error
+            else:
+                return found
+            metadata = self._metadata()  # refreshes the client's cached leaders, unless no broker answers
+            buckets = {name: count for name, count in buckets.items() if _buckets(metadata, name)}
             time.sleep(SETTLE_STEP_S)
+        return {}
 
     def _settle(self, change: str, is_visible: Callable[[Any], bool]) -> None:
         """Wait until every broker shows a change: clients may ask any of them."""
@@ -435,6 +473,18 @@ def _offset(future: Future[ListOffsetsResultInfo]) -> int:
 def _buckets(metadata: Any, name: str) -> int:
     topic = metadata.topics.get(name)
     return 0 if topic is None else len(topic.partitions)
+
+
+def _spec(name: str, buckets: int, config: Any) -> CategorySpec:
+    retention_ms = int(config["retention.ms"].value)
+    compacted = "compact" in config["cleanup.policy"].value
+    return CategorySpec(
+        name,
+        buckets,
+        None if retention_ms < 0 else timedelta(milliseconds=retention_ms),
+        compacted=compacted,
+        delete_retention=timedelta(milliseconds=int(config["delete.retention.ms"].value)) if compacted else None,
+    )
 
 
 def topic_of(spec: CategorySpec, brokers: int) -> NewTopic:

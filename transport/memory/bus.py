@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 
 from ...processors.wording import counted
 from ..bus import Ownership, Reader
 from ..category_spec import CategorySpec, CategoryState, Durability, Topic
-from ..errors import BusError, BusUnreachable, CategoryExists
+from ..errors import BusError, BusUnreachable, CategoryExists, MissingCategory
 from ..messages import Bucket, Outgoing, Position
 from .cluster import Cluster
 from .log import BucketLog, StoredMessage
@@ -93,6 +94,14 @@ class MemoryBus:
 
         return self._network.request("describe", describe)
 
+    def describe_all(self, names: Collection[str]) -> dict[str, CategoryState]:
+        """Return the present states of categories, without missing ones."""
+        found: dict[str, CategoryState] = {}
+        for name in names:
+            with suppress(MissingCategory):
+                found[name] = self.describe(name)
+        return found
+
     def topics(self, names: Collection[str]) -> dict[str, Topic]:
         """Return the ids and sizes of categories, without missing ones."""
 
@@ -148,6 +157,10 @@ class MemoryBus:
     def committed(self, group: str, name: str) -> dict[int, int]:
         """Return a group's committed positions in a category, by bucket."""
         return {position.bucket.number: position.offset or 0 for position in self.positions(group, name)}
+
+    def committed_of(self, readers: Collection[tuple[str, str]]) -> dict[tuple[str, str], dict[int, int]]:
+        """Return the committed positions of several groups, each in a category."""
+        return {reader: self.committed(*reader) for reader in readers}
 
     def positions(self, group: str, name: str) -> list[Position]:
         """Return a group's committed positions in a category, each with the checkpoint that committed it.
