@@ -175,6 +175,8 @@ def test_a_range_of_the_chart_leads_to_its_events(browser: Browser, address: str
         "chart.dispatchEvent(new PointerEvent(`pointer${name}`, { bubbles: true, clientX: box.left + share * box.width }))"
     )
     wait_until(lambda: "between" in str(browser.run("return location.hash")))
+    # The page draws the form of the new address after it has changed.
+    wait_until(lambda: bool(browser.run("return !!document.querySelector('[aria-label=\"To\"]')")))
     begin, end = (
         browser.run(f"return Date.parse(document.querySelector('[aria-label=\"{name}\"]').value + 'Z')")
         for name in ("From", "To")
