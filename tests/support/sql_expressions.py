@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from datetime import date, datetime, timedelta, timezone
 from functools import cache
@@ -11,6 +10,7 @@ from hypothesis import strategies as st
 
 from penstock.processors.sql.columns import ARROW_TYPES, named_column
 from penstock.processors.sql.expression_compiler import Compiled
+from penstock.processors.sql.formats import UnknownPattern, time_parts
 from penstock.processors.sql.types import SqlType
 
 COLUMNS = {
@@ -80,8 +80,19 @@ def _quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-_REFUSED_FORMAT = re.compile(r"SSSS|IDDD|(?<![IY])(?:YYYY)+Y(?!Y)|IYYY(?:YYYY)+Y(?!Y)")
-"""Patterns that Penstock refuses, if others make one together: YYY and YY are YYYY and Y."""
+_SEPARATORS = (" ", "-", ":", '"T"', '"no pattern: YYYY"', "/", ".")
+
+
+def _are_supported(parts: list[str]) -> bool:
+    """Return whether patterns stay supported when they are joined. Beside each other, they may make others: YYY and YY are YYYY and Y."""
+    if all(part.endswith(_SEPARATORS) for part in parts[:-1]):
+        return True
+    try:
+        time_parts("".join(parts))
+    except UnknownPattern:
+        return False
+    return True
+
 
 TIME_FORMATS = (
     st.lists(
@@ -128,13 +139,13 @@ TIME_FORMATS = (
                     "mi",
                 ]
             ),
-            st.sampled_from(["", " ", "-", ":", '"T"', '"no pattern: YYYY"', "/", "."]),
+            st.sampled_from(["", *_SEPARATORS]),
         ),
         min_size=1,
         max_size=5,
     )
+    .filter(_are_supported)
     .map(lambda parts: _quoted("".join(parts)))
-    .filter(lambda quoted: _REFUSED_FORMAT.search(quoted) is None)
 )
 NUMBER_FORMATS = st.builds(
     "{}{}{}{}".format,
