@@ -85,8 +85,7 @@ def test_the_client_in_the_documents_fails_over(tmp_path: Path) -> None:
     """It reads from the other server after one has ended, and says so when both have."""
     text = (Path(__file__).parents[2] / "docs" / "laser.md").read_text(encoding="utf-8")
     program = re.findall(r"^```python\n(import redis\n.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)[0]
-    bus = bus_of_rankings()
-    send(bus, *SENT)
+    bus = _sent()
     table = LaserTable("rankings", rankings, ("carrier",), ("top",))
     with tier(bus, tmp_path, table) as pairs, ExitStack() as one, ExitStack() as two:
         ports = [stack.enter_context(redis_server("rankings", pairs)) for stack in (one, two)]
@@ -129,8 +128,7 @@ def test_a_row_with_one_field_is_a_single_value(tmp_path: Path) -> None:
     class Flights(ps.Record, frozen=True):
         flights: int
 
-    bus = bus_of_rankings()
-    send(bus, *SENT)
+    bus = _sent()
     found = []
     for column, row in (("top", Top), ("flights", Flights)):
         table = LaserTable(column, rankings, ("carrier",), (column,))
@@ -147,8 +145,7 @@ def test_a_row_with_one_field_is_a_single_value(tmp_path: Path) -> None:
 def test_clients_read_over_tls(tmp_path: Path) -> None:
     """If they trust the certificate. One that does not, and one without TLS, read nothing, and other clients go on."""
     authority = certificate(tmp_path)
-    bus = bus_of_rankings()
-    send(bus, *SENT)
+    bus = _sent()
     tls = Certificate(authority, tmp_path / "key.pem").context()
     with (
         tier(bus, tmp_path, LaserTable("rankings", rankings, ("carrier",), ("top",))) as pairs,
@@ -208,8 +205,7 @@ def asked(api: LaserApi, method: str, path: str, body: bytes = b"", **headers: s
 
 def test_http_answers_many_keys_with_the_lag(tmp_path: Path) -> None:
     """Texts are strings and other values are JSON. A server that still reads answers 503."""
-    bus = bus_of_rankings()
-    send(bus, *SENT)
+    bus = _sent()
     with tier(bus, tmp_path / "texts", LaserTable("texts", rankings, ("carrier",), ("top",))) as pairs:
         wait_for(lambda: pairs.events_behind() == 0)
         texts = LaserApi(pairs, Access())

@@ -165,10 +165,7 @@ class KafkaCatalog:
 
     def describe(self, name: str) -> CategoryState:
         """Return the present state of a topic."""
-        try:
-            return self.describe_all([name])[name]
-        except KeyError:
-            raise self._missing(name) from None
+        return self._one(name, self.describe_all([name]))
 
     def describe_all(self, names: Collection[str]) -> dict[str, CategoryState]:
         """Return the present states of topics, without missing ones, with five requests."""
@@ -192,10 +189,7 @@ class KafkaCatalog:
         return {name: Topic(str(topic.topic_id), len(topic.partitions)) for name, topic in described.items()}
 
     def _config(self, name: str) -> Any:
-        try:
-            return self._configs([name])[name]
-        except KeyError:
-            raise self._missing(name) from None
+        return self._one(name, self._configs([name]))
 
     def _configs(self, names: Collection[str]) -> dict[str, Any]:
         """Return the settings of topics, without missing ones."""
@@ -347,6 +341,12 @@ class KafkaCatalog:
             raise self._missing(name)
         return buckets
 
+    def _one(self, name: str, found: Mapping[str, _T]) -> _T:
+        """Return what was found about a topic; a missing topic is an error."""
+        if name not in found:
+            raise self._missing(name)
+        return found[name]
+
     def _missing(self, name: str) -> MissingCategory:
         return MissingCategory(
             f"There is no category {name} on the bus at {self._settings.bootstrap}.{did_you_mean(name, self.names())} Create it with `penstock category "
@@ -403,10 +403,7 @@ class KafkaCatalog:
         offset: OffsetSpec,
         isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     ) -> dict[int, int]:
-        try:
-            return self._offsets_of({name: buckets}, offset, isolation)[name]
-        except KeyError:
-            raise self._missing(name) from None
+        return self._one(name, self._offsets_of({name: buckets}, offset, isolation))
 
     def _offsets_of(
         self,
