@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -32,6 +33,9 @@ UNSAVEABLE = (TypeError, ValueError, OverflowError)
 """Errors of a monoid that cannot encode a partial."""
 LAW_SAMPLES = 5
 """The number of a shard's first events on which the laws of its monoid are checked."""
+
+PART_SLOTS = 10_000
+"""The values that a checkpoint merges and encodes at once, so that only their results and changes are all in memory."""
 
 COUNTED_AT_ONCE = 8
 """The average number of adjacent events in one window from which they are counted at once."""
@@ -173,6 +177,14 @@ class PartialFolder:
         panes, self.panes = self.panes, {}
         return {(key, start): partial for start, pane in panes.items() for key, partial in pane.items()}
 
+    def take_parts(self) -> Iterator[dict[Slot, Any]]:
+        """Yield the partials in parts, each in one window, and forget them. The memory of a window is free when its last part has been used."""
+        panes, self.panes = self.panes, {}
+        for start in list(panes):
+            partials = iter(panes.pop(start).items())
+            while part := {(key, start): partial for key, partial in islice(partials, PART_SLOTS)}:
+                yield part
+
 
 def _itself(observation: Any) -> Any:
     return observation
@@ -275,12 +287,16 @@ class AggregatorOperator:
 
     def drain(self) -> CheckpointResult:
         """Merge the partials into the saved values. Return the new values and the result of each changed window."""
-        partials = self.take_partials()
-        keys = encode_window_keys(partials)
-        values = merged(self._processor, self._values, partials, keys)
-        changes = encoded(self._processor, values, keys)
+        changes: Changes = {}
+        outputs: list[Any] = []
+        for partials in self._folding.take_parts():
+            keys = encode_window_keys(partials)
+            values = merged(self._processor, self._values, partials, keys)
+            changes |= encoded(self._processor, values, keys)
+            outputs += results(self._processor, values)
         self._values.add(changes)
-        return CheckpointResult(results(self._processor, values), changes | self.time.drain())
+        changes |= self.time.drain()
+        return CheckpointResult(outputs, changes)
 
 
 class RemoteAggregatorOperator(AggregatorOperator):

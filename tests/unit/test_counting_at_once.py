@@ -6,12 +6,14 @@ from collections import Counter
 from datetime import timedelta
 from typing import ClassVar
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
 import penstock as ps
 from penstock.processors.keyed_state.changes import EmptyState
-from penstock.processors.operators import open_operator
+from penstock.processors.operators import aggregator, open_operator
+from penstock.processors.shard.overlay import Overlay
 from penstock.processors.time.windows import WindowAssigner
 
 SIZE_MS = 1_000
@@ -80,6 +82,28 @@ def test_counts_per_window_equal_a_recount(given_batches: list[list[Hit]]) -> No
     expected = Counter((hit.page, hit.at - hit.at % SIZE_MS) for batch in given_batches for hit in batch)
 
     assert counted(CountHits, given_batches) == expected
+
+
+@given(batches, some.integers(1, 4))
+def test_a_checkpoint_in_parts_returns_each_changed_window_once(given_batches: list[list[Hit]], part: int) -> None:
+    """Its results and changes have the counts of all checkpoints so far."""
+    saved = Overlay(EmptyState(), lambda _, later: later)
+    operator = open_operator(CountHits(), saved)
+    expected: Counter[tuple[str, int]] = Counter()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(aggregator, "PART_SLOTS", part)
+        for batch in given_batches:
+            operator.feed(hits, hits.batch_of(batch), stop_at_error=True)
+            drained = operator.drain()
+            saved.add(drained.changes)
+            changed = Counter((hit.page, hit.at - hit.at % SIZE_MS) for hit in batch)
+            expected += changed
+            written = [((hit.page, hit.at), hit.count) for hit in drained.outputs]
+            assert sorted(written) == sorted((slot, expected[slot]) for slot in changed)
+
+    reopened = open_operator(CountHits(), saved)
+    reopened.feed(hits, hits.batch_of([Hit(page, at) for page, at in expected]), stop_at_error=True)
+    assert {(hit.page, hit.at): hit.count - 1 for hit in reopened.drain().outputs} == expected
 
 
 @given(batches)

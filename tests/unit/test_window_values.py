@@ -32,16 +32,17 @@ KEYS = st.builds(encode_window_key, st.sampled_from("abcdef"), st.integers(-3, 1
 CHECKPOINTS = st.lists(st.lists(KEYS, unique=True, max_size=10), max_size=25)
 
 
-@given(before=st.lists(KEYS), checkpoints=CHECKPOINTS, limit_bytes=st.integers(0, 6_000))
+@given(before=st.lists(KEYS), checkpoints=CHECKPOINTS, limit_bytes=st.integers(0, 6_000), part=st.integers(1, 10))
 def test_values_are_those_of_the_saved_state(
-    before: list[bytes], checkpoints: list[list[bytes]], limit_bytes: int
+    before: list[bytes], checkpoints: list[list[bytes]], limit_bytes: int, part: int
 ) -> None:
-    """Whatever was saved before, for all sizes of the memory, and windows in any order."""
+    """Whatever was saved before, for all sizes of the memory, and windows in any order. A checkpoint fetches them in parts."""
     state = SavedState()
     state.saved |= dict.fromkeys(before, b"before")
     values = WindowValues(state, limit_bytes)
     for number, keys in enumerate(checkpoints):
-        assert values.fetch(keys) == [state.saved.get(key) for key in keys]
+        for at in range(0, len(keys), part):
+            assert values.fetch(keys[at : at + part]) == [state.saved.get(key) for key in keys[at : at + part]]
         changes: Changes = dict.fromkeys(keys, b"%d" % number)
         state.saved |= changes
         values.add(changes)
