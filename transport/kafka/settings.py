@@ -53,7 +53,7 @@ _READING: dict[str, Value] = {
     # With the default, a full queue pauses fetching for a second, in which a fast processor runs out of messages.
     "fetch.queue.backoff.ms": 1,
     "queued.min.messages": 500_000,
-    "queued.max.messages.kbytes": 8_192,
+    "queued.max.messages.kbytes": 4_096,
     "fetch.message.max.bytes": 4 * 2**20,
     # A new bucket waits for the running request, which does not include it; the default allows half a second.
     "fetch.wait.max.ms": 100,
