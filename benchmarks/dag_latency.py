@@ -28,7 +28,7 @@ from penstock.transport.codecs.by_category import Codecs
 from penstock.transport.internal_topics import create_missing_categories
 from penstock.transport.kafka import KafkaBus, KafkaSettings
 from penstock.transport.messages import Bucket, Outgoing, Position
-from penstock.transport.tables.upstream_watermarks import WATERMARKS, WatermarkTable
+from penstock.transport.tables.upstream_watermarks import WATERMARKS, WatermarkOwner, WatermarkTable
 
 STAGES = (1, 2, 3, 4)
 INTERVALS_MS = (0, 100, 1_000)
@@ -122,6 +122,7 @@ class Exchange:
         self._writer = bus.writer()
         self._reader = bus.scanner([Position(Bucket(self._output.name, number), 0) for number in range(BUCKETS)])
         self._watermarks = WatermarkTable(bus)
+        self._lows_ms: dict[WatermarkOwner, int] = {}
         self._sent = 0
 
     def send(self, count: int) -> None:
@@ -140,10 +141,12 @@ class Exchange:
             events = self._codecs.of(self._output).decode(batch.messages).events
             measured.latencies += [now - tick.at for tick in events]
             received += len(events)
+        for owner, statement in self._watermarks.read(0.0):
+            if statement is not None and statement.writer.startswith(self._run) and statement.low_ms != NEVER_MS:
+                self._lows_ms[owner] = statement.low_ms
         now = _now_ms()
-        for (processor, _), statement in self._watermarks.read(0.0):
-            if statement is not None and processor.startswith(self._run) and statement.low_ms != NEVER_MS:
-                measured.lags[processor].append(now - statement.low_ms)
+        for (processor, _), low_ms in self._lows_ms.items():  # at each turn, since a watermark ages until the next one
+            measured.lags[processor].append(now - low_ms)
         return received
 
     def await_first(self) -> None:
