@@ -74,6 +74,16 @@ class CheckpointCoordinator:
         self._executor.begin(hold=hold)
         self._future = _done()
 
+    def begin_flush(self) -> None:
+        """Begin to flush the outputs so far, as a checkpoint does first, and save nothing. No gap is reported."""
+        self._holds = False
+        self._shards, self._remaining = [], []
+        self._executor.begin()
+        self._future = self._saver.submit(self._flush)
+
+    def _flush(self) -> None:
+        self._executor.perform(Step.FLUSH_OUTPUTS, [])
+
     def send_flushed(self) -> None:
         """Send the outputs of later events that need not wait for the end of the checkpoint."""
         self._executor.send_flushed()

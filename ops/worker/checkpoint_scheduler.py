@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 
 from ...processors.declare.processor import Processor
@@ -18,6 +19,8 @@ from .output_writer import OutputWriter
 from .watermark_tracker import WatermarkTracker
 
 _LOG = logging.getLogger("penstock.worker")
+FLUSH_EVERY_S = 0.2
+"""The least time between two flushes, or a checkpoint and a flush, after which watermarks are published."""
 
 
 class Hold:
@@ -40,7 +43,7 @@ class CheckpointScheduler:
         shards: the open shards.
         coordinator: saves one checkpoint beside the loop.
         outputs: sends the outputs that a checkpoint causes.
-        time: publishes watermarks after a checkpoint.
+        time: publishes watermarks after a checkpoint, and between checkpoints as soon as their outputs are durable.
         metrics: counts checkpoints.
         clock: determines when a checkpoint is due.
     """
@@ -71,6 +74,10 @@ class CheckpointScheduler:
         self._in_progress = self._uncommitted
         self._began_s = 0.0
         self._hold: Hold | None = None
+        self._flushes_between = not do_results_wait(type(processor)) and not processor.feedback_inputs()
+        self._flushed_s = clock.monotonic_s()
+        self._flushing: Mapping[int, int] | None = None
+        """The low watermarks to publish when the flush in progress has ended; None without one."""
 
     @property
     def are_outputs_waiting(self) -> bool:
@@ -96,6 +103,20 @@ class CheckpointScheduler:
             self.complete()
             self._begin()
             self._complete_saved()
+
+    def flush_if_due(self) -> None:
+        """Begin to flush outputs, so that the watermarks behind them need not wait for the next checkpoint.
+
+        For a worker without further input: with a backlog, outputs that wait for a flush would cost throughput.
+        """
+        now_s = self._clock.monotonic_s()
+        is_due = self._flushes_between and now_s - self._flushed_s >= FLUSH_EVERY_S
+        if not is_due or self.are_outputs_waiting or self._is_due():
+            return
+        lows_ms = self._time.unpublished()
+        if lows_ms:
+            self._flushed_s, self._flushing = now_s, lows_ms
+            self._coordinator.begin_flush()
 
     def _is_due(self) -> bool:
         """Return whether to begin a checkpoint. While one is in progress, the next one waits, unless too much work would gather."""
@@ -153,6 +174,7 @@ class CheckpointScheduler:
     def abandon(self) -> None:
         """Wait for the running steps, and drop the checkpoint, because its shards will be closed."""
         self._coordinator.abandon()
+        self._flushing = None
         self._metrics.start_over()
         self.release()
 
@@ -166,14 +188,20 @@ class CheckpointScheduler:
         self._in_progress, self._uncommitted = self._uncommitted, Uncommitted(self._clock.monotonic_s())
         if shards or hold:
             self._began_s = self._clock.monotonic_s()
+            self._flushed_s = self._began_s
             self._metrics.begin_checkpoint()
             self._coordinator.begin(shards, hold=hold)
 
     def _advance(self) -> None:
         """Perform the next steps of the checkpoint in progress. The next checkpoint repeats an unconfirmed commit."""
         try:
-            if self._coordinator.advance():
+            if not self._coordinator.advance():
+                return
+            lows_ms, self._flushing = self._flushing, None
+            if lows_ms is None:
                 self._note_complete()
+            else:
+                self._time.publish(lows_ms)
         except CommitUnconfirmed as error:
             _LOG.info("%s", error)
             self._uncommitted.put_back(self._in_progress)

@@ -266,10 +266,26 @@ class WatermarkTracker:
         self._saving.clear()
         if self._loop is not None:
             self._loop.checkpoint_complete()
-        for shard in shards:
-            self._lows_ms[shard.number] = shard.low_ms
-            silent = self._is_saved(shard.number) and all(map(self._is_silent, self._buckets(shard.number)))
-            self._publish(shard.number, idle=silent and self._published_idle.get(shard.number, False))
+        self.publish({shard.number: shard.low_ms for shard in shards})
+
+    def unpublished(self) -> dict[int, int]:
+        """Return the low watermarks (milliseconds since 1970, UTC) that are later than the published ones, by shard."""
+        lows_ms = {number: shard.operator.time.low_ms for number, shard in self._shards.items()}
+        return {number: low_ms for number, low_ms in lows_ms.items() if low_ms > self._lows_ms[number]}
+
+    def publish(self, lows_ms: Mapping[int, int]) -> None:
+        """Publish low watermarks whose outputs are durable.
+
+        If the worker dies before their positions are saved, outputs at least once repeat behind a published watermark. Their consumers have
+        had them before it.
+
+        Args:
+            lows_ms: milliseconds since 1970, UTC, by shard; an earlier one than before has no effect.
+        """
+        for number, low_ms in lows_ms.items():
+            self._lows_ms[number] = max(low_ms, self._lows_ms.get(number, low_ms))
+            silent = self._is_saved(number) and all(map(self._is_silent, self._buckets(number)))
+            self._publish(number, idle=silent and self._published_idle.get(number, False))
         self.send_pending()
 
     def send_pending(self) -> None:

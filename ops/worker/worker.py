@@ -299,7 +299,7 @@ class Worker:
         reader = self._ownership.reader
         reader.poll_limit = min(self._ownership.most_events, self._batches.most_events)
         try:
-            polled = self._limits.applied(self._poll_or_wait(reader, self._poll_wait_s))
+            polled = self._limits.applied(self._poll_or_wait(reader))
         except (OffsetOutOfRange, MissingCategory):
             self._topics.expect_same()  # raises a clearer error if the topic was recreated
             raise
@@ -318,13 +318,14 @@ class Worker:
             return SAVING_POLL_WAIT_S
         return POLL_WAIT_S if self._ownership.is_assigned and self.is_settled else OPENING_POLL_WAIT_S
 
-    def _poll_or_wait(self, reader: Reader, wait_s: float) -> Polled:
+    def _poll_or_wait(self, reader: Reader) -> Polled:
         polled = reader.poll(0)
         if polled.batches or polled.ended:
             return polled
         self._executor.send_now()
+        self._checkpoints.flush_if_due()
         with self.metrics.loop.idle():
-            return reader.poll(wait_s)
+            return reader.poll(self._poll_wait_s)
 
     def _process(self, polled: Polled) -> None:
         deferred = self._process_batches(polled.batches)

@@ -93,6 +93,12 @@ MUTANTS: dict[str, Mutant] = {
         100,
         repaired_faults.promises_before_their_events,
     ),
+    "watermarks pass waiting outputs": Mutant(
+        "Windows behind an at-least-once processor complete before all their events are written.",
+        "prompt",
+        1_000,
+        repaired_faults.watermarks_pass_waiting_outputs,
+    ),
     "one shard speaks for all": Mutant(
         "Windows complete at the watermark of the fastest upstream shard.",
         "buckets",

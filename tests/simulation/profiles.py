@@ -11,6 +11,7 @@ from penstock.processors.declare.semantics import Semantics
 from .faults import FaultKind
 from .shapes import (
     Shape,
+    between_checkpoints,
     braid,
     chain,
     diamond,
@@ -268,6 +269,17 @@ PROFILES = {
         Profile("phases", (two_phases,), _ALL, buckets=(1, 2, 3)),
         Profile("avro", (single, two_inputs, chain, table), (*_ALL, FaultKind.BROKERS), avro=0.7),
         Profile("stamped", (single, two_inputs, with_upstream, chain), _ALL, stamped=0.8),
+        # Faults after which no output repeats, so that nothing is late.
+        Profile(
+            "prompt",
+            (between_checkpoints,),
+            (FaultKind.STOP, FaultKind.SLOW, FaultKind.SLOW, FaultKind.SLOW),
+            kinds=("closing", "windowed", "timers", "sessions", "ordered"),
+            workers=(1, 1, 2),
+            most_faults=14,
+            rounds=(30, 50),
+            round_intervals_s=(0.1, 0.2),
+        ),
         Profile("long", (long_chain, braid), _ALL, most_faults=12, workers=(1, 1, 2)),
         Profile(
             "buckets",

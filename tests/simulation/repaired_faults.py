@@ -322,6 +322,18 @@ def promises_before_their_events() -> AbstractContextManager[object]:
     return patch.object(_UpstreamShard, "reach", reach)
 
 
+def watermarks_pass_waiting_outputs() -> AbstractContextManager[object]:
+    """After a flush between checkpoints, publish the watermark of later outputs, which waited for it."""
+
+    def advance(self: CheckpointScheduler) -> None:
+        if self._flushing is not None:
+            self._flushing = self._time.unpublished()
+        original(self)
+
+    original = CheckpointScheduler._advance
+    return patch.object(CheckpointScheduler, "_advance", advance)
+
+
 def one_shard_speaks_for_all() -> AbstractContextManager[object]:
     """Use the maximum watermark of several upstream shards instead of the minimum."""
 

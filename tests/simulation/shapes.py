@@ -193,6 +193,12 @@ def long_chain(rng: random.Random, choice: Choice) -> tuple[Node, ...]:
     return *nodes, _last(rng, choice, ONE_INPUT, f"{nodes[-1].name}.out", uses_upstream_watermarks=True)
 
 
+def between_checkpoints(rng: random.Random, choice: Choice) -> tuple[Node, ...]:
+    """Return a chain whose upstream processors publish watermarks between checkpoints, because they write at least once."""
+    *upstream, last = long_chain(rng, choice)
+    return *(replace(node, state=LEAST, output=LEAST) for node in upstream), last
+
+
 def braid(rng: random.Random, choice: Choice) -> tuple[Node, ...]:
     """Return three processors; the last reads the outputs of the other two."""
     first = replace(_pass_through(rng, choice, "first", "left"), kind="stateless")

@@ -9,7 +9,7 @@ import pytest
 from .profiles import PROFILES
 from .running import simulate
 
-SEEDS = {"calm": 10, "mixed": 20}
+SEEDS = {"calm": 10, "mixed": 20, "prompt": 20}
 """Seeds per profile; `DEFAULT_SEEDS` for the others. Together they take about a minute on two cores; `make simulate` runs thousands."""
 DEFAULT_SEEDS = 5
 

@@ -12,18 +12,25 @@ from typing import Any, ClassVar, NoReturn
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.machines import write
+from support.faulty import DelayedExecutor
+from support.machines import create_categories, write
 
 import penstock as ps
 from penstock.ops.testing import Crash, Driver, InlineExecutor
 from penstock.ops.worker import watermark_publisher
+from penstock.ops.worker.checkpoint_scheduler import FLUSH_EVERY_S
+from penstock.ops.worker.preflight import ends_of
 from penstock.ops.worker.watermark_publisher import WatermarkPublisher
 from penstock.ops.worker.watermark_subscriber import BucketWatermarks, WatermarkSubscriber
+from penstock.ops.worker.worker import Worker, WorkerConfig
 from penstock.processors.apps.clones import cloned
 from penstock.processors.declare.partitioner import bucket_of
 from penstock.processors.shard.checkpoints import Step, steps_of
 from penstock.processors.time.watermarks import NEVER_MS
+from penstock.state.protocols import MemoryStateFolder
 from penstock.transport.errors import BusUnreachable, Fenced
+from penstock.transport.memory import MemoryBus
+from penstock.transport.memory.network import Network
 from penstock.transport.messages import Bucket, Outgoing
 from penstock.transport.tables.upstream_watermarks import (
     WATERMARKS,
@@ -633,3 +640,76 @@ def test_a_consumer_with_a_backlog_waits_for_a_shard_that_became_idle_later() ->
     assert driver.bus.ends("long_calls")[bucket] == 750
     assert [row.calls for row in driver.read(minutes)] == [10] * 20
     assert driver.metrics(Minutes).late == 0
+
+
+def before_a_flush(driver: Driver, processor: ps.Processor, network: Network, saver: Executor) -> Worker:
+    """Return a worker that has processed all events, and may now publish their watermark without a checkpoint."""
+    bus = MemoryBus(cluster=driver.bus.cluster, network=network)
+    config = WorkerConfig(bus, MemoryStateFolder(), "worker")
+    worker = Worker(processor, config, InlineExecutor(), saver, clock=driver.clock)
+    while not worker.has_reached(ends_of([calls], bus)):
+        worker.run_once()
+    worker.run_once()  # the ends of the buckets
+    driver.clock.advance(1.5 * FLUSH_EVERY_S)
+    return worker
+
+
+@pytest.mark.parametrize("output", list(ps.Semantics))
+def test_only_watermarks_of_outputs_at_least_once_are_published_between_checkpoints(output: ps.Semantics) -> None:
+    """The other outputs are not visible before the checkpoint."""
+    kind = type("Filter", (Filter,), {"output_semantics": output})
+    driver = Driver([kind])
+    write(driver.bus, calls, ENDS)
+    worker = before_a_flush(driver, kind(), Network(), InlineExecutor())
+    worker.run_once()
+
+    assert worker.metrics.checkpoints == 0
+    low_ms = ENDS[0].at - 10_000 if output is ps.Semantics.AT_LEAST_ONCE else NEVER_MS
+    assert published_watermarks(driver, kind) == dict.fromkeys(range(2), low_ms)
+
+
+class Busy(Network):
+    """The network of a client that has more to send than one request takes."""
+
+    def buffers(self) -> bool:
+        """Return True: messages are stored by the flush."""
+        return True
+
+
+def test_a_watermark_between_checkpoints_follows_its_outputs() -> None:
+    """The client still gathers outputs when the watermark is due, and others are produced while these are flushed."""
+    driver = Driver([Filter])
+    write(driver.bus, calls, [Call(call.caller, call.at, 10) for call in ENDS])
+    worker = before_a_flush(driver, Filter(), Busy(), DelayedExecutor())
+    worker.run_once()
+    write(driver.bus, calls, [Call(call.caller, call.at + MINUTE, 10) for call in ENDS])
+    published: set[int] = set()
+    for _ in range(20):
+        worker.run_once()
+        driver.clock.advance(FLUSH_EVERY_S / 10)
+        watermarks = published_watermarks(driver, Filter).values()
+        sent = [call.at for call in driver.read(long_calls)]
+        assert max(watermarks, default=NEVER_MS) <= max(sent, default=NEVER_MS) - 10_000
+        published.update(watermarks)
+
+    assert worker.metrics.checkpoints == 0
+    assert {ENDS[0].at - 10_000, ENDS[0].at + MINUTE - 10_000} <= published
+
+
+def test_outputs_that_repeat_behind_a_watermark_between_checkpoints_were_there_before_it() -> None:
+    """After a crash, they are late for their consumer, whose windows are complete already."""
+    driver = Driver([Minutes])
+    create_categories(driver.bus, [Filter])
+    write(driver.bus, calls, [Call("a", minute * MINUTE, 10) for minute in range(5)] + ENDS)
+    before_a_flush(driver, Filter(), Network(), InlineExecutor()).run_once()
+    driver.run()
+    complete = driver.read(minutes)
+    assert [(row.minute, row.calls) for row in complete] == [(minute * MINUTE, 1) for minute in range(5)]
+
+    driver.advance(60)
+    successor = before_a_flush(driver, Filter(), Network(), InlineExecutor())
+    assert successor.metrics.events_in == 5 + len(ENDS)
+    assert successor.save()
+    driver.run()
+    assert driver.read(minutes) == complete
+    assert driver.metrics(Minutes).late == 5
