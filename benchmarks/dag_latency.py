@@ -2,7 +2,8 @@
 
     python benchmarks/dag_latency.py [--seconds 6] [--rate 10000]
 
-Starts its own broker, and each stage in its own process. Prints a table, and draws docs/figures/dag_latency.svg.
+Starts its own broker, and each stage in its own process. Measures the declared rate, and some cases at 1,000 events/s as well. Prints a
+table, and draws docs/figures/dag_latency.svg of the declared rate.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ INTERVALS_MS = (0, 100, 1_000)
 OUTPUTS = ("AT_LEAST_ONCE", "EXACTLY_ONCE")
 UNRECORDED_MS = 100
 """The checkpoint interval of the first cases, which only warm up the broker."""
+CALM = 1_000
+"""The second rate, in events/s."""
 WARM_UP_S = 3.0
 KEYS = 1_000
 STEP_S = 0.002
@@ -44,15 +47,19 @@ FIRST_LIMIT_S = 60.0
 
 @dataclass(frozen=True)
 class Case:
-    """A case: the semantics of outputs, the checkpoint interval, and the number of stages."""
+    """A case: the events/s, the semantics of outputs, the checkpoint interval, and the number of stages."""
 
+    rate: int
     output: str
     interval_ms: int
     stages: int
 
 
-AS_DECLARED = [Case(OUTPUTS[0], 0, stages) for stages in STAGES]
-"""Adaptive checkpoints for outputs at least once, which begin at the default times."""
+CALM_CASES = [
+    Case(CALM, output, interval_ms, stages)
+    for output, interval_ms in ((OUTPUTS[0], 1_000), (OUTPUTS[1], 0))
+    for stages in STAGES
+]
 
 
 @dataclass
@@ -73,16 +80,23 @@ def main() -> None:
         bus = KafkaBus(KafkaSettings(bootstrap))
         create_missing_categories(bus, WATERMARKS)
         for output in OUTPUTS:  # a broker that has just started compiles its code, which takes most of a core
-            measure(bus, bootstrap, Case(output, UNRECORDED_MS, len(STAGES)), arguments.seconds, arguments.rate)
-        found = {
-            case: measure(bus, bootstrap, case, arguments.seconds, arguments.rate)
-            for output, interval_ms, stages in product(OUTPUTS, INTERVALS_MS, STAGES)
-            if (case := Case(output, interval_ms, stages)) not in AS_DECLARED
-        }
+            measure(bus, bootstrap, Case(arguments.rate, output, UNRECORDED_MS, len(STAGES)), arguments.seconds)
+        cases = [*cases_at(arguments.rate), *CALM_CASES]
+        found = {case: measure(bus, bootstrap, case, arguments.seconds) for case in cases}
     show(found)
+    draw(found, arguments.rate)
 
 
-def measure(bus: Bus, bootstrap: str, case: Case, seconds: float, rate: int) -> Measured:
+def cases_at(rate: int) -> list[Case]:
+    """Return all cases at a rate. Outputs at least once do not wait for checkpoints, which are never adaptive then."""
+    return [
+        Case(rate, output, interval_ms, stages)
+        for output, interval_ms, stages in product(OUTPUTS, INTERVALS_MS, STAGES)
+        if (output, interval_ms) != (OUTPUTS[0], 0)
+    ]
+
+
+def measure(bus: Bus, bootstrap: str, case: Case, seconds: float) -> Measured:
     """Send ticks at a steady rate, and receive the final outputs."""
     run = unique("dag")
     create(bus, [ticks(run, stage) for stage in range(case.stages + 1)])
@@ -93,8 +107,8 @@ def measure(bus: Bus, bootstrap: str, case: Case, seconds: float, rate: int) -> 
         exchange = Exchange(bus, run, case.stages)
         exchange.send(BUCKETS * 10)
         exchange.await_first()
-        steady(exchange, WARM_UP_S, rate, Measured())
-        steady(exchange, seconds, rate, measured)
+        steady(exchange, WARM_UP_S, case.rate, Measured())
+        steady(exchange, seconds, case.rate, measured)
         exchange.close()
     print(f"{case}: {statistics.median(measured.latencies):.0f} ms", flush=True)
     return measured
@@ -132,6 +146,7 @@ class Exchange:
         self._sent += count
         encoded = self._codecs.of(self._input).encode(batch)
         self._writer.send(self._input.name, map(Outgoing, [tick.key.encode() for tick in batch], encoded))
+        self._writer.send_now()
 
     def receive(self, measured: Measured) -> int:
         """Receive outputs and watermarks, and return the number of ticks."""
@@ -179,25 +194,26 @@ def interval_name(interval_ms: int) -> str:
 
 
 def show(found: dict[Case, Measured]) -> None:
-    """Print the table, and draw."""
-    print(
-        f"{'output':<16}{'checkpoint':>11}{'stages':>8}{'p50 ms':>9}{'p95 ms':>9}{'p99 ms':>9}{'lag of each stage, ms':>40}"
-    )
+    """Print the table."""
+    names = f"{'stages':>8}{'p50 ms':>9}{'p95 ms':>9}{'p99 ms':>9}{'lag of each stage, ms':>40}"
+    print(f"{'events/s':>8}  {'output':<16}{'checkpoint':>11}{names}")
     for case, measured in found.items():
         lags = ", ".join(f"{statistics.median(lag):.0f}" for _, lag in sorted(measured.lags.items()))
         columns = "".join(f"{value:>9.0f}" for value in percentiles(measured.latencies))
-        print(f"{case.output:<16}{interval_name(case.interval_ms):>11}{case.stages:>8}{columns}{lags:>40}")
+        name = f"{case.rate:>8,}  {case.output:<16}{interval_name(case.interval_ms):>11}{case.stages:>8}"
+        print(f"{name}{columns}{lags:>40}")
+
+
+def draw(found: dict[Case, Measured], rate: int) -> None:
+    """Draw the latencies at a rate by the number of stages."""
     with drawing("dag_latency.svg", len(INTERVALS_MS), height=2.8) as panels:
         for panel, interval in zip(panels, INTERVALS_MS, strict=True):
             for output, color in zip(OUTPUTS, COLORS, strict=False):
-                if Case(output, interval, STAGES[0]) not in found:
-                    continue
-                of_output = [found[Case(output, interval, stages)] for stages in STAGES]
-                name = output.lower().replace("_", " ")
-                panel.plot(
-                    STAGES, [percentiles(result.latencies)[0] for result in of_output], "o-", color=color, label=name
-                )
-                panel.plot(STAGES, [percentiles(result.latencies)[1] for result in of_output], "o:", color=color)
+                shown = [case for case in cases_at(rate) if (case.output, case.interval_ms) == (output, interval)]
+                if shown:
+                    medians, slowest, _ = zip(*(percentiles(found[case].latencies) for case in shown), strict=True)
+                    panel.plot(STAGES, medians, "o-", color=color, label=output.lower().replace("_", " "))
+                    panel.plot(STAGES, slowest, "o:", color=color)
             panel.set_title(f"Checkpoint interval: {interval_name(interval)}")
             panel.set_xlabel("processors")
             panel.set_xticks(STAGES)
