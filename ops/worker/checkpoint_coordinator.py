@@ -48,7 +48,7 @@ class CheckpointCoordinator:
 
     @property
     def in_progress(self) -> bool:
-        """Whether a checkpoint has begun and not ended."""
+        """Whether a checkpoint or a flush has begun and not ended."""
         return self._future is not None
 
     @property
@@ -112,7 +112,7 @@ class CheckpointCoordinator:
             self._at_gap(Gap(None))
 
     def advance(self) -> bool:
-        """Wait for the running steps, and begin the next ones; return whether the checkpoint is complete.
+        """Wait for the running steps, and begin the next ones; return whether the checkpoint or the flush is complete.
 
         Raises:
             CommitUnconfirmed: the checkpoint did not end; the next one saves the rest.
