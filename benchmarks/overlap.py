@@ -12,11 +12,10 @@ the used cores, and of the processor time of each event.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from statistics import median
 
 from events import by_dim, make
-from rounds import broker, fill, in_turn, options, printed, unique
+from rounds import Run, broker, fill, in_turn, options, printed, unique
 
 from penstock.transport.codecs.by_category import Codecs
 from penstock.transport.kafka import KafkaBus, KafkaSettings
@@ -29,21 +28,6 @@ WAYS = {
 SAMPLE = 10_000
 
 
-@dataclass(frozen=True)
-class Ingestion:
-    """One run.
-
-    Args:
-        rate: events/s.
-        cores: the processor time in the time of the run.
-        cpu_us: the processor time of each event, in microseconds.
-    """
-
-    rate: float
-    cores: float
-    cpu_us: float
-
-
 def main() -> None:
     """Measure and print."""
     parser = options(__doc__, messages=3_000_000, rounds=3)
@@ -54,17 +38,17 @@ def main() -> None:
         fill(bus, [by_dim], make(given.messages))
         size_bytes = sum(map(len, Codecs(bus).of(by_dim).encode(list(make(SAMPLE))))) / SAMPLE
 
-        def measure(way: str) -> Ingestion:
+        def measure(way: str) -> Run:
             arguments = (bootstrap, way, unique(way), str(given.interval))
             events, seconds, cpu_s, stored = map(float, printed("overlap_worker.py", *arguments))
             if stored != given.messages:
                 raise RuntimeError(f"{WAYS[way]}: {stored:,.0f} of {given.messages:,} events were stored.")
-            return Ingestion(events / seconds, cpu_s / seconds, cpu_s / events * 1e6)
+            return Run(events, seconds, cpu_s)
 
         show(in_turn(list(WAYS), given.rounds, measure), size_bytes)
 
 
-def show(measured: Mapping[str, Sequence[Ingestion]], size_bytes: float) -> None:
+def show(measured: Mapping[str, Sequence[Run]], size_bytes: float) -> None:
     """Print the table; ratios are to the buffered loop."""
     print(f"{'way':<26}{'events/s':>12}{'MB/s':>8}{'ratio':>8}{'cores':>8}{'CPU us/event':>14}")
     yardstick = median(run.rate for run in measured["buffered"])

@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar
@@ -26,6 +27,36 @@ R = TypeVar("R")
 M = TypeVar("M")
 E = TypeVar("E", bound=Record)
 HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of a script.
+
+    Args:
+        events: the events that it read.
+        seconds: the time of the run.
+        cpu_s: its processor time, in seconds.
+    """
+
+    events: float
+    seconds: float
+    cpu_s: float
+
+    @property
+    def rate(self) -> float:
+        """The events/s."""
+        return self.events / self.seconds
+
+    @property
+    def cores(self) -> float:
+        """The processor time in the time of the run."""
+        return self.cpu_s / self.seconds
+
+    @property
+    def cpu_us(self) -> float:
+        """The processor time of each event, in microseconds."""
+        return self.cpu_s / self.events * 1e6
 
 
 def options(about: str | None, *, messages: int, rounds: int) -> argparse.ArgumentParser:

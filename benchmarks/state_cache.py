@@ -8,29 +8,15 @@ table, and draws docs/figures/state_cache.svg.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from statistics import median
 
 from events import by_dim, make
 from figures import COLORS, drawing
-from rounds import broker, fill, in_turn, options, printed, unique
+from rounds import Run, broker, fill, in_turn, options, printed, unique
 
 from penstock.transport.kafka import KafkaBus, KafkaSettings
 
 SIZES_MIB = (1, 4, 16, 64, 256)
-
-
-@dataclass(frozen=True)
-class Run:
-    """One run.
-
-    Args:
-        rate: messages/s.
-        cpu_us: the processor time of each message, in microseconds.
-    """
-
-    rate: float
-    cpu_us: float
 
 
 def main() -> None:
@@ -66,7 +52,7 @@ def _run(bootstrap: str, size_mib: int) -> Run:
     messages, seconds, cpu_s, *_ = map(
         float, printed("state_cache_worker.py", bootstrap, str(size_mib), unique("cache"))
     )
-    return Run(messages / seconds, cpu_s / messages * 1e6)
+    return Run(messages, seconds, cpu_s)
 
 
 if __name__ == "__main__":
